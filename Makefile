@@ -1,0 +1,109 @@
+# Everything here needs python3, make and a package index; the rest is fetched into .tools and .venv*.
+# `make help` lists the targets.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+UV      := $(or $(shell command -v uv),.tools/bin/uv)
+UV_TOOL := $(filter .tools/bin/uv,$(UV))
+
+DEV     := .venv/bin/python
+PYTEST  := $(DEV) -m pytest
+PACKAGE := pyproject.toml src/stepwell/_version.py
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --custom-compile-command "make lock"
+
+# One Python for everything: the one that was asked for, never one that uv would download.
+export UV_PYTHON_DOWNLOADS := never
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The system's certificates, where it has any: behind a company's proxy only they know its authority.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
+export UV_SYSTEM_CERTS := 1
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-pythons soak mutants requirements check lint types imports format wheel lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- the two commands --------------------------------------------------------------------------------------------
+
+demo: .venv-base/.ready ## watch a worker being killed and its work being finished (SQLite, base install)
+	@.venv-base/bin/stepwell demo
+
+test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the soak runs
+	$(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
+
+# ---- more proof --------------------------------------------------------------------------------------------------
+
+test-pythons: $(UV_TOOL) ## the suite on Python 3.12 and 3.13, where they are found
+	@for version in 3.12 3.13; do \
+		found=$$(scripts/find_python.sh $$version) || { echo "Python $$version: not found, not tested"; continue; }; \
+		echo "Python $$version: $$found"; \
+		$(MAKE) --no-print-directory .venv-$$version/.ready PYTHON="$$found" && \
+		.venv-$$version/bin/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS) || exit 1; \
+	done
+
+soak: .venv/.ready ## the long runs; writes docs/proof.md
+	$(DEV) -m tests.soak $(ARGS)
+
+mutants: .venv/.ready ## break each rule on purpose and see its test go red
+	$(DEV) -m tests.mutants $(ARGS)
+
+requirements: .venv/.ready ## what is proved on which backend; rewrites the last column of docs/requirements.md
+	@$(PYTEST) -q -p no:randomly --proved=write
+
+# ---- checks ------------------------------------------------------------------------------------------------------
+
+check: lint types imports ## lint, types and imports
+
+lint: .venv/.ready ## ruff: rules and format
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+types: .venv/.ready ## mypy, strict, over src, tests and scripts
+	.venv/bin/mypy
+
+imports: .venv/.ready ## import-linter: who may import whom
+	.venv/bin/lint-imports
+
+format: .venv/.ready ## let ruff fix and format
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+wheel: .venv/.ready ## build the wheel, install it into an empty environment, run the demo from it
+	$(DEV) scripts/try_wheel.py --uv $(UV)
+
+# ---- environments ------------------------------------------------------------------------------------------------
+
+lock: $(UV_TOOL) ## resolve the versions again (ARGS=--upgrade for newer ones)
+	$(COMPILE) $(ARGS) pyproject.toml --output-file requirements/base.txt
+	$(COMPILE) $(ARGS) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
+	$(COMPILE) $(ARGS) --group tools --output-file requirements/tools.txt
+
+clean: ## remove everything that was built or fetched
+	rm -rf .tools .venv .venv-* dist .coverage .coverage.* .hypothesis .import_linter_cache
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.tools/bin/uv: requirements/tools.txt
+	rm -rf .tools
+	$(PYTHON) -m venv .tools
+	.tools/bin/pip install --quiet --require-hashes --requirement requirements/tools.txt
+	touch $@
+
+# $(call environment,FOLDER,LOCK): an environment with exactly what LOCK names, and this project in place.
+define environment
+	@[ -x $(1)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(1)
+	$(UV) pip sync --quiet --python $(1)/bin/python --require-hashes $(2)
+	$(UV) pip install --quiet --python $(1)/bin/python --no-deps --build-constraints requirements/dev.txt --editable .
+	touch $(1)/.ready
+endef
+
+.venv/.ready .venv-3.12/.ready .venv-3.13/.ready: requirements/dev.txt $(PACKAGE) | $(UV_TOOL)
+	$(call environment,$(@D),requirements/dev.txt)
+
+.venv-base/.ready: requirements/base.txt $(PACKAGE) | $(UV_TOOL)
+	$(call environment,$(@D),requirements/base.txt)

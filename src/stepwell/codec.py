@@ -1,0 +1,339 @@
+"""Values to JSON text and back, strictly: what is stored reads back as what was given, or is refused before any write.
+
+msgspec does the work; whatever has pydantic's methods goes through them without pydantic being imported. Nothing
+here chooses a class by a name found in data. Exceptions become JSON too, cleaned and cut, but never refused.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+import msgspec
+
+from stepwell.durations import seconds_of
+from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.names import UNSTORABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+PAYLOAD_LIMIT: Final = 1_048_576
+DEEPEST: Final = 200
+ERROR_LIMIT: Final = 65_536
+TRACEBACK_LIMIT: Final = 16_384
+LINE_LIMIT: Final = 500
+
+T = TypeVar("T")
+
+
+def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
+    """The value as JSON text of at most `limit` bytes, or SerializationError with the path of what is wrong.
+
+    Integers keep every digit. Sets, tuples, UUIDs, dates and keys that are not text come back as themselves only
+    where the reader names their type.
+    """
+    if value is None:  # what most steps and handlers return
+        return "null"
+    try:
+        data = _ENCODER.encode(value)
+        text = data.decode()
+    except Exception as error:
+        raise _refusal(value, error, what) from error
+    if len(data) > limit:
+        raise PayloadTooLarge(len(data), limit, what=what)
+    if _is_doubtful(value, data):
+        _inspect(value, what)
+    return text
+
+
+@overload
+def decode(text: str | bytes, type_: type[T], *, what: str = ...) -> T: ...
+@overload
+def decode(text: str | bytes, type_: Any = ..., *, what: str = ...) -> Any: ...
+def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any:
+    """The value of stored JSON as the type asked for, or SerializationError if it does not fit."""
+    try:
+        return _reader(type_)(text)
+    except Exception as error:
+        source, path = _explained(error)
+        raise SerializationError(source, path=path, what=what) from error
+
+
+def check_type(type_: Any, *, what: str = "type") -> None:
+    """Refuse a type that no JSON could be read as, so that a definition fails when it is declared."""
+    try:
+        _reader(type_)
+    except Exception as error:
+        raise SerializationError(error, what=what) from error
+
+
+def payload_hash(text: str | bytes) -> str:
+    """A short stable hash of JSON text that does not depend on the order of keys."""
+    return _digest(_CANONICAL.encode(msgspec.json.decode(text)))
+
+
+def value_hash(value: Any) -> str:
+    """The `payload_hash` of a value that `encode` takes, which also does not depend on the order of a set."""
+    try:
+        return _digest(_CANONICAL.encode(value))
+    except TypeError:  # a set of several types has no order to give it
+        return payload_hash(_ENCODER.encode(value))
+
+
+def error_of(error: BaseException) -> dict[str, Any]:
+    """The error as JSON: type, message and traceback, with `code` and `retry_after` if it has them.
+
+    Never refuses: what cannot be stored is replaced, and texts are cut with a mark.
+    """
+    told: dict[str, Any] = {"type": _clean(type(error).__name__), "message": _cut(_message_of(error), ERROR_LIMIT)}
+    code = _attribute(error, "code")
+    if isinstance(code, str | int) and not isinstance(code, bool):
+        told["code"] = _cut(code, LINE_LIMIT) if isinstance(code, str) else int(code)
+    with suppress(InvalidOption):
+        told["retry_after"] = seconds_of(_attribute(error, "retry_after"), "retry_after")
+    told["traceback"] = _cut(_traceback_of(error), TRACEBACK_LIMIT)
+    return told
+
+
+def one_line(error: Mapping[str, Any]) -> str:
+    """The error in at most 500 printable characters of one line."""
+    text = f"{error.get('type', 'error')}: {error.get('message', '')}"[: 4 * LINE_LIMIT]
+    words = "".join(letter if letter.isprintable() else " " for letter in text).split()
+    line = " ".join(words).removesuffix(":")
+    return line if len(line) <= LINE_LIMIT else f"{line[: LINE_LIMIT - 3]}..."
+
+
+def _plain_of(value: Any) -> Any:
+    """What msgspec does not know: pydantic's models, and subclasses of text and numbers."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        # Aliases are what validation expects; round_trip leaves out computed fields, which it would refuse.
+        return dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not a type that JSON can hold")
+
+
+def _typed_of(type_: Any, plain: Any) -> Any:
+    """The reverse of `_plain_of`."""
+    validate = getattr(type_, "model_validate_json", None)
+    if validate is not None:
+        try:
+            # Validated as JSON: a strict model takes text for a date or bytes there, and nowhere else.
+            return validate(_ENCODER.encode(plain))
+        except ValueError as error:
+            raise ValueError(_told_by_model(error)) from error
+    if type_ is object:
+        return plain
+    for base in (str, int, float):
+        if isinstance(type_, type) and issubclass(type_, base) and isinstance(plain, base):
+            return type_(plain)
+    raise TypeError(f"{type_!r} cannot be read from JSON")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain_of)
+_CANONICAL: Final = msgspec.json.Encoder(enc_hook=_plain_of, order="sorted")
+_PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
+_TEXT: Final = frozenset((str,))
+_CONTAINERS: Final = frozenset((dict, list, tuple))
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+
+
+@lru_cache(maxsize=1024)
+def _reader(type_: Any) -> Callable[[str | bytes], Any]:
+    validate: Callable[[str | bytes], Any] | None = getattr(type_, "model_validate_json", None)
+    return validate or msgspec.json.Decoder(type_, dec_hook=_typed_of).decode
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def _is_doubtful(value: Any, data: bytes) -> bool:
+    """True if the bytes could hide what `_inspect` refuses; cheap, and never False for what it would refuse."""
+    return (
+        (b"\\" in data and b"\\u0000" in data)
+        or (b"null" in data and _may_hold_nan(value))
+        # A key that ends like a number may be one, next to its own text.
+        or (b'0":' in data.translate(_DIGITS) and _may_be_misshapen(value))
+        or (len(data) > 2 * DEEPEST and data.count(b"[") + data.count(b"{") > DEEPEST and _may_be_misshapen(value))
+    )
+
+
+def _may_hold_nan(value: Any) -> bool:
+    # JSON has no NaN and msgspec writes null for it, MessagePack has: a double (0xcb) whose exponent is all ones
+    # starts with 7f or ff. This finds it at a tenth of the price of a walk over the value.
+    try:
+        packed = _PACKER.encode(value)
+    except (OverflowError, TypeError, ValueError):  # it has limits JSON does not have, on integers for one
+        return True
+    return b"\xcb\x7f" in packed or b"\xcb\xff" in packed
+
+
+def _may_be_misshapen(value: Any) -> bool:
+    """True if containers are nested too deep or a key is not text; level by level, ten times as fast as `_inspect`."""
+    level = [msgspec.to_builtins([value], enc_hook=_plain_of)]
+    for _ in range(DEEPEST + 1):
+        keys = chain.from_iterable(node for node in level if type(node) is dict)
+        if not _TEXT.issuperset(map(type, keys)):
+            return True
+        children = chain.from_iterable(node.values() if type(node) is dict else node for node in level)
+        level = [child for child in children if type(child) in _CONTAINERS]
+        if not level:
+            return False
+    return True
+
+
+_Place = tuple[Any, str]  # the place of the parent (or None) and the last part of the path
+
+
+def _inspect(value: Any, what: str) -> None:
+    """Refuse NUL, NaN, infinities, keys that read alike, and what is nested too deep."""
+    pending: list[tuple[Any, _Place, int]] = [(msgspec.to_builtins(value, enc_hook=_plain_of), (None, "$"), 0)]
+    while pending:
+        node, place, depth = pending.pop()
+        if (why := _complaint(node, depth)) is not None:
+            raise SerializationError(why, path=_path(place), what=what)
+        if isinstance(node, dict):
+            pending.extend((child, (place, f".{key}"), depth + 1) for key, child in node.items())
+        elif isinstance(node, list | tuple):
+            pending.extend((child, (place, f"[{index}]"), depth + 1) for index, child in enumerate(node))
+
+
+def _complaint(node: Any, depth: int) -> str | None:
+    if isinstance(node, str):
+        return "text with a NUL character" if "\0" in node else None
+    if isinstance(node, float):
+        return None if math.isfinite(node) else f"{node} is no JSON number; use None or text"
+    if not isinstance(node, dict | list | tuple):
+        return None
+    if depth >= DEEPEST:
+        return f"nested deeper than {DEEPEST}"
+    if isinstance(node, dict):
+        keys = [key if isinstance(key, str) else _ENCODER.encode(key).decode().strip('"') for key in node]
+        if any("\0" in key for key in keys):
+            return "a key with a NUL character"
+        if len(set(keys)) < len(keys):
+            return "two keys that are the same text in JSON, like 1 and '1'"
+    return None
+
+
+def _path(place: _Place | None) -> str:
+    parts: list[str] = []
+    while place is not None:
+        place, part = place
+        parts.append(part)
+    return ascii("".join(reversed(parts)))[1:-1]
+
+
+def _refusal(value: Any, error: Exception, what: str) -> SerializationError:
+    """Descend to the innermost value that cannot be encoded, and say why it cannot."""
+    path = "$"
+    for _ in range(DEEPEST):
+        inner = next(((label, child, fault) for label, child in _children(value) if (fault := _fault(child))), None)
+        if inner is None:
+            break
+        label, value, error = inner
+        path += ascii(label)[1:-1]
+    return SerializationError(_reason(error), path=path, what=what)
+
+
+def _fault(value: Any) -> Exception | None:
+    try:
+        _ENCODER.encode(value).decode()
+    except Exception as error:  # noqa: BLE001 - a model's own serializer may raise anything
+        return error
+    return None
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        yield from ((f".{key!s}", child) for key, child in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", child) for index, child in enumerate(value))
+    elif not isinstance(value, type):
+        for name in _field_names(value):
+            yield f".{name}", getattr(value, name, None)
+
+
+def _field_names(value: Any) -> Iterable[str]:
+    if is_dataclass(value):
+        return [field.name for field in fields(value)]
+    return getattr(type(value), "__struct_fields__", None) or getattr(type(value), "model_fields", None) or ()
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case RecursionError():
+            return f"nested deeper than {DEEPEST}, or it contains itself"
+        case UnicodeEncodeError():
+            return "text with a lone surrogate, which is no Unicode"
+        case TypeError():
+            return f"{error}; use JSON types, a dataclass, a msgspec struct or a pydantic model"
+        case _:
+            return f"{type(error).__name__}: {_told_by_model(error)}"
+
+
+def _explained(error: Exception) -> tuple[str, str]:
+    """What does not fit, and where; msgspec ends its message with the path."""
+    if not isinstance(error, msgspec.MsgspecError):
+        return _told_by_model(error), "$"
+    source, _, path = str(error).partition(" - at `")
+    return source, path.rstrip("`") or "$"
+
+
+def _told_by_model(error: Exception) -> str:
+    """A model's complaint without the values it complains about, which may be secret."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return str(error)
+    complaints = errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in complaints)
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - an exception that cannot say its message is still recorded
+        return f"(its message could not be read: {type(failure).__name__})"
+
+
+def _attribute(error: BaseException, name: str) -> Any:
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001 - a property of the user's class may raise anything
+        return None
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The last frames of the error and of up to three that led to it, the error itself first."""
+    parts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(parts) < 4:
+        headline = f"{type(cause).__name__}: {_message_of(cause)[:LINE_LIMIT]}\n"
+        parts.append(headline + "".join(traceback.format_tb(cause.__traceback__, limit=-10)))
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return "because of\n".join(parts)
+
+
+def _cut(text: str, limit: int) -> str:
+    data = _clean(text[: limit + 1]).encode()  # a character is a byte or more, so nothing beyond can matter
+    if len(data) <= limit:
+        return data.decode()
+    mark = f" ... (cut, {len(text)} characters in all)"
+    return data[: limit - len(mark)].decode(errors="ignore") + mark
+
+
+def _clean(text: str) -> str:
+    return UNSTORABLE.sub("\ufffd", text)

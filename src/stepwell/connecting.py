@@ -1,0 +1,195 @@
+"""Opening a store: `connect` and its options.
+
+The URL picks the database; its query may hold any option of `connect`, so that a command line or an environment
+variable can set it. A driver is imported only when its kind of store is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from stepwell.clock import Clock, DatabaseClock
+from stepwell.codec import PAYLOAD_LIMIT
+from stepwell.durations import Duration, seconds_of
+from stepwell.errors import DriverMissing, InvalidOption, UnknownStore, redact_url
+from stepwell.names import check_key
+from stepwell.store import schema as schema_
+from stepwell.store.driver import Driver
+from stepwell.store.sql import Statements
+from stepwell.store.store import Options, Store
+from stepwell.telemetry import Telemetry
+
+URL_VARIABLE: Final = "STEPWELL_URL"
+DEFAULT_URL: Final = "sqlite:///stepwell.db"
+SHORTEST_LEASE: Final = 0.1
+
+
+class Config:
+    """Where the store is and how to open it; takes what `connect` takes, from the URL's query too."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str = "stepwell",
+        install: bool = True,
+        lease: Duration = 30,
+        pool: int = 10,
+        timeout: Duration = 10,
+        payload_limit: int = PAYLOAD_LIMIT,
+        tenant: str | None = None,
+        clock: Clock | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        self.url = place
+        self.schema = said.get("schema", schema)
+        self.install = _truth("install", said.get("install", install))
+        self.pool = _whole("pool", said.get("pool", pool), least=4)
+        self.options = Options(
+            lease=_span("lease", said.get("lease", lease)),
+            timeout=_span("timeout", said.get("timeout", timeout)),
+            payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
+            tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
+        )
+        self.clock = clock or DatabaseClock()
+        self.telemetry = telemetry or Telemetry()
+
+    def __repr__(self) -> str:
+        return f"Config({redact_url(self.url)!r})"
+
+
+class Opening:
+    """A store about to be opened: await it, or enter it with `async with` to have it closed at the end."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._store: Store | None = None
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return open_store(self._config).__await__()
+
+    async def __aenter__(self) -> Store:
+        self._store = await open_store(self._config)
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def connect(url: str | None = None, /, **options: Any) -> Opening:
+    """Open a store: `await connect(url)`, or `async with connect(url) as store`.
+
+    `sqlite:///file.db`, `turso:///file.db`, `postgresql://...` or `memory:`; without a URL, what `STEPWELL_URL` says,
+    else `sqlite:///stepwell.db`. The schema is installed unless `install=False`.
+    """
+    return connect_with(Config(url, **options))
+
+
+def connect_with(config: Config) -> Opening:
+    """Open the store a `Config` describes."""
+    return Opening(config)
+
+
+async def open_store(config: Config) -> Store:
+    """Open the driver, bring the schema up to date, and hand out the store."""
+    scheme = config.url.partition(":")[0]
+    statements = Statements("postgres" if scheme.startswith("postgres") else "sqlite", config.schema)
+    driver = _driver(config, scheme, statements)
+    await driver.open()
+    try:
+        if config.install:
+            await schema_.install(driver, statements)
+        else:
+            await schema_.check_version(driver, statements)
+        return Store(driver, statements, config.options, config.clock, config.telemetry)
+    except BaseException:
+        await driver.close()
+        raise
+
+
+def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
+    # Imported here: opening SQLite must not need, nor load, another database's driver.
+    timeout = config.options.timeout
+    match scheme:
+        case "memory":
+            from stepwell.store.sqlite import open_sqlite  # noqa: PLC0415
+
+            return open_sqlite(None, statements, timeout=timeout)
+        case "sqlite":
+            from stepwell.store.sqlite import open_sqlite  # noqa: PLC0415
+
+            return open_sqlite(_path(config.url), statements, timeout=timeout)
+        case "turso":
+            try:
+                from stepwell.store.turso import open_turso  # noqa: PLC0415
+            except ImportError as error:
+                raise DriverMissing("turso") from error
+            return open_turso(_path(config.url), statements, timeout=timeout)
+        case "postgresql" | "postgres":
+            try:
+                from stepwell.store.postgres import Postgres  # noqa: PLC0415
+            except ImportError as error:
+                raise DriverMissing("postgres") from error
+            return Postgres(config.url, statements, pool=config.pool, timeout=timeout)
+        case _:
+            raise UnknownStore(config.url)
+
+
+_OURS: Final = frozenset({"schema", "install", "lease", "pool", "timeout", "payload_limit", "tenant"})
+
+
+def _split(url: str) -> tuple[str, dict[str, Any]]:
+    """The URL without our options, and our options; what is left in the query is the driver's."""
+    parts = urlsplit(url)
+    said = parse_qsl(parts.query, keep_blank_values=True)
+    theirs = [(name, value) for name, value in said if name not in _OURS]
+    if theirs and not parts.scheme.startswith("postgres"):
+        raise InvalidOption(theirs[0][0], theirs[0][1], f"a store's URL takes {', '.join(sorted(_OURS))}")
+    bare = urlunsplit(parts._replace(query=urlencode(theirs))) if parts.query else url
+    return bare, {name: value for name, value in said if name in _OURS}
+
+
+def _path(url: str) -> str:
+    """The file of an embedded store: `sqlite:///relative.db`, `sqlite:////absolute.db`."""
+    scheme, _, rest = url.partition("://")
+    if not rest.startswith("/") or len(rest) < 2:  # noqa: PLR2004 - a slash and at least one letter
+        raise UnknownStore(url)
+    return unquote(rest[1:])
+
+
+def _span(option: str, value: Any) -> float:
+    try:
+        span = seconds_of(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value, option)
+    except ValueError:
+        raise
+    if span < SHORTEST_LEASE:
+        raise InvalidOption(option, value, f"it is at least {SHORTEST_LEASE:g} s")
+    return span
+
+
+def _whole(option: str, value: Any, *, least: int) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise InvalidOption(option, value, "it is a whole number") from None
+    if number < least:
+        raise InvalidOption(option, value, f"it is at least {least}")
+    return number
+
+
+def _truth(option: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in {"true", "1", "yes", "on"}:
+        return True
+    if str(value).lower() in {"false", "0", "no", "off"}:
+        return False
+    raise InvalidOption(option, value, "it is true or false")

@@ -1,0 +1,86 @@
+"""What came of one attempt, and what it costs. Pure: the only place that knows what an exception means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from stepwell.backoff import Retry
+from stepwell.codec import encode, error_of, one_line
+from stepwell.durations import microseconds_of, seconds_of
+from stepwell.errors import PermanentError, SerializationError, TransientError
+from stepwell.records import RunStatus, Settlement
+
+ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The body returned; `output` is its value as JSON text, None if nobody will ask for it."""
+
+    output: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The attempt failed and another follows after `delay` seconds."""
+
+    delay: float
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No further attempt: the task is a dead letter."""
+
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Not finished, by no fault of its own: somebody else may go on at once, the attempt is given back."""
+
+
+Outcome = Done | Again | Failed | Released
+
+
+def judge(error: Exception, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
+    """Judge a failed attempt: tried again while attempts are left, unless the error says otherwise."""
+    described = error_of(error)
+    if is_permanent(error, policy) or attempt >= max_attempts:
+        return Failed(described)
+    if isinstance(error, TransientError) and error.retry_after is not None:
+        return Again(seconds_of(error.retry_after), described)
+    return Again(policy.delay(attempt, randomness), described)
+
+
+def is_permanent(error: Exception, policy: Retry) -> bool:
+    """True if trying again cannot help. What the user mapped goes before what stepwell knows."""
+    if isinstance(error, policy.transient):
+        return False
+    if isinstance(error, policy.permanent):
+        return True
+    # A payload that does not fit the handler's type will not fit it next time either.
+    return isinstance(error, (PermanentError, SerializationError))
+
+
+def settlement_of(outcome: Outcome) -> Settlement:
+    """An outcome as it is written."""
+    match outcome:
+        case Done(output):
+            return Settlement(RunStatus.SUCCESS, output=output)
+        case Again(delay, error):
+            return Settlement(
+                RunStatus.PENDING,
+                delay=microseconds_of(delay, "retry_after"),
+                error=encode(error, limit=ERROR_LIMIT, what="error"),
+                last_error=one_line(error),
+            )
+        case Failed(error):
+            return Settlement(
+                RunStatus.ERROR, error=encode(error, limit=ERROR_LIMIT, what="error"), last_error=one_line(error)
+            )
+        case Released():
+            return Settlement(RunStatus.PENDING, attempt_back=True)
+        case _:
+            assert_never(outcome)

@@ -1,0 +1,329 @@
+"""The worker's loop: claim what is ready, call its body, judge what came of it, settle.
+
+Around it two more: one wakes what is due and recovers dead sessions, one beats (in a thread, `heartbeat.py`). A loop that
+fails is reported and started again; nothing a body does can stop them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from stepwell.backoff import waits
+from stepwell.engine.claiming import Demand, Places
+from stepwell.engine.heartbeat import Heartbeat
+from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, settlement_of
+from stepwell.engine.recovery import Recovery
+from stepwell.engine.served import Served, Slot
+from stepwell.engine.session import Session
+from stepwell.engine.threads import Threads
+from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreUnavailable, Timeout
+from stepwell.records import Claimed, Owned
+from stepwell.store.sessions import Identity
+from stepwell.store.store import Store
+from stepwell.telemetry import (
+    InternalTaskFailed,
+    LateWriteRefused,
+    OrphansReleased,
+    SessionLost,
+    SessionStarted,
+    StoreLost,
+    TaskDied,
+    TaskFailed,
+)
+
+SHORTEST_POLL: Final = 0.02
+LONGEST_POLL: Final = 1.0
+SWEEP_EVERY: Final = 1.0
+
+
+class Runtime:
+    """One worker at work."""
+
+    def __init__(
+        self, store: Store, served: Sequence[Served], identity: Identity, *, concurrency: int, grace: float
+    ) -> None:
+        self._store = store
+        self._by_name = {one.queue: one for one in served}
+        self._served: dict[int, Served] = {}
+        self._identity = identity
+        self._concurrency = concurrency
+        self._grace = grace
+        self._demand = Demand(0, {})
+        self._places = Places()
+        self._threads = Threads(f"stepwell-{identity.name}")
+        self._executions: dict[asyncio.Task[None], Execution] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._stopping = False
+        self.session: Session | None = None
+        self.executed = 0
+
+    async def start(self, *, loops: bool = True) -> None:
+        """Register the session and begin to serve; with `loops=False`, only when `drain` asks."""
+        for name, one in self._by_name.items():
+            self._served[await self._store.queue_id(name, create=True)] = one
+        self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
+        self._stopping = False
+        await self._begin_session()
+        self._store.tasks.on_added(self._added)
+        if loops:
+            self._loops = [
+                asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim"),
+                asyncio.create_task(self._supervised("upkeep", self._upkeep_forever), name="stepwell-upkeep"),
+            ]
+
+    async def stop(self) -> None:
+        """Claim nothing more, let bodies end within the grace, give back what is left, end the session."""
+        self._stopping = True
+        self._wake.set()
+        with contextlib.suppress(ValueError):
+            self._store.tasks.off_added(self._added)
+        await _gone(self._loops)
+        if self._executions:
+            await asyncio.wait(self._executions, timeout=self._grace)
+        for execution in list(self._executions.values()):
+            execution.give_up()
+        if self._executions:
+            await asyncio.wait(self._executions, timeout=self._store.options.timeout)
+        await _gone(list(self._executions))
+        self._threads.close()
+        await self._end_session()
+
+    def hurry(self) -> None:
+        """Wait for no body any more: give back at once what is under way."""
+        self._grace = 0.0
+        for execution in self._executions.values():
+            execution.give_up()
+
+    async def drain(self) -> int:
+        """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
+        before = self.executed
+        while True:
+            await self._store.tasks.wake_due()
+            if await self._claim_once() == 0:
+                if not self._executions:
+                    return self.executed - before
+                await asyncio.wait(self._executions, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _claim_forever(self) -> None:
+        poll = SHORTEST_POLL
+        pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+        while not self._stopping:
+            # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
+            self._wake.clear()
+            try:
+                claimed = await self._claim_once()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost(str(error)))
+                await asyncio.sleep(next(pauses))
+                continue
+            pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+            if claimed:
+                poll = SHORTEST_POLL
+            elif self._demand.free > 0:
+                await self._rest(poll * (0.8 + 0.4 * self._store.clock.random()))
+                poll = min(LONGEST_POLL, poll * 1.5)
+            else:
+                await self._rest(LONGEST_POLL)
+
+    async def _claim_once(self) -> int:
+        """Fill the free places with what is ready; how many were filled."""
+        session = await self._living_session()
+        wanted = self._demand.next()
+        limit = self._demand.free
+        if not wanted or limit <= 0:
+            return 0
+        session.claiming(time.monotonic())
+        claimed: list[Claimed] = []
+        try:
+            claimed = await self._claim(session, wanted, limit)
+        finally:
+            session.claimed(claimed)
+        for task in claimed:
+            self._start(task, session)
+        return len(claimed)
+
+    async def _claim(self, session: Session, wanted: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
+        now = time.monotonic()
+        places = self._places.above(wanted, now) if self._store.driver.claims_many_queues else []
+        if places:
+            claimed = await self._store.tasks.claim_above(session.id, places, limit)
+        else:
+            claimed = await self._store.tasks.claim(session.id, wanted, limit)
+        self._places.claimed(claimed, limit, now, plain=not places)
+        return claimed
+
+    def _start(self, task: Claimed, session: Session) -> None:
+        self._demand.take(task.queue_id)
+        execution = Execution(task, self._served[task.queue_id], session)
+        slot = Slot(lambda: self._freed(task.queue_id))
+        job = asyncio.create_task(self._execute(execution, slot))
+        execution.job = job
+        self._executions[job] = execution
+        job.add_done_callback(self._ended)
+
+    async def _execute(self, execution: Execution, slot: Slot) -> None:
+        """One turn of one task: call its body, judge what came of it, settle."""
+        try:
+            outcome = await self._outcome(execution, slot)
+        finally:
+            slot.release()
+        execution.settling = True
+        if outcome is not None:
+            await self._settle(execution.task, execution.session, execution.served.queue, outcome)
+
+    async def _outcome(self, execution: Execution, slot: Slot) -> Outcome | None:
+        """What came of the body; None if the session was lost under it, so that nothing may be written."""
+        task, served = execution.task, execution.served
+        try:
+            async with asyncio.timeout(served.timeout) as limit:
+                return Done(await served.body(task, self._threads, slot))
+        except asyncio.CancelledError:
+            # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
+            if execution.given_up:
+                return None if execution.session.lost else Released()
+            return judge(RuntimeError("the body was cancelled"), task.attempt, task.max_attempts, served.retry, self._chance())
+        except TimeoutError as error:
+            late = Timeout(f"the handler of {served.queue} ran longer than {served.timeout:g} s") if limit.expired() else error
+            return judge(late, task.attempt, task.max_attempts, served.retry, self._chance())
+        except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
+            return judge(error, task.attempt, task.max_attempts, served.retry, self._chance())
+
+    async def _settle(self, task: Claimed, session: Session, queue: str, outcome: Outcome) -> None:
+        try:
+            status = await self._store.tasks.settle(task.id, session.id, task.turn, settlement_of(outcome))
+        except LeaseLost:
+            self._store.telemetry.emit(LateWriteRefused(session.id, task.id, task.turn))
+        else:
+            self.executed += 1
+            self._tell(task, queue, outcome, status)
+        finally:
+            session.settled(task.id, task.turn)
+
+    def _tell(self, task: Claimed, queue: str, outcome: Outcome, status: str) -> None:
+        error = getattr(outcome, "error", None)
+        if error is None:
+            return
+        described = f"{error.get('type')}: {error.get('message')}"[:500]
+        if isinstance(outcome, Failed) and status == "ERROR":
+            self._store.telemetry.emit(TaskDied(task.id, queue, described))
+        else:
+            self._store.telemetry.emit(TaskFailed(task.id, queue, task.attempt, described))
+
+    async def _upkeep_forever(self) -> None:
+        """Wake what is due and recover what is lost, as often as each needs it."""
+        recovery = Recovery(self._store)
+        look_every = min(SWEEP_EVERY, self._store.options.lease / 6)
+        pauses = waits(LONGEST_POLL, self._store.clock.random)
+        while not self._stopping:
+            try:
+                queues, next_due = await self._store.tasks.wake_due()
+                queues |= await recovery.look()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost(str(error)))
+                await asyncio.sleep(next(pauses))
+                continue
+            pauses = waits(LONGEST_POLL, self._store.clock.random)
+            if queues:
+                self._store.tasks.hint(queues)
+            await asyncio.sleep(look_every if next_due is None else min(look_every, next_due + 0.001))
+
+    async def _living_session(self) -> Session:
+        if self.session is None or self.session.lost:
+            await self._end_session()
+            await self._begin_session()
+        assert self.session is not None
+        return self.session
+
+    async def _begin_session(self) -> None:
+        lease = int(self._store.options.lease * 1_000_000)
+        worker_id = await self._store.sessions.begin(self._identity, lease)
+        self.session = Session(worker_id, self._session_lost, self._orphans_found)
+        Heartbeat.of(self._store).add(self.session)
+        self._store.telemetry.emit(SessionStarted(worker_id))
+
+    async def _end_session(self) -> None:
+        session, self.session = self.session, None
+        if session is None:
+            return
+        await Heartbeat.of(self._store).remove(session)
+        with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
+            await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
+
+    def _session_lost(self, session: Session) -> None:
+        """Others have our tasks now: stop every body, write nothing, and begin anew."""
+        self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
+        for execution in self._executions.values():
+            if execution.session is session:
+                execution.give_up()
+        self._wake.set()
+
+    def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
+        self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
+        for orphan in orphans:
+            job = asyncio.create_task(self._release(session, orphan))
+            self._loops.append(job)
+            job.add_done_callback(self._loops.remove)
+
+    async def _release(self, session: Session, orphan: Owned) -> None:
+        with contextlib.suppress(LeaseLost):
+            await self._store.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
+            self._wake.set()
+
+    def _added(self, queue_ids: set[int]) -> None:
+        if not queue_ids.isdisjoint(self._served):
+            self._wake.set()
+
+    def _freed(self, queue_id: int) -> None:
+        self._demand.give_back(queue_id)
+        self._wake.set()
+
+    def _ended(self, job: asyncio.Task[None]) -> None:
+        execution = self._executions.pop(job)
+        execution.session.settled(execution.task.id, execution.task.turn)
+        if not job.cancelled() and (error := job.exception()) is not None:
+            self._store.telemetry.emit(InternalTaskFailed(f"execution of task {execution.task.id}", repr(error)))
+
+    async def _rest(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    def _chance(self) -> float:
+        return self._store.clock.random()
+
+    async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping:
+            try:
+                await loop()
+            except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
+                self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
+                await asyncio.sleep(LONGEST_POLL)
+
+
+class Execution:
+    """One turn under way."""
+
+    def __init__(self, task: Claimed, served: Served, session: Session) -> None:
+        self.task = task
+        self.served = served
+        self.session = session
+        self.job: asyncio.Task[None] | None = None
+        self.settling = False
+        self.given_up = False
+
+    def give_up(self) -> None:
+        """Stop the body; what has been judged already is still settled."""
+        if not self.settling and self.job is not None:
+            self.given_up = True
+            self.job.cancel()
+
+
+async def _gone(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

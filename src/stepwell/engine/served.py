@@ -1,0 +1,44 @@
+"""What a worker serves: a queue, and how to call whatever stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from stepwell.backoff import Retry
+from stepwell.engine.threads import Threads
+from stepwell.records import Claimed
+
+
+@dataclass(slots=True)
+class Slot:
+    """One place among those a worker fills. Freed when the body has ended: a thread cannot be stopped, so a body that
+    outlived its timeout still takes up its place."""
+
+    free: Callable[[], None]
+    _held: int = field(default=1)
+
+    def hold(self) -> None:
+        """Keep the place for one more user of it."""
+        self._held += 1
+
+    def release(self) -> None:
+        """Give the place up; it is free when everybody has."""
+        self._held -= 1
+        if self._held == 0:
+            self.free()
+
+
+# Calls the body with the task's payload and returns its output as JSON text, None if nobody will ask for it.
+Body = Callable[[Claimed, Threads, Slot], Awaitable[str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A queue and its body."""
+
+    queue: str
+    body: Body
+    retry: Retry
+    timeout: float | None = None
+    concurrency: int | None = None

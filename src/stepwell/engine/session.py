@@ -1,0 +1,56 @@
+"""A worker's session: which tasks it holds, and what it hears of itself from the database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from stepwell.records import Claimed, Owned
+
+
+class Session:
+    """One registration of a worker. Lives on the worker's loop; the heartbeat tells it things there."""
+
+    def __init__(
+        self, worker_id: int, on_lost: Callable[[Session], None], on_orphans: Callable[[Session, list[Owned]], None]
+    ) -> None:
+        self.id = worker_id
+        self.lost = False
+        self.held: dict[int, int] = {}  # task id -> turn
+        self._on_lost = on_lost
+        self._on_orphans = on_orphans
+        self._claim_started: float | None = None
+        self._unheld: dict[tuple[int, int], float] = {}
+
+    def claiming(self, since: float) -> None:
+        """A claim is on its way: what it takes is not held yet."""
+        self._claim_started = since
+
+    def claimed(self, tasks: Iterable[Claimed]) -> None:
+        """The claim has answered."""
+        self._claim_started = None
+        self.held.update({task.id: task.turn for task in tasks})
+
+    def settled(self, task_id: int, turn: int) -> None:
+        """A turn is closed, or given up."""
+        if self.held.get(task_id) == turn:
+            del self.held[task_id]
+
+    def beaten(self, alive: bool, owned: list[Owned], sent_at: float) -> None:
+        """Hear what the database answered to a beat that was sent at this time.
+
+        A task that the session owns and does not hold comes from a claim whose reply was lost. It would stay so for
+        ever, since this session lives; so it is given back. Only if it was so at two beats, and no claim has been under
+        way since before the first: what such a claim takes looks just the same.
+        """
+        if not alive:
+            if not self.lost:
+                self.lost = True
+                self._on_lost(self)
+            return
+        unheld = {(task.task_id, task.turn): task for task in owned if self.held.get(task.task_id) != task.turn}
+        first_seen = {place: self._unheld.get(place, sent_at) for place in unheld}
+        oldest_claim = sent_at if self._claim_started is None else self._claim_started
+        orphans = [task for place, task in unheld.items() if first_seen[place] < min(oldest_claim, sent_at)]
+        self._unheld = first_seen
+        if orphans:
+            self._on_orphans(self, orphans)

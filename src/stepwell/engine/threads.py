@@ -1,0 +1,69 @@
+"""Threads for sync bodies. Daemons, so that a body that never returns cannot keep the process from ending;
+the standard pool joins its threads at exit and would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Threads:
+    """As many threads as bodies run at once; an idle one is used again."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def run(self, body: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Call the body in a thread, in a copy of the caller's context; its result or exception is the future's."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                result, error = context.run(body), None
+            except BaseException as raised:  # noqa: BLE001 - whatever a body raises is its outcome
+                result, error = None, raised
+            try:
+                loop.call_soon_threadsafe(_answer, future, result, error)
+            except RuntimeError:
+                pass  # the loop is closed: the worker gave this body up long ago
+
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"{self._name}-{self._count}", daemon=True).start()
+        self._work.put(work)
+        return future
+
+    def close(self) -> None:
+        """Let every thread end after what it is doing."""
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+            with self._lock:
+                self._idle += 1
+
+
+def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("a body raised StopIteration"))  # a future cannot carry one
+    else:
+        future.set_exception(error)

@@ -1,0 +1,283 @@
+"""Every error that stepwell raises, in the families a caller can act on.
+
+Each says what happened, to which id, and what to do next; the facts are attributes. Drivers translate into these
+once, `from` the original, so nothing above them knows a database's own errors, and no message shows a password.
+"""
+# ruff: noqa: N818 - the names are the API's words; `LeaseLost` says more than `LeaseLostError`
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepwell.durations import Duration
+
+
+class StepwellError(Exception):
+    """Something stepwell was asked for could not be done."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(args or (_sentence(type(self)),)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with the finished message, which most classes here build from other arguments.
+        return _rebuilt, (type(self), self.args, dict(self.__dict__))
+
+
+class PermanentError(StepwellError):
+    """This can never succeed: do not try again."""
+
+
+class TransientError(StepwellError):
+    """This failed for now: try again, after `retry_after` seconds if given, else after the policy's backoff."""
+
+    def __init__(self, message: str = "", *, retry_after: Duration | None = None) -> None:
+        from stepwell.durations import seconds_of  # noqa: PLC0415 - durations refuses with errors of this module
+
+        super().__init__(*([message] if message else []))
+        self.retry_after = None if retry_after is None else seconds_of(retry_after, "retry_after")
+
+    @classmethod
+    def with_backoff(cls, seconds: Duration, message: str = "") -> TransientError:
+        """A transient error that is tried again after `seconds`."""
+        return cls(message, retry_after=seconds)
+
+
+class Paused(StepwellError):
+    """Set this work aside until a signal, an operator or `resume_condition` brings it back; no attempt is spent."""
+
+    def __init__(self, message: str = "", *, resume_condition: str | None = None) -> None:
+        super().__init__(*([message] if message else []))
+        self.resume_condition = resume_condition
+
+
+PauseError = Paused
+
+
+class QueueNotFound(StepwellError):
+    """No queue has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no queue is named {_shown(name)}; create it with `store.create_queue(name)`")
+        self.name = name
+
+
+class WorkflowNotFound(StepwellError):
+    """No workflow has this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no workflow is named {_shown(name)}; create it with `store.create_workflow(name)` "
+            "or start a worker that serves it"
+        )
+        self.name = name
+
+
+class InvalidName(StepwellError, ValueError):
+    """A name breaks the rule for its kind."""
+
+    def __init__(self, kind: str, name: object, why: str) -> None:
+        super().__init__(f"{_shown(name)} cannot name a {kind}: {why}")
+        self.kind = kind
+        self.name = name
+        self.why = why
+
+
+class InvalidOption(StepwellError, ValueError):
+    """An option has a value it cannot have."""
+
+    def __init__(self, option: str, value: object, why: str) -> None:
+        super().__init__(f"{option} cannot be {_shown(value)}: {why}")
+        self.option = option
+        self.value = value
+        self.why = why
+
+
+class SerializationError(StepwellError):
+    """A value cannot be stored as JSON, or stored JSON does not fit the type asked for."""
+
+    def __init__(self, source: object, *, path: str = "$", what: str = "payload") -> None:
+        super().__init__(f"{what} refused at `{path}`: {source}")
+        self.source = source
+        self.path = path
+        self.what = what
+
+
+class PayloadTooLarge(SerializationError):
+    """A value is larger than the store takes."""
+
+    def __init__(self, size: int, limit: int, *, what: str = "payload") -> None:
+        super().__init__(
+            f"{size} bytes, the limit is {limit}; store it elsewhere and pass a reference, or raise `payload_limit`",
+            what=what,
+        )
+        self.size = size
+        self.limit = limit
+
+
+class IdempotencyConflict(StepwellError):
+    """A key is taken by a task with another payload."""
+
+    def __init__(self, queue: str, key: str, existing: int) -> None:
+        super().__init__(
+            f"key {_shown(key)} in {_shown(queue)} belongs to task {existing}, which has another payload; "
+            "use another key, or look at that task"
+        )
+        self.queue = queue
+        self.key = key
+        self.existing = existing
+
+
+class UnknownStore(StepwellError):
+    """A URL names no kind of store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = redact_url(url)
+        super().__init__(
+            f"no store opens {_shown(self.url)}; use postgresql://..., sqlite:///file.db, turso:///file.db or memory:"
+        )
+
+
+class LeaseLost(StepwellError):
+    """This session no longer owns what it wrote to; nothing was written, and someone else does the work."""
+
+    def __init__(self, worker_id: int, task_id: int | None = None) -> None:
+        held = "its tasks" if task_id is None else f"task {task_id}"
+        super().__init__(
+            f"worker session {worker_id} no longer holds {held}: nothing was written. Another session does the work; "
+            "if this happens often, raise `lease` or look for what blocks the process"
+        )
+        self.worker_id = worker_id
+        self.task_id = task_id
+
+
+class StoreUnavailable(StepwellError):
+    """The database did not answer; whether it did the work is unknown, and repeating the call is safe."""
+
+    def __init__(self, why: object = "no answer") -> None:
+        self.why = redact(str(why))
+        super().__init__(f"the database did not answer ({self.why}); the outcome is unknown, repeating is safe")
+
+
+class StoreBusy(StepwellError):
+    """The database is locked by other writers; nothing was written, try again."""
+
+
+class Refused(StepwellError):
+    """The database refused this row, for its integrity or its data; repeating will not help."""
+
+    def __init__(self, why: object) -> None:
+        self.why = redact(str(why))
+        super().__init__(f"the database refused the row: {self.why}; repeating will not help")
+
+
+class Timeout(StepwellError, TimeoutError):
+    """It did not happen in time; whatever was asked for goes on, so ask again."""
+
+    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
+        super().__init__(message or _sentence(Timeout))
+        self.seconds = seconds
+
+
+class ExecutionFailed(StepwellError):
+    """A run that was waited for ended without success."""
+
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
+        told = f"{error.get('type', 'error')}: {error.get('message', '')}" if error else "no error was recorded"
+        super().__init__(f"run {run_id} failed with {told[:500]}; `store.retry({int(run_id)})` tries it again")
+        self.run_id = run_id
+        self.error = error
+
+
+class SchemaNewer(StepwellError):
+    """The store was written by a later release."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(f"the store has schema {found}, this release knows up to {known}; upgrade stepwell here")
+        self.found = found
+        self.known = known
+
+
+class SchemaMissing(StepwellError):
+    """The database holds no stepwell tables; run `stepwell install`, or connect with `install=True`."""
+
+
+class SchemaDiffers(StepwellError):
+    """The tables are not the ones this release made."""
+
+    def __init__(self, difference: str) -> None:
+        super().__init__(
+            f"the tables differ from this release's schema: {difference}; restore them, or use another `schema`"
+        )
+        self.difference = difference
+
+
+class StoreInUse(StepwellError):
+    """Another process has this Turso file open."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"{holder} has this file open and Turso serves one process; stop it, or use sqlite:///")
+        self.pid = pid
+
+
+class DriverMissing(StepwellError):
+    """The driver for this kind of store is not installed."""
+
+    def __init__(self, extra: str) -> None:
+        super().__init__(f"the driver for {extra} is not installed: pip install 'stepwell[{extra}]'")
+        self.extra = extra
+
+
+class ForkError(StepwellError):
+    """This store was opened before the process forked; open one of your own in the child."""
+
+
+class WrongLoop(StepwellError):
+    """This store belongs to another event loop or thread; open one there, or use `stepwell.sync.connect`."""
+
+
+class StoreClosed(StepwellError):
+    """This store is closed; open another with `stepwell.connect`."""
+
+
+_CREDENTIALS = re.compile(r"(\w+://[^:/\s@]*):\S*@")
+_CREDENTIALS_OF_URL = re.compile(r"(?s)(\w+://[^:/@]*):.*@")
+_SECRETS = re.compile(r"(?i)\b(\w*(?:password|passwd|secret|token|api_?key)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^&\s]+)")
+
+
+def redact(text: str) -> str:
+    """The text without passwords: those in URLs, and the values of `password=`, `token=` and the like.
+
+    Where the end of a password cannot be told, more is hidden rather than less.
+    """
+    return _SECRETS.sub(r"\1***", _CREDENTIALS.sub(r"\1:***@", text))
+
+
+def redact_url(url: str) -> str:
+    """The URL as it may be shown and logged."""
+    return _SECRETS.sub(r"\1***", _CREDENTIALS_OF_URL.sub(r"\1:***@", url))
+
+
+def _sentence(cls: type[BaseException]) -> str:
+    """A class without words of its own speaks with its nearest ancestor's docstring."""
+    return next((" ".join(base.__doc__.split()) for base in cls.__mro__ if base.__doc__), cls.__name__)
+
+
+def _shown(value: object) -> str:
+    """A short printable form, so that no value can break a log line."""
+    try:
+        text = ascii(value)
+    except Exception:  # noqa: BLE001 - a value whose repr raises must not hide the refusal
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _rebuilt(cls: type[StepwellError], args: tuple[object, ...], attributes: dict[str, Any]) -> StepwellError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error

@@ -1,0 +1,76 @@
+"""What may be called what: the rules for names, keys, tags and small numbers, in one place.
+
+Called before any write, so that a bad name is refused with its reason and the three databases never disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from stepwell.errors import InvalidName, InvalidOption
+
+LONGEST_NAME: Final = 255
+MOST_TAGS: Final = 20
+MOST_ATTEMPTS: Final = 1_000
+
+# ASCII only: two names that look alike must be alike, and letters beyond it have several spellings (NFC, NFD).
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def check_name(kind: str, name: object) -> str:
+    """The name, if a queue, workflow, signal or handler may have it: 1 to 255 ASCII letters, digits, `_ . - :`."""
+    if not isinstance(name, str):
+        raise InvalidName(kind, name, f"a name is text, not {type(name).__name__}")
+    if not _NAME.fullmatch(name):
+        raise InvalidName(kind, name, "a name is 1 to 255 ASCII letters, digits and `_ . - :`")
+    return name
+
+
+def check_key(key: object, kind: str = "key") -> str:
+    """The key, if it is 1 to 255 characters of any text without NUL and lone surrogates."""
+    if not isinstance(key, str):
+        raise InvalidName(kind, key, f"it is text, not {type(key).__name__}")
+    if not 1 <= len(key) <= LONGEST_NAME:
+        raise InvalidName(kind, key, f"it has 1 to {LONGEST_NAME} characters, not {len(key)}")
+    if UNSTORABLE.search(key):
+        raise InvalidName(kind, key, "it holds a NUL character or a lone surrogate, which no database stores")
+    return key
+
+
+def check_schema(name: object) -> str:
+    """The schema's name, if it may stand in SQL unquoted."""
+    if not isinstance(name, str) or not _SCHEMA.fullmatch(name):
+        raise InvalidName("schema", name, "it matches [a-z_][a-z0-9_]{0,47}")
+    return name
+
+
+def check_priority(priority: object) -> int:
+    """The priority, if it is a whole number that fits 16 bits; higher runs first."""
+    return _whole("priority", priority, -32_768, 32_767)
+
+
+def check_max_attempts(max_attempts: object) -> int:
+    """The attempts in all, from 1 to 1000."""
+    return _whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
+
+
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags as given, each once: at most 20 keys."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidOption("tags", tags, "tags are several texts: pass a tuple or a list")
+    checked = tuple(dict.fromkeys(check_key(tag, "tag") for tag in tags))
+    if len(checked) > MOST_TAGS:
+        raise InvalidOption("tags", checked, f"at most {MOST_TAGS} tags, not {len(checked)}")
+    return checked
+
+
+def _whole(option: str, value: object, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidOption(option, value, f"it is a whole number, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InvalidOption(option, value, f"it is between {least} and {most}")
+    return int(value)

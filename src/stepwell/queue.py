@@ -1,0 +1,103 @@
+"""Handlers: the function that stands behind a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from stepwell.backoff import Retry
+from stepwell.codec import check_type, decode
+from stepwell.durations import Duration, seconds_of
+from stepwell.engine.served import Served, Slot
+from stepwell.engine.threads import Threads
+from stepwell.errors import InvalidOption
+from stepwell.names import check_name
+from stepwell.records import Claimed
+
+In_contra = TypeVar("In_contra", contravariant=True)
+In = TypeVar("In")
+
+
+class Handler(Generic[In_contra]):
+    """A function and the queue whose messages it takes; calling it calls the function."""
+
+    def __init__(
+        self, fn: Callable[[Any], object], queue: str, retry: Retry, timeout: float | None, concurrency: int | None
+    ) -> None:
+        self.fn = fn
+        self.queue = check_name("queue", queue)
+        self.retry = retry
+        self.timeout = timeout
+        self.concurrency = concurrency
+        self.payload_type = _payload_type(fn)
+        functools.update_wrapper(self, fn)
+
+    @property
+    def max_attempts(self) -> int:
+        """How often a message is tried in all, unless `enqueue` says otherwise."""
+        return self.retry.max_attempts
+
+    def accepts(self, payload: In_contra, /) -> None:
+        """Nothing at run time; tells a type checker what a payload may be."""
+
+    def __call__(self, payload: Any) -> Any:
+        return self.fn(payload)
+
+    def __repr__(self) -> str:
+        return f"<handler {self.__name__} of {self.queue}>"  # type: ignore[attr-defined]
+
+    def served(self, limit: int | None = None) -> Served:
+        """The handler as a worker takes it; a worker's own limit goes before the handler's."""
+        return Served(self.queue, self._body, self.retry, self.timeout, limit or self.concurrency)
+
+    async def _body(self, task: Claimed, threads: Threads, slot: Slot) -> None:
+        payload = decode(task.input or "null", self.payload_type)
+        if inspect.iscoroutinefunction(self.fn):
+            await self.fn(payload)
+            return
+        slot.hold()
+        running = threads.run(lambda: self.fn(payload))
+        running.add_done_callback(lambda _: slot.release())
+        # Shielded: a thread cannot be cancelled, and its place is free only when it has really ended.
+        result = await asyncio.shield(running)
+        if inspect.isawaitable(result):
+            await result
+
+
+def handler(
+    queue: str,
+    /,
+    *,
+    retry: int | Retry = 3,
+    timeout: Duration | None = None,
+    concurrency: int | None = None,
+) -> Callable[[Callable[[In], object]], Handler[In]]:
+    """Make the function the handler of a queue's messages, sync or async.
+
+    Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all;
+    `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker.
+    """
+    if concurrency is not None and concurrency < 1:
+        raise InvalidOption("concurrency", concurrency, "it is at least 1")
+    policy = Retry.of(retry)
+    seconds = None if timeout is None else seconds_of(timeout, "timeout")
+
+    def decorate(fn: Callable[[In], object]) -> Handler[In]:
+        return Handler(fn, queue, policy, seconds, concurrency)
+
+    return decorate
+
+
+def _payload_type(fn: Callable[..., object]) -> Any:
+    """The type of the function's one parameter; Any if it is not annotated."""
+    parameters = list(inspect.signature(fn).parameters.values())
+    required = [one for one in parameters if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(required) > 1 or not parameters:
+        raise InvalidOption("handler", getattr(fn, "__name__", fn), "a handler takes one parameter, the payload")
+    annotation = typing.get_type_hints(fn).get(parameters[0].name, Any)
+    check_type(annotation, what=f"payload of {getattr(fn, '__name__', fn)}")
+    return annotation

@@ -1,0 +1,200 @@
+"""The plain values that the store hands out: statuses, kinds, ids, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class RunStatus(StrEnum):
+    """Where a task stands; stored as this text."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def finished(self) -> bool:
+        """True if nothing but an operator changes it any more."""
+        return self in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.CANCELLED)
+
+
+class TaskKind(StrEnum):
+    """What a task is; stored as this text."""
+
+    MESSAGE = "message"
+    RUN = "run"
+    EFFECT = "effect"
+    TIMER = "timer"
+    INPUT = "input"
+    OUTBOX = "outbox"
+
+
+class TaskId(int):
+    """A task's number; `created` is False if its key had already named it."""
+
+    created: bool
+
+    def __new__(cls, value: int, *, created: bool = True) -> Self:
+        task_id = super().__new__(cls, value)
+        task_id.created = created
+        return task_id
+
+    def __repr__(self) -> str:
+        return int.__repr__(self)
+
+
+class Page(list[T], Generic[T]):
+    """Some of a longer list; `next` is what to pass as `after` for the rest, None at the end."""
+
+    def __init__(self, items: Iterable[T] = (), next: str | None = None) -> None:
+        super().__init__(items)
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task to be written: everything about it but its number."""
+
+    kind: TaskKind
+    queue_id: int
+    queue: str
+    input: str
+    priority: int = 0
+    delay: int = 0
+    run_at: int | None = None
+    max_attempts: int = 3
+    key: str | None = None
+    key_scope: str = "ever"
+    payload_hash: str | None = None
+    tags: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task this session may execute now; (owner, turn) is what every write about it must show."""
+
+    id: int
+    kind: TaskKind
+    queue_id: int
+    owner: int
+    turn: int
+    attempt: int
+    max_attempts: int
+    priority: int
+    run_at: int
+    key: str | None
+    input: str | None
+    codec: str
+    payload_version: int
+    wakes: int
+    created_at: int
+    stale: bool  # the claim waited for somebody: whatever else it read with the task is to be read again
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What came of one turn, as it is written: the status, and for PENDING how long until the next attempt."""
+
+    status: RunStatus
+    delay: int = 0
+    attempt_back: bool = False
+    output: str | None = None
+    error: str | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A task that the database says a session executes."""
+
+    worker_id: int
+    task_id: int
+    turn: int
+    cancel: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWorker:
+    """A session that was not heard of in time, and its last beat as it was seen."""
+
+    worker_id: int
+    beat_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as it stands, for people."""
+
+    id: int
+    kind: TaskKind
+    queue: str
+    status: RunStatus
+    ready: bool
+    priority: int
+    run_at: datetime | None
+    owner: int | None
+    turn: int
+    attempt: int
+    max_attempts: int
+    key: str | None
+    input: Any
+    output: Any
+    error: Mapping[str, Any] | None
+    last_error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A task that ended in ERROR, kept until somebody requeues or drops it."""
+
+    id: int
+    kind: TaskKind
+    queue: str
+    key: str | None
+    attempt: int
+    max_attempts: int
+    payload: Any
+    error: Mapping[str, Any] | None
+    last_error: str | None
+    created_at: datetime
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class QueueInfo:
+    """A queue as it stands."""
+
+    id: int
+    name: str
+    paused: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One session of a worker; `silent` is how long ago it was heard of, None when it has ended."""
+
+    id: int
+    name: str
+    host: str
+    pid: int
+    port: int | None
+    version: str
+    handlers: Sequence[str]
+    alive: bool
+    silent: float | None
+    started_at: datetime
+    stopped_at: datetime | None
+    stop_reason: str | None

@@ -1,0 +1,111 @@
+"""The seam between the store and a database.
+
+A driver knows how to run named statements on its database, in one transaction, and which of three things an error
+means. It holds no policy: what to repeat, what to isolate and what to report is decided above it, once for all drivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Value = str | int | float | bool | None
+Row = Any  # indexed by column name or place; every driver has its own class for it
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A named statement with its values; `fed_by` takes the rows that an earlier call of the flush returned."""
+
+    statement: str
+    params: Mapping[str, Value] = field(default_factory=dict)
+    rows: Sequence[Sequence[Value]] | None = None
+    fed_by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """A schema statement, run as it is."""
+
+    text: str
+
+
+# A transaction written as a conversation: it yields calls and is sent their rows; a refused statement is thrown in.
+# So the same script is driven on a loop (Postgres) and inside the writer thread (SQLite), where no slow or blocked
+# event loop can hold the file's only write lock.
+Script = Generator[Call | Ddl, list[Row], T]
+
+
+class Pulse(Protocol):
+    """The heartbeat's own way to the database, used from its own thread."""
+
+    def run(self, calls: Sequence[Call], timeout: float) -> list[list[Row]]:
+        """Run the calls in one transaction, waiting for the answer at most this long."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class Driver(Protocol):
+    """One database, open. Raises only `Refused`, `StoreBusy` and `StoreUnavailable`, each from the original error.
+
+    `Refused`: the database will not have this row; nothing of the transaction was written.
+    `StoreBusy`: it lost a race for a lock; nothing was written and the same may succeed at once.
+    `StoreUnavailable`: the connection or its deadline was lost; whether it was written is unknown.
+    """
+
+    name: str
+    flush_slots: int  # how many flushes may be under way at once; slot n of a session's fence belongs to flush n
+    claims_many_queues: bool  # one claim statement serves several queues
+    flush_beats: bool  # every flush is also a heartbeat: the beat would have to wait for the same writer
+    guards: SessionGuards
+
+    async def open(self) -> None:
+        """Connect; the database is reachable when this returns."""
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+
+    async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
+        """Run the calls in one transaction and, where the database allows, one round trip.
+
+        Several calls see one snapshot: none sees what another of them wrote, except through `fed_by`.
+        """
+
+    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+        """Play a script in one transaction, each call in a snapshot of its own; an exception rolls it back."""
+
+    async def read(self, call: Call) -> list[Row]:
+        """Run a statement that writes nothing, beside whatever is being written."""
+
+    def pulse(self) -> Pulse:
+        """Open the heartbeat's own way to the database."""
+
+
+class SessionGuards(Protocol):
+    """Proof, where the database lives in a file on this host, that a session's process is gone."""
+
+    def hold(self, worker_id: int) -> None:
+        """Show others that this session's process lives."""
+
+    def release(self, worker_id: int) -> None:
+        """Stop showing it."""
+
+    def proves_dead(self, worker_id: int) -> bool:
+        """True only if the session's process is certainly gone; False proves nothing."""
+
+
+class NoGuards:
+    """For a database that other hosts share: only the lease tells."""
+
+    def hold(self, worker_id: int) -> None:
+        """Nothing to show."""
+
+    def release(self, worker_id: int) -> None:
+        """Nothing was shown."""
+
+    def proves_dead(self, worker_id: int) -> bool:
+        """Nothing is proved."""
+        return False

@@ -1,0 +1,282 @@
+"""A database in a file of this host, or in memory: what SQLite and Turso have in common.
+
+One thread owns the only connection that writes; whatever is pending goes through it one transaction at a time. A second
+thread reads beside it. The heartbeat goes to the front of the writer's queue. Processes that share the file queue for it on
+a file lock, because the database's own busy handler is unfair and would let a beat wait for seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from stepwell.clock import boot_microseconds, wall_microseconds
+from stepwell.errors import Refused, StoreUnavailable
+from stepwell.store.driver import Call, Ddl, Row, Script, SessionGuards, Value
+from stepwell.store.sql import Parameter, RowSet, Statement, Statements
+
+T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """What differs between the embedded databases."""
+
+    name: str
+
+    def connect(self, *, reading: bool) -> Any:
+        """Open a connection, from the thread that will use it."""
+
+    def translate(self, error: Exception) -> Exception:
+        """Say which of the driver's three errors this is; any other error comes back as it is."""
+
+    def write_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Wait for this process's turn among those that write the file."""
+
+    def after_commit(self, connection: Any) -> None:
+        """Keep the file in order; called by the writer between transactions, in its turn."""
+
+    def close(self) -> None:
+        """Let go of the file's locks."""
+
+
+class Embedded:
+    """A driver for one embedded database."""
+
+    flush_slots = 1
+    claims_many_queues = False
+    flush_beats = True
+
+    def __init__(
+        self, engine: Engine, statements: Statements, guards: SessionGuards, *, timeout: float, separate_reader: bool
+    ) -> None:
+        self.name = engine.name
+        self.guards = guards
+        self._engine = engine
+        self._statements = Rendered(statements)
+        self._timeout = timeout
+        self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
+        self._reader = (
+            ConnectionThread(f"stepwell-{engine.name}-reader", lambda: engine.connect(reading=True))
+            if separate_reader
+            else self._writer
+        )
+
+    async def open(self) -> None:
+        """Open the file; it is made if it is missing."""
+        await self._wait(self._writer.submit(lambda connection: None), self._timeout)
+
+    async def close(self) -> None:
+        """Close both connections after what is under way."""
+        for thread in {self._writer, self._reader}:
+            await asyncio.to_thread(thread.close)
+        self._engine.close()
+
+    async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
+        """Run the calls as statements of one transaction in the writer's thread."""
+        return await self._wait(self._writer.submit(lambda connection: self._flush(connection, calls)), self._timeout)
+
+    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+        """Play a script in the writer's thread."""
+        work = self._writer.submit(lambda connection: self._in_transaction(connection, lambda: self._play(script(), connection)))
+        return await self._wait(work, timeout or self._timeout)
+
+    async def read(self, call: Call) -> list[Row]:
+        """Run one statement in the reader's thread."""
+
+        def work(connection: Any) -> list[Row]:
+            try:
+                return self._statements.execute(connection, call, call.rows)
+            except Exception as error:
+                raise self._engine.translate(error) from error
+
+        return await self._wait(self._reader.submit(work), self._timeout)
+
+    def pulse(self) -> EmbeddedPulse:
+        """The front of the writer's queue."""
+        return EmbeddedPulse(self._writer, self._flush)
+
+    def _flush(self, connection: Any, calls: Sequence[Call]) -> list[list[Row]]:
+        def body() -> list[list[Row]]:
+            answers: list[list[Row]] = []
+            for call in calls:
+                rows = call.rows if call.fed_by is None else self._statements.feed(call, answers[call.fed_by])
+                answers.append(self._statements.execute(connection, call, rows))
+            return answers
+
+        return self._in_transaction(connection, body)
+
+    def _in_transaction(self, connection: Any, body: Callable[[], T]) -> T:
+        with self._engine.write_turn():
+            try:
+                # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
+                connection.execute("begin immediate")
+                value = body()
+                connection.execute("commit")
+            except Exception as error:
+                # After a full disk the database may have rolled back by itself: ask, do not assume.
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise self._engine.translate(error) from error
+            self._engine.after_commit(connection)
+            return value
+
+    def _play(self, talk: Script[T], connection: Any) -> T:
+        try:
+            call = next(talk)
+            while True:
+                try:
+                    answer = self._answer(call, connection)
+                except Exception as error:
+                    if not isinstance(refusal := self._engine.translate(error), Refused):
+                        raise
+                    call = talk.throw(refusal)
+                else:
+                    call = talk.send(answer)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    def _answer(self, call: Call | Ddl, connection: Any) -> list[Row]:
+        if isinstance(call, Ddl):
+            connection.execute(call.text)
+            return []
+        return self._statements.execute(connection, call, call.rows)
+
+    async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(work), timeout)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"{self.name}: no answer in {timeout:g} s; is another process holding the file?") from error
+
+
+class EmbeddedPulse:
+    """The heartbeat's way: ahead of everything else that waits for the writer."""
+
+    def __init__(self, writer: ConnectionThread, flush: Callable[[Any, Sequence[Call]], list[list[Row]]]) -> None:
+        self._writer = writer
+        self._flush = flush
+
+    def run(self, calls: Sequence[Call], timeout: float) -> list[list[Row]]:
+        """Run the calls in one transaction of the writer."""
+        work = self._writer.submit(lambda connection: self._flush(connection, calls), first=True)
+        try:
+            return work.result(timeout)
+        except concurrent.futures.TimeoutError as error:
+            work.cancel()
+            raise StoreUnavailable(f"no answer in {timeout:g} s") from error
+
+    def close(self) -> None:
+        """The writer is the store's; nothing to close."""
+
+
+class ConnectionThread:
+    """A thread that owns one connection and does what is submitted, one thing after the other."""
+
+    def __init__(self, name: str, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = collections.deque()
+        self._wake = threading.Semaphore(0)
+        self._closing = False
+        # A daemon: a process may end while another one holds the file.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._started = threading.Lock()
+
+    def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
+        """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        (self._pending.appendleft if first else self._pending.append)((future, work))
+        self._wake.release()
+        with self._started:
+            if self._thread.ident is None:
+                self._thread.start()
+        return future
+
+    def close(self) -> None:
+        """Finish what is pending and close the connection."""
+        with self._started:
+            self._closing = True
+        self._wake.release()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=10)
+
+    def _work(self) -> None:
+        connection: Any = None
+        while True:
+            self._wake.acquire()
+            if not self._pending:
+                if self._closing:
+                    break
+                continue
+            future, work = self._pending.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if connection is None:
+                    connection = self._connect()
+                future.set_result(work(connection))
+            except BaseException as error:  # every failure belongs to the caller, not to this thread
+                future.set_exception(error)
+        if connection is not None:
+            connection.close()
+
+
+class Rendered:
+    """Statements as SQLite takes them: named parameters, and a row set as one row, run once for each."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._statements = statements
+        self._texts: dict[str, str] = {}
+
+    def execute(self, connection: Any, call: Call, rows: Sequence[Sequence[Value]] | None) -> list[Row]:
+        """Run one call and return every row it returned."""
+        statement = self._statements[call.statement]
+        text = self._text(statement)
+        values = _with_clock(call.params)
+        if not statement.columns:
+            return list(connection.execute(text, values).fetchall())
+        names = [f"row_{column.name}" for column in statement.columns]
+        found: list[Row] = []
+        for row in rows or ():
+            values.update(zip(names, row, strict=True))
+            found.extend(connection.execute(text, values).fetchall())
+        return found
+
+    def feed(self, call: Call, rows: Sequence[Row]) -> list[list[Value]]:
+        """Turn what one call returned into the row set of the next."""
+        names = [column.name for column in self._statements[call.statement].columns]
+        return [[row[name] for name in names] for row in rows]
+
+    def _text(self, statement: Statement) -> str:
+        if (text := self._texts.get(statement.name)) is None:
+            text = self._texts[statement.name] = "".join(_piece(token) for token in statement.tokens)
+        return text
+
+
+def _piece(token: str | Parameter | RowSet) -> str:
+    match token:
+        case Parameter(name):
+            return f":{name}"
+        case RowSet(columns):
+            return "select " + ", ".join(f":row_{column.name} as {column.name}" for column in columns)
+        case str():
+            return token
+
+
+def _with_clock(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Fill in the clock, unless a test brought its own: wall time for moments, boot time for beats.
+
+    Boot time, so that setting the host's clock neither kills nor spares a session; after a reboot every old beat
+    lies in the future or is stale, which is both dead.
+    """
+    values = dict(params)
+    if values.get("now") is None:
+        values["now"] = wall_microseconds()
+    if values.get("beat_now") is None:
+        values["beat_now"] = boot_microseconds()
+    return values
+

@@ -1,0 +1,290 @@
+"""Group commit: whatever is pending when a connection is free goes out as one transaction.
+
+There is no timer. An idle caller's operation leaves at once, alone; under load everything that was submitted while the
+last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stepwell.backoff import waits
+from stepwell.clock import Clock
+from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.telemetry import StoreBack, StoreLost, Telemetry
+
+MOST_OPERATIONS: Final = 500
+MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
+TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
+
+# What an operation becomes when it has to be repeated and nobody knows whether it was written.
+REPEATABLE: Final = {"add_tasks": "add_tasks_once"}
+# The order of a flush's parts, and the parts that another one's rows feed.
+PARTS: Final = ("add_tasks", "add_tasks_once", "settle")
+FED: Final = {"settle": "count_settled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the database said of one operation: its answer, None if the row did not come back.
+
+    `repeated` is True if an earlier try may have been written without our hearing of it.
+    """
+
+    value: str | None
+    repeated: bool
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One row of the next flush, and the caller waiting for it."""
+
+    statement: str
+    row: tuple[Value, ...]
+    row_id: int  # at most one operation per row and flush: a statement cannot change a row twice
+    size: int
+    deadline: float  # until when, by the clock's monotonic time, it is worth repeating
+    worker: int | None = None  # the session that writes it
+    order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
+    repeated: bool = False
+    future: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class GroupCommit:
+    """Collects operations and flushes them, one flush at a time on each of the driver's slots."""
+
+    def __init__(self, driver: Driver, clock: Clock, telemetry: Telemetry, *, shard: int, longest_wait: float) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._telemetry = telemetry
+        self._shard = shard
+        self._longest_wait = longest_wait
+        self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
+        self._room = Room(MOST_PENDING_BYTES)
+        self._closed = False
+
+    async def submit(self, operation: Operation) -> Answer:
+        """Have the operation written with the next flush; waits first while too much is pending."""
+        if self._closed:
+            raise StoreClosed
+        await self._room.take(operation.size)
+        try:
+            lane = self._lane_of(operation)
+            lane.pending.append(operation)
+            if lane.task is None:
+                lane.task = asyncio.create_task(self._drain(lane), name=f"stepwell-flush-{lane.slot}")
+            return await operation.future
+        finally:
+            self._room.give_back(operation.size)
+
+    async def close(self) -> None:
+        """Flush what is pending, then take nothing more."""
+        self._closed = True
+        await asyncio.gather(*(lane.task for lane in self._lanes if lane.task is not None), return_exceptions=True)
+
+    def _lane_of(self, operation: Operation) -> Lane:
+        # What concerns a task that exists goes through one connection, in order, whatever the load; a new task may
+        # go where there is room, and together with others while there is.
+        if operation.worker is not None:
+            return self._lanes[operation.row_id % len(self._lanes)]
+        return min(self._lanes, key=lambda lane: (lane.task is not None, len(lane.pending)))
+
+    async def _drain(self, lane: Lane) -> None:
+        try:
+            while batch := lane.take():
+                await self._flush(lane, batch)
+        finally:
+            lane.task = None
+
+    async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
+        """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
+        pauses = waits(self._longest_wait, self._clock.random)
+        lost_since: float | None = None
+        tries = 0
+        while batch := self._still_wanted(batch):
+            try:
+                answers = await self._driver.run(lane.slot, self._calls(lane, batch))
+            except Refused as error:
+                await self._take_apart(lane, batch, error)
+                return
+            except (StoreBusy, StoreUnavailable) as error:
+                tries += 1
+                if isinstance(error, StoreUnavailable):
+                    lost_since = self._lost(batch, error, lost_since)
+                if tries >= TRIES_TOGETHER and len(batch) > 1:
+                    for operation in batch:
+                        await self._flush(lane, [operation])
+                    return
+                self._expire(batch, error)
+                await asyncio.sleep(next(pauses))
+            except BaseException as error:
+                _fail(batch, error)  # a defect of ours: say so to the callers instead of leaving them waiting
+                raise
+            else:
+                if lost_since is not None:
+                    self._telemetry.emit(StoreBack(self._clock.monotonic() - lost_since))
+                _resolve(batch, (row for rows in answers for row in rows))
+                return
+
+    async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
+        """Find the rows that the database refuses, in one more transaction, and write all the others."""
+        if len(batch) == 1:
+            _fail(batch, error)
+            return
+        try:
+            written, refused = await self._driver.transact(lambda: self._isolate(lane, batch))
+        except StepwellError:
+            for operation in batch:
+                await self._flush(lane, [operation])
+            return
+        _resolve([operation for operation in batch if operation not in refused], written)
+        for operation, refusal in refused.items():
+            _fail([operation], refusal)
+
+    def _isolate(self, lane: Lane, batch: list[Operation]) -> Script[tuple[list[Row], dict[Operation, Refused]]]:
+        """Halve what is refused until each refused row stands alone; one transaction, a savepoint for each try."""
+        written: list[Row] = []
+        refused: dict[Operation, Refused] = {}
+        untried = [batch]
+        while untried:
+            part = untried.pop()
+            yield Call("savepoint")
+            try:
+                rows = yield from _one_by_one(self._calls(lane, part))
+            except Refused as error:
+                yield Call("rollback_to_savepoint")
+                if len(part) == 1:
+                    refused[part[0]] = error
+                else:
+                    untried += [part[: len(part) // 2], part[len(part) // 2 :]]
+            else:
+                written += rows
+            yield Call("release_savepoint")
+        return written, refused
+
+    def _calls(self, lane: Lane, batch: Sequence[Operation]) -> list[Call]:
+        clock: dict[str, Value] = {"now": self._clock.now(), "beat_now": self._clock.beat_now()}
+        calls: list[Call] = []
+        for part in PARTS:
+            operations = sorted((one for one in batch if one.statement == part), key=lambda one: one.order)
+            if not operations:
+                continue
+            calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
+            if part in FED:
+                calls.append(Call(FED[part], {"shard": self._shard}, fed_by=len(calls) - 1))
+        workers = sorted({operation.worker for operation in batch if operation.worker is not None})
+        if workers and self._driver.flush_beats:
+            calls.append(Call("beat", clock, [(worker,) for worker in workers]))
+        return calls
+
+    def _still_wanted(self, batch: list[Operation]) -> list[Operation]:
+        return [operation for operation in batch if not operation.future.done()]
+
+    def _lost(self, batch: Sequence[Operation], error: StoreUnavailable, since: float | None) -> float:
+        for operation in batch:
+            operation.repeated = True
+            operation.statement = REPEATABLE.get(operation.statement, operation.statement)
+        self._telemetry.emit(StoreLost(error.why))
+        return self._clock.monotonic() if since is None else since
+
+    def _expire(self, batch: Sequence[Operation], error: StepwellError) -> None:
+        now = self._clock.monotonic()
+        _fail([operation for operation in batch if operation.deadline <= now], error)
+
+
+class Lane:
+    """The operations waiting for one connection."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.pending: collections.deque[Operation] = collections.deque()
+        self.task: asyncio.Task[None] | None = None
+
+    def take(self) -> list[Operation]:
+        """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
+        follows it on that row, stays for the next flush."""
+        batch: list[Operation] = []
+        postponed: list[Operation] = []
+        rows: set[int] = set()
+        size = 0
+        while self.pending and len(batch) < MOST_OPERATIONS:
+            operation = self.pending[0]
+            if batch and size + operation.size > MOST_BYTES:
+                break
+            self.pending.popleft()
+            if operation.future.done():
+                continue
+            if operation.row_id in rows:
+                postponed.append(operation)
+                continue
+            rows.add(operation.row_id)
+            batch.append(operation)
+            size += operation.size
+        self.pending.extendleft(reversed(postponed))
+        return batch
+
+
+class Room:
+    """A bound on the bytes that wait to be written; whoever wants more than is free waits its turn."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+
+    async def take(self, size: int) -> None:
+        """Wait until there is room, first come first served."""
+        if not self._waiting and size <= self._free:
+            self._free -= size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back(size)
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Free the room and let in who fits."""
+        self._free += size
+        while self._waiting:
+            wanted, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+            elif wanted <= self._free:
+                self._waiting.popleft()
+                self._free -= wanted
+                turn.set_result(None)
+            else:
+                return
+
+
+def _one_by_one(calls: Sequence[Call]) -> Script[list[Row]]:
+    """Say the calls of a flush as separate statements, feeding each what its predecessor returned."""
+    answers: list[list[Row]] = []
+    for call in calls:
+        rows = call.rows if call.fed_by is None else [tuple(row) for row in answers[call.fed_by]]
+        answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
+    return [row for rows in answers for row in rows]
+
+
+def _resolve(batch: Iterable[Operation], rows: Iterable[Row]) -> None:
+    answers = {row["id"]: row["answer"] for row in rows if row["answer"]}
+    for operation in batch:
+        if not operation.future.done():
+            operation.future.set_result(Answer(answers.get(operation.row_id), operation.repeated))
+
+
+def _fail(batch: Iterable[Operation], error: BaseException) -> None:
+    for operation in batch:
+        if not operation.future.done():
+            operation.future.set_exception(error)
+
+

@@ -1,0 +1,56 @@
+"""Ids reserved in blocks, so that a task's number is known before it is written and no write has to return it.
+
+Ids are names, not an order: two processes hold different blocks, and the later one may commit first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+BLOCK: Final = 1000
+
+
+class Ids:
+    """This process's supply of ids."""
+
+    def __init__(self, reserve: Callable[[int], Awaitable[list[int]]]) -> None:
+        self._reserve = reserve
+        self._blocks: collections.deque[range] = collections.deque()
+        self._left = 0
+        self._lock = asyncio.Lock()
+        self._ahead: asyncio.Task[None] | None = None
+
+    async def take(self, count: int) -> list[int]:
+        """That many ids that nobody else has, rising."""
+        while self._left < count:
+            await self._refill(count)
+        taken: list[int] = []
+        while len(taken) < count:
+            block = self._blocks.popleft()
+            wanted = count - len(taken)
+            taken.extend(block[:wanted])
+            if len(block) > wanted:
+                self._blocks.appendleft(block[wanted:])
+        self._left -= count
+        if self._left < BLOCK // 5 and self._ahead is None:
+            # Reserved ahead of need, so that an enqueue does not have to wait for it.
+            self._ahead = asyncio.create_task(self._refill(BLOCK), name="stepwell-ids")
+            self._ahead.add_done_callback(self._refilled)
+        return taken
+
+    async def _refill(self, wanted: int) -> None:
+        async with self._lock:
+            if self._left >= wanted:
+                return
+            count = -(-(wanted - self._left) // BLOCK)
+            for block in sorted(await self._reserve(count)):
+                self._blocks.append(range((block - 1) * BLOCK + 1, block * BLOCK + 1))
+                self._left += BLOCK
+
+    def _refilled(self, task: asyncio.Task[None]) -> None:
+        self._ahead = None
+        if not task.cancelled():
+            task.exception()  # whoever needs ids next asks again and sees the error

@@ -1,0 +1,173 @@
+"""The verbs of queues, and of the people who look after tasks that ended in ERROR."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from stepwell.clock import Clock
+from stepwell.durations import datetime_of
+from stepwell.errors import InvalidOption, QueueNotFound
+from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
+from stepwell.store.driver import Call, Driver, Row, Script, Value
+
+CHUNK: Final = 1000
+
+
+class Queues:
+    """The queues of one tenant in one store."""
+
+    def __init__(self, driver: Driver, clock: Clock, tenant: str) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._tenant = tenant
+        self._ids: dict[str, int] = {}
+
+    async def create(self, name: str) -> int:
+        """Make the queue if it is not there; its number either way."""
+        if name not in self._ids:
+            self._ids[name] = await self._driver.transact(lambda: self._create(name))
+        return self._ids[name]
+
+    async def find(self, name: str) -> int:
+        """The number of a queue that is there."""
+        if name not in self._ids:
+            rows = await self._driver.read(Call("find_queue", self._params(name=name)))
+            if not rows:
+                raise QueueNotFound(name)
+            self._ids[name] = rows[0]["id"]
+        return self._ids[name]
+
+    def forget(self, name: str) -> None:
+        """Look the queue up again next time: the database says it is not the one we knew."""
+        self._ids.pop(name, None)
+
+    async def list(self) -> list[QueueInfo]:
+        """Every queue, by name."""
+        rows = await self._driver.read(Call("queues", self._params()))
+        return [QueueInfo(row["id"], row["name"], bool(row["paused"]), datetime_of(row["created_at"])) for row in rows]
+
+    async def counts(self, name: str) -> dict[RunStatus, int]:
+        """How many tasks of a queue have each status."""
+        rows = await self._driver.read(Call("counts", self._params(queue=name)))
+        return {RunStatus(row["status"]): row["count"] for row in rows}
+
+    async def task(self, task_id: int) -> Task | None:
+        """One task as it stands."""
+        rows = await self._driver.read(Call("task", {"id": task_id}))
+        return _task(rows[0]) if rows else None
+
+    async def dead_letters(
+        self, *, queue: str | None, kind: str | None, error: str | None, limit: int, after: str | None
+    ) -> Page[DeadLetter]:
+        """Tasks in ERROR, oldest first."""
+        after_time, after_id = _place(after)
+        params = self._params(
+            queue=queue, kind=kind, error=error, limit=limit + 1, after_time=after_time, after_id=after_id
+        )
+        rows = await self._driver.read(Call("dead_letters", params))
+        page = [_dead_letter(row) for row in rows[:limit]]
+        last = rows[limit - 1] if len(rows) > limit else None
+        return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
+
+    async def requeue(self, ids: Sequence[int], *, queue: str | None, error: str | None) -> list[Row]:
+        """Put tasks in ERROR back to the beginning: those named, or all that fit the filter."""
+        return await self._each_chunk(ids, queue, error, self._requeue)
+
+    async def drop(self, ids: Sequence[int], *, queue: str | None, error: str | None) -> list[Row]:
+        """Remove tasks in ERROR: those named, or all that fit the filter."""
+        return await self._each_chunk(ids, queue, error, self._drop)
+
+    async def _each_chunk(
+        self,
+        ids: Sequence[int],
+        queue: str | None,
+        error: str | None,
+        change: Callable[[Sequence[int]], Script[list[Row]]],
+    ) -> list[Row]:
+        """Change the tasks named, or found by the filter, a bounded number in each transaction."""
+        changed: list[Row] = []
+        if ids:
+            for start in range(0, len(ids), CHUNK):
+                chunk = sorted(ids[start : start + CHUNK])
+                changed += await self._driver.transact(lambda chunk=chunk: change(chunk))  # type: ignore[misc]
+            return changed
+        filters = self._params(queue=queue, error=error, limit=CHUNK)
+        while found := [row["id"] for row in await self._driver.read(Call("dead_ids", filters))]:
+            rows = await self._driver.transact(lambda found=found: change(found))  # type: ignore[misc]
+            changed += rows
+            if not rows:
+                break  # somebody else changes the same ones: let them
+        return changed
+
+    def _create(self, name: str) -> Script[int]:
+        # Looked for in a statement of its own: one that ran into another process's insert does not see the row.
+        yield Call("add_queue", self._params(name=name))
+        [row] = yield Call("find_queue", self._params(name=name))
+        found: int = row["id"]
+        return found
+
+    def _requeue(self, ids: Sequence[int]) -> Script[list[Row]]:
+        return (yield Call("requeue", self._params(), [(task_id,) for task_id in ids]))
+
+    def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
+        rows = [(task_id,) for task_id in ids]
+        yield Call("drop_steps", self._params(), rows)
+        return (yield Call("drop", self._params(), rows))
+
+    def _params(self, **params: Value) -> dict[str, Value]:
+        return {"now": self._clock.now(), "tenant": self._tenant, **params}
+
+
+def _place(after: str | None) -> tuple[int, int]:
+    """Where a page goes on, from the text a page gave."""
+    if after is None:
+        return 0, 0
+    moment, _, task_id = after.partition("-")
+    if not (moment.isdigit() and task_id.isdigit()):
+        raise InvalidOption("after", after, "pass the `next` of the page before, as it is")
+    return int(moment), int(task_id)
+
+
+def _dead_letter(row: Any) -> DeadLetter:
+    return DeadLetter(
+        id=row["id"],
+        kind=TaskKind(row["kind"]),
+        queue=row["queue"],
+        key=row["key"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        payload=_value(row["input"]),
+        error=_value(row["error"]),
+        last_error=row["last_error"],
+        created_at=datetime_of(row["created_at"]),
+        finished_at=datetime_of(row["finished_at"]),
+    )
+
+
+def _task(row: Any) -> Task:
+    moments = {name: row[name] for name in ("run_at", "started_at", "finished_at")}
+    return Task(
+        id=row["id"],
+        kind=TaskKind(row["kind"]),
+        queue=row["queue"],
+        status=RunStatus(row["status"]),
+        ready=bool(row["ready"]),
+        priority=row["priority"],
+        owner=row["owner"],
+        turn=row["turn"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        key=row["key"],
+        input=_value(row["input"]),
+        output=_value(row["output"]),
+        error=_value(row["error"]),
+        last_error=row["last_error"],
+        created_at=datetime_of(row["created_at"]),
+        **{name: None if moment is None else datetime_of(moment) for name, moment in moments.items()},
+    )
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

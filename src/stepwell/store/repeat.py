@@ -1,0 +1,31 @@
+"""Repeating a call to the database until it answers or is no longer worth it: one way for everything but the flush."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stepwell.backoff import waits
+from stepwell.clock import Clock
+from stepwell.errors import StoreBusy, StoreUnavailable
+from stepwell.telemetry import StoreLost, Telemetry
+
+T = TypeVar("T")
+
+
+async def repeated(
+    work: Callable[[], Awaitable[T]], *, clock: Clock, telemetry: Telemetry, within: float, longest_wait: float = 1.0
+) -> T:
+    """The answer of `work`, which must be safe to repeat; the last error if there is none in time."""
+    pauses = waits(longest_wait, clock.random)
+    started = asyncio.get_running_loop().time()
+    while True:
+        try:
+            return await work()
+        except (StoreBusy, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable):
+                telemetry.emit(StoreLost(error.why))
+            if asyncio.get_running_loop().time() - started >= within:
+                raise
+        await asyncio.sleep(next(pauses))

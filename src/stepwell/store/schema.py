@@ -1,0 +1,123 @@
+"""Installing, upgrading and checking the tables.
+
+Migrations are numbered files, each applied in one transaction together with the note that it was. Whoever migrates
+holds a lock, so any number of processes may try at once; one that is killed has changed nothing.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stepwell.errors import SchemaDiffers, SchemaMissing, SchemaNewer
+from stepwell.store.catalogue import Catalogue, catalogue_of, first_difference
+from stepwell.store.driver import Call, Ddl, Driver, Script
+from stepwell.store.sql import Statements
+
+LONGEST_MIGRATION = 600.0
+_SCRATCH = {"postgres": "pg_temp", "sqlite": "_scratch_of_stepwell"}
+
+
+async def install(driver: Driver, statements: Statements) -> None:
+    """Bring the schema up to this release's; changes nothing if it is there, refuses a later release's."""
+    known = latest(statements)
+    found = await version(driver)
+    if found == known:
+        return
+    if found == 0:
+        await driver.transact(partial(_bootstrap, statements), timeout=LONGEST_MIGRATION)
+    for number, name, texts in statements.migrations():
+        if found < number:
+            found = await driver.transact(partial(_apply, number, name, texts), timeout=LONGEST_MIGRATION)
+    if found > known:
+        raise SchemaNewer(found, known)
+
+
+async def verify(driver: Driver, statements: Statements) -> None:
+    """Refuse a store whose tables are not exactly the ones this release makes, naming the first difference.
+
+    The schema is made once more under a scratch name, both are read from the database's own catalogue, and the
+    scratch is undone: nothing is changed, but it takes the right to make (on Postgres: temporary) tables.
+    """
+    await check_version(driver, statements)
+    found, expected = await driver.transact(partial(_compare, statements))
+    if difference := first_difference(expected, found, partial(_full_name, statements)):
+        raise SchemaDiffers(difference)
+
+
+async def check_version(driver: Driver, statements: Statements) -> None:
+    """Refuse a store that has no schema, an older one, or one this release does not know."""
+    known = latest(statements)
+    found = await version(driver)
+    if found > known:
+        raise SchemaNewer(found, known)
+    if found == 0:
+        raise SchemaMissing
+    if found < known:
+        raise SchemaMissing(
+            f"the store has schema {found}, this release needs {known}; run `stepwell install`, "
+            "or connect with `install=True`"
+        )
+
+
+async def version(driver: Driver) -> int:
+    """The number of the last migration applied; 0 if there is none."""
+    if not (await driver.read(Call("has_schema")))[0]["found"]:
+        return 0
+    return (await driver.read(Call("schema_version")))[0]["number"] or 0
+
+
+def latest(statements: Statements) -> int:
+    """The number of this release's last migration."""
+    return max(number for number, _, _ in statements.migrations())
+
+
+def _bootstrap(statements: Statements) -> Script[None]:
+    yield from _alone()
+    for text in statements.bootstrap():
+        yield Ddl(text)
+
+
+def _apply(number: int, name: str, texts: list[str]) -> Script[int]:
+    """Apply one migration unless that or a later one was applied while we waited; return which one stands."""
+    yield from _alone()
+    found: int = (yield Call("schema_version"))[0]["number"] or 0
+    if found >= number:
+        return found
+    for text in texts:
+        yield Ddl(text)
+    yield Call("note_migration", {"number": number, "name": name})
+    return number
+
+
+def _alone() -> Script[None]:
+    # Another migrator may take minutes and is waited for; a table in use is not: whoever comes after a migrator that
+    # waits for a table waits with it.
+    yield Call("take_time", {"locks": f"{LONGEST_MIGRATION:g}s"})
+    yield Call("lock_schema")
+    yield Call("take_time", {"locks": "5s"})
+
+
+def _compare(statements: Statements) -> Script[tuple[Catalogue, Catalogue]]:
+    """Read what is there and what this release would make; every change is undone."""
+    yield Call("savepoint")
+    found = yield from _read(statements)
+    scratch = Statements(statements.dialect, _SCRATCH[statements.dialect])
+    for text in (*scratch.bootstrap(), *(text for _, _, texts in scratch.migrations() for text in texts)):
+        if not text.startswith("create schema"):  # the place for temporary things is there already
+            yield Ddl(text)
+    expected = yield from _read(scratch)
+    yield Call("rollback_to_savepoint")
+    yield Call("release_savepoint")
+    return found, expected
+
+
+def _read(statements: Statements) -> Script[Catalogue]:
+    place = {"place": statements.schema}
+    yield Call("look_in", place)
+    rows = yield Call("catalogue", place)
+    prefix = "" if statements.dialect == "postgres" else f"{statements.schema}_"
+    return catalogue_of(([row["kind"], row["name"], row["part"], row["definition"]] for row in rows), prefix)
+
+
+def _full_name(statements: Statements, name: str) -> str:
+    return f"{statements.schema}{'.' if statements.dialect == 'postgres' else '_'}{name}"

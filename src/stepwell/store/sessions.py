@@ -1,0 +1,149 @@
+"""The verbs of a worker's session: begin, beat, end; and of those who find that another one is dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stepwell.clock import Clock
+from stepwell.durations import datetime_of
+from stepwell.records import Owned, SilentWorker, WorkerInfo
+from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
+
+MOST_RETURNED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a worker says it is; for people, nothing is decided by it."""
+
+    name: str
+    host: str
+    pid: int
+    port: int | None
+    version: str
+    handlers: Sequence[str]
+
+
+class Sessions:
+    """Worker sessions in one store."""
+
+    def __init__(self, driver: Driver, clock: Clock, *, slots: int) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._slots = slots
+
+    async def begin(self, identity: Identity, lease: int) -> int:
+        """Register a session that may write from now on; its id was never used before."""
+        worker_id = await self._driver.transact(lambda: self._begin(identity, lease))
+        self._driver.guards.hold(worker_id)
+        return worker_id
+
+    async def end(self, worker_id: int, reason: str) -> None:
+        """End a session by its own wish; what it still owns is given back as if it had died."""
+        await self._driver.transact(lambda: self._end(Call("end_beat", {"worker": worker_id}), worker_id, reason))
+        self._driver.guards.release(worker_id)
+
+    def pulse(self) -> Pulse:
+        """The heartbeat's own way to the database."""
+        return self._driver.pulse()
+
+    def beat(self, pulse: Pulse, workers: Sequence[int], timeout: float) -> tuple[set[int], list[Owned]]:
+        """Keep these sessions alive. Returns those that still are, and all the tasks they own by the database's word."""
+        rows = [(worker,) for worker in workers]
+        alive, owned = pulse.run([Call("beat", self._params(), rows), Call("owned", {}, rows)], timeout)
+        return (
+            {row["id"] for row in alive},
+            [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"])) for row in owned],
+        )
+
+    async def silent(self) -> list[SilentWorker]:
+        """The sessions whose beat is older than their lease by the database's clock: suspected, not yet dead."""
+        rows = await self._driver.read(Call("silent_workers", self._params()))
+        return [SilentWorker(row["worker_id"], row["beat_at"]) for row in rows]
+
+    async def proven_dead(self) -> list[SilentWorker]:
+        """The sessions whose process is certainly gone: an embedded store can tell at once."""
+        rows = await self._driver.read(Call("living_workers"))
+        return [
+            SilentWorker(row["worker_id"], row["beat_at"])
+            for row in rows
+            if self._driver.guards.proves_dead(row["worker_id"])
+        ]
+
+    async def bury(self, dead: SilentWorker) -> list[Row] | None:
+        """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since."""
+        stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
+        returned = await self._driver.transact(lambda: self._end(stop, dead.worker_id, "lost", patient=False))
+        if returned is not None:
+            self._driver.guards.release(dead.worker_id)
+        return returned
+
+    async def return_stranded(self) -> list[Row]:
+        """Give back tasks whose session ended without them: what recovery had to skip because it was locked."""
+        owners = await self._driver.read(Call("stranded_owners"))
+        return await self._driver.transact(lambda: self._return([row["worker"] for row in owners])) if owners else []
+
+    async def list(self, limit: int = 100) -> list[WorkerInfo]:
+        """Sessions, newest first."""
+        rows = await self._driver.read(Call("workers", self._params(limit=limit)))
+        return [_worker_info(row) for row in rows]
+
+    def _begin(self, identity: Identity, lease: int) -> Script[int]:
+        [row] = yield Call(
+            "begin_worker",
+            self._params(
+                name=identity.name,
+                host=identity.host,
+                pid=identity.pid,
+                port=identity.port,
+                version=identity.version,
+                handlers=json.dumps(list(identity.handlers)),
+                lease=lease,
+            ),
+        )
+        worker_id: int = row["id"]
+        yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._slots)])
+        yield Call("begin_beat", self._params(worker=worker_id))
+        return worker_id
+
+    def _end(self, stop: Call, worker_id: int, reason: str, *, patient: bool = True) -> Script[list[Row] | None]:
+        # The tasks are given back by a statement after the fence is down: only its new snapshot shows what a claim
+        # committed while the fence was waited for. In one statement that task would stay RUNNING for ever.
+        if not patient:
+            yield Call("patience")
+        if not (yield stop):
+            return None
+        yield Call("lower_fence", {"worker": worker_id})
+        yield Call("end_worker", self._params(worker=worker_id, reason=reason))
+        return (yield from self._return([worker_id]))
+
+    def _return(self, workers: Sequence[int]) -> Script[list[Row]]:
+        returned: list[Row] = []
+        for worker in workers:
+            while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
+                returned += rows
+        return returned
+
+    def _params(self, **params: Value) -> dict[str, Value]:
+        return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
+
+
+def _worker_info(row: Any) -> WorkerInfo:
+    moment: Callable[[int | None], Any] = lambda value: None if value is None else datetime_of(value)  # noqa: E731
+    return WorkerInfo(
+        id=row["id"],
+        name=row["name"],
+        host=row["host"],
+        pid=row["pid"],
+        port=row["port"],
+        version=row["version"],
+        handlers=tuple(json.loads(row["handlers"])),
+        alive=row["silent"] is not None,
+        silent=None if row["silent"] is None else row["silent"] / 1_000_000,
+        started_at=moment(row["started_at"]),
+        stopped_at=moment(row["stopped_at"]),
+        stop_reason=row["stop_reason"],
+    )

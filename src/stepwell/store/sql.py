@@ -1,0 +1,210 @@
+"""Named SQL statements, read once from the `.sql` files beside this module.
+
+One text serves every database wherever it can; the macros below hold what must differ, and a statement that has to
+be spelled twice is named twice, `[postgres]` and `[sqlite]` (Turso reads the SQLite spelling). Values are always
+parameters; the only thing ever put into the text is the validated schema name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import resources
+from typing import Literal
+
+from stepwell.names import check_schema
+
+Dialect = Literal["postgres", "sqlite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a row set: its name, and the type that decides how a set of its values travels."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """The place of one value in a statement."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """The place of a whole set of rows in a statement; at most one stands in it."""
+
+    columns: tuple[Column, ...]
+
+
+Token = str | Parameter | RowSet
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement ready to be rendered: text with the places of its values."""
+
+    name: str
+    tokens: tuple[Token, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of its row set; none if it takes no rows."""
+        return next((token.columns for token in self.tokens if isinstance(token, RowSet)), ())
+
+
+class Statements:
+    """Every named statement, in one database's spelling and under one schema name."""
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        self.dialect: Dialect = dialect
+        self.schema = check_schema(schema)
+        self._macros = Macros(dialect, self.schema)
+
+    def __getitem__(self, name: str) -> Statement:
+        return self._statements[name]
+
+    def bootstrap(self) -> list[str]:
+        """What must be there before the first migration can be noted."""
+        return list(self._schema_statements(dict(_files("sql/schema"))["bootstrap.sql"]))
+
+    def migrations(self) -> list[tuple[int, str, list[str]]]:
+        """The numbered schema files in order: number, name, statements."""
+        found = []
+        for file, text in sorted(_files("sql/schema")):
+            number, _, name = file.removesuffix(".sql").partition("_")
+            if number.isdigit():
+                found.append((int(number), name, list(self._schema_statements(text))))
+        return found
+
+    @cached_property
+    def _statements(self) -> dict[str, Statement]:
+        statements: dict[str, Statement] = {}
+        for _, text in _files("sql"):
+            row_sets = {name: _columns(columns) for name, columns in _ROW_SETS.findall(text)}
+            for name, dialect, body in _named(text):
+                if dialect in ("", self.dialect):
+                    statements[name] = Statement(name, tuple(self._tokens(body, row_sets)))
+        return statements
+
+    def _tokens(self, body: str, row_sets: dict[str, tuple[Column, ...]]) -> Iterator[Token]:
+        """Cut a statement's text at its row set and its parameters, macros filled in."""
+        text, columns = body, ()
+        if found := _ROWS.search(body):
+            named = found.group(1).strip()
+            columns = row_sets.get(named) or _columns(named)
+            text = body[: found.start()] + ":rows" + body[found.end() :]
+        for piece in _PARAMETER.split(self._macros.fill(text)):
+            if piece == ":rows":
+                yield RowSet(columns)
+            elif _PARAMETER.fullmatch(piece):
+                yield Parameter(piece[1:])
+            elif piece:
+                yield piece
+
+    def _schema_statements(self, text: str) -> Iterator[str]:
+        for part in _without_comments_between(text):
+            marked = re.match(r"-- \[(\w+)\]", part)
+            if marked and marked.group(1) != self.dialect:
+                continue
+            body = "\n".join(line for line in part.splitlines() if not line.lstrip().startswith("--")).strip()
+            if body:
+                yield self._macros.fill(body)
+
+
+class Macros:
+    """What differs between the databases, in one table."""
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        self._postgres = dialect == "postgres"
+        self._schema = schema
+
+    def fill(self, text: str) -> str:
+        """Replace every macro of a text."""
+        text = re.sub(r"\bindex \{(\w+)\}", lambda found: f"index {self._index(found.group(1))}", text)
+        return _MACRO.sub(lambda found: self._expand(found.group(1), (found.group(2) or "").strip()), text)
+
+    def _expand(self, name: str, argument: str) -> str:
+        expand: dict[str, Callable[[], str]] = {
+            "now": lambda: self._clock("now"),
+            "beat_now": lambda: self._clock("beat_now"),
+            # The row being changed: Postgres wants its name where a FROM has the same column, SQLite refuses it.
+            "own": lambda: f"{argument}." if self._postgres else "",
+            # Updates by id also say it as an array: a plan made on an empty table would otherwise scan the full one.
+            "any_of": lambda: self._any_of(argument),
+            "moment": lambda: self._moment(argument),
+        }
+        if name == "schema":
+            return f'"{self._schema}"'
+        if name in expand:
+            return expand[name]()
+        postgres, sqlite = _SPELLINGS.get(name, (None, None))
+        if postgres is not None and sqlite is not None:
+            return postgres if self._postgres else sqlite
+        return f'"{self._schema}".{name}' if self._postgres else f"{self._schema}_{name}"
+
+    def _index(self, name: str) -> str:
+        return name if self._postgres else f"{self._schema}_{name}"
+
+    def _clock(self, name: str) -> str:
+        # The parameter is null in production and a test's own time in tests; SQLite has no clock of its own worth
+        # using, its driver always passes one. In Postgres it is a sub-select because a volatile call in a condition
+        # cannot use an index: `run_at <= clock_timestamp()` would read every scheduled task.
+        if not self._postgres:
+            return f":{name}"
+        return f"(select coalesce(cast(:{name} as bigint), cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)))"
+
+    def _any_of(self, source: str) -> str:
+        if self._postgres:
+            return f"= any(array(select {source}.id from {source}))"
+        return f"in (select {source}.id from {source})"
+
+    def _moment(self, column: str) -> str:
+        if self._postgres:
+            return f"to_timestamp({column} / 1000000.0)"
+        return f"strftime('%Y-%m-%d %H:%M:%f', {column} / 1000000.0, 'unixepoch')"
+
+
+_SPELLINGS = {
+    # macro: (Postgres, SQLite and Turso)
+    "json": ("json", "text"),
+    "identity": ("bigint generated always as identity primary key", "integer primary key autoincrement"),
+    "xid": ("xid8 not null default pg_current_xact_id()", "bigint not null default 0"),
+    "hot": ("with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05)", ""),
+    "for_share": ("for share", ""),
+    "skip_locked": ("for update skip locked", ""),
+}
+
+_MACRO = re.compile(r"\{([a-z_]+)( [^{}]*)?\}")
+_ROWS = re.compile(r"\{rows ([^{}]*)\}")
+_ROW_SETS = re.compile(r"^-- rows (\w+): ((?:.*\n)(?:--     .*\n)*)", re.MULTILINE)
+_PARAMETER = re.compile(r"((?<![:\w]):[a-z_]+\b)")
+
+
+def _named(text: str) -> Iterator[tuple[str, str, str]]:
+    """Every statement of a file: its name, the dialect it is for ('' = all), its text without comments."""
+    for part in re.split(r"^-- name: ", text, flags=re.MULTILINE)[1:]:
+        heading, _, body = part.partition("\n")
+        found = re.fullmatch(r"(\w+)(?: \[(\w+)\])?", heading.strip())
+        if found is None:
+            raise ValueError(f"not a statement heading: {heading!r}")
+        lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
+        yield found.group(1), found.group(2) or "", "\n".join(lines).strip().removesuffix(";")
+
+
+def _without_comments_between(text: str) -> Sequence[str]:
+    return [part.strip() for part in text.split(";\n")]
+
+
+def _columns(text: str) -> tuple[Column, ...]:
+    pairs = (pair.split() for pair in re.sub(r"\n--", " ", text).split(","))
+    return tuple(Column(name, type_) for name, type_ in pairs)
+
+
+def _files(folder: str) -> list[tuple[str, str]]:
+    place = resources.files("stepwell.store").joinpath(folder)
+    return [(entry.name, entry.read_text("utf-8")) for entry in place.iterdir() if entry.name.endswith(".sql")]

@@ -1,0 +1,69 @@
+-- Queues, and what people do with tasks that have ended in ERROR.
+
+-- name: add_queue
+-- Make the queue, unless it is there.
+insert into {queue} (tenant, name, created_at) values (:tenant, :name, {now})
+on conflict (tenant, name) do nothing returning id;
+
+-- name: find_queue
+-- Find a queue by its name.
+select id, name, paused from {queue} where tenant = :tenant and name = :name;
+
+-- name: queues
+-- List the queues of a tenant.
+select id, name, paused, created_at from {queue} where tenant = :tenant order by name;
+
+-- name: dead_letters
+-- List tasks that ended in ERROR, oldest first, after the place given.
+select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
+       task.last_error, task.created_at, task.finished_at
+  from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
+   and (task.finished_at, task.id) > (cast(:after_time as bigint), cast(:after_id as bigint))
+   and (cast(:queue as text) is null or queue.name = :queue)
+   and (cast(:kind as text) is null or task.kind = :kind)
+   and (cast(:error as text) is null or task.error ->> 'type' = :error)
+ order by task.finished_at, task.id
+ limit :limit;
+
+-- name: dead_ids
+-- List up to :limit tasks in ERROR that fit the filter, for `requeue` and `drop`.
+select task.id from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
+   and (cast(:queue as text) is null or queue.name = :queue)
+   and (cast(:error as text) is null or task.error ->> 'type' = :error)
+ order by task.finished_at, task.id
+ limit :limit;
+
+-- name: requeue
+-- Put tasks that ended in ERROR back to the beginning, with all their attempts; no other task is touched.
+with rows as ({rows id bigint})
+update {task} as task
+   set status = 'PENDING', ready = true, run_at = {now}, attempt = 0, error = null, last_error = null,
+       suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.status = 'ERROR' and task.deleted_at is null
+returning {own task}id, {own task}queue_id;
+
+-- name: drop_steps
+-- Remove the recorded steps of tasks that ended in ERROR; with `drop`, in its transaction.
+with rows as ({rows id bigint})
+delete from {step} where run_id in (select task.id from {task} as task join rows on rows.id = task.id where task.status = 'ERROR');
+
+-- name: drop
+-- Remove tasks that ended in ERROR; no other task is touched.
+with rows as ({rows id bigint})
+delete from {task} where id in (select rows.id from rows) and status = 'ERROR'
+returning id, queue_id;
+
+-- name: task
+-- Read one task as it stands.
+select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
+       task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
+       task.created_at, task.started_at, task.finished_at
+  from {task} as task join {queue} as queue on queue.id = task.queue_id where task.id = :id;
+
+-- name: counts
+-- Count the tasks of a queue by status.
+select task.status, count(*) as count from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where queue.tenant = :tenant and queue.name = :queue and task.deleted_at is null group by task.status;

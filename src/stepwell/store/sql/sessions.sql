@@ -1,0 +1,101 @@
+-- The statements of a worker's session: begin, beat, end, and what others do when it is found dead.
+
+-- name: begin_worker
+-- Write a new session; its id was never used before.
+insert into {worker} (name, host, pid, port, version, handlers, lease, started_at)
+values (:name, :host, :pid, :port, :version, cast(:handlers as {json}), :lease, {now})
+returning id;
+
+-- name: begin_fence
+-- Let this session write, through each of the connections it will use.
+with rows as ({rows worker bigint, slot bigint})
+insert into {fence} (worker_id, slot) select rows.worker, rows.slot from rows where true
+returning worker_id as id, '' as answer;
+
+-- name: begin_beat
+-- Give this session its heartbeat.
+insert into {beat} (worker_id, beat_at) values (:worker, {beat_now}) returning worker_id as id;
+
+-- name: beat
+-- Keep these sessions alive; one that does not come back has been declared dead.
+with rows as ({rows worker bigint})
+update {beat} as beat set beat_at = {beat_now} from rows where beat.worker_id = rows.worker
+returning {own beat}worker_id as id, '' as answer;
+
+-- name: owned
+-- List what the database says these sessions are executing, and which of it somebody asked to cancel.
+with rows as ({rows worker bigint})
+select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel
+  from rows join {task} as task on task.owner = rows.worker;
+
+-- name: silent_workers
+-- List the sessions whose last beat is older than their lease, or lies in the future, by the database's clock.
+-- That alone proves nothing: see `recovery.py`.
+select beat.worker_id, beat.beat_at from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
+ where beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease;
+
+-- name: living_workers
+-- List every session that has not ended.
+select beat.worker_id, beat.beat_at, worker.pid from {beat} as beat join {worker} as worker on worker.id = beat.worker_id;
+
+-- name: patience [postgres]
+-- Let recovery give up on a lock quickly: it is tried again, and nothing else may wait behind it.
+set local lock_timeout = '500ms';
+
+-- name: stop_beat
+-- Declare a session dead, if it has not beaten since it was looked at. Its own next beat waits for this row,
+-- then finds it gone.
+delete from {beat} where worker_id = :worker and beat_at = :seen returning worker_id;
+
+-- name: end_beat
+-- End a session by its own wish.
+delete from {beat} where worker_id = :worker returning worker_id;
+
+-- name: lower_fence
+-- From here on the session writes nothing. Waits for its flushes and claims in flight: they hold these rows.
+delete from {fence} where worker_id = :worker;
+
+-- name: end_worker
+-- Note when and why the session ended.
+update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker and stopped_at is null;
+
+-- name: return_tasks
+-- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
+-- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for. The lost attempt
+-- counts; the last one ends the task in ERROR, and a task somebody asked to cancel is not run again.
+with lost as materialized (
+    select task.id from {task} as task
+     where task.owner is not null and task.owner = :worker
+       and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner)
+     order by task.id
+     limit :limit
+     {skip_locked}
+)
+update {task} as task
+   set status = case when task.cancel_requested_at is not null then 'CANCELLED'
+                     when task.attempt >= task.max_attempts then 'ERROR' else 'PENDING' end,
+       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and task.deleted_at is null,
+       owner = null, suspect = true,
+       error = cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}),
+       last_error = 'worker_lost',
+       finished_at = case when task.cancel_requested_at is not null or task.attempt >= task.max_attempts
+                          then {now} else null end,
+       updated_at = {now}
+ where task.id {any_of lost}
+returning {own task}id, {own task}queue_id, {own task}status;
+
+-- name: stranded_owners
+-- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.
+select distinct task.owner as worker from {task} as task
+ where task.owner is not null and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner);
+
+-- name: workers
+-- List sessions, newest first, with how long ago each was heard of; one without a beat has ended.
+select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.version, worker.handlers, worker.lease,
+       worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent
+  from {worker} as worker left join {beat} as beat on beat.worker_id = worker.id
+ order by worker.id desc limit :limit;
+
+-- name: patience [sqlite]
+-- One writer at a time: there is nothing to wait for inside a transaction.
+select 1;

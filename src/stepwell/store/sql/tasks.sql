@@ -1,0 +1,208 @@
+-- The statements of a task's life, in the order it lives it: add, claim, settle, come back.
+-- A statement that can share a flush with others returns exactly (id, answer) first.
+
+-- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
+--     key text, key_scope name, payload_hash name, input json, tags json
+
+-- name: reserve_blocks [postgres]
+-- Hand out :count blocks of ids to this process and to no other, ever.
+select nextval('{block}') as block from generate_series(1, cast(:count as int));
+
+-- name: reserve_blocks [sqlite]
+-- Hand out :count blocks of ids to this process and to no other, ever; the highest comes back.
+update {block} set taken = taken + :count where name = 'task' returning taken as block;
+
+-- name: add_tasks
+-- Write new tasks; they may be claimed from `run_at` on, at once if that is not in the future.
+-- A row that cannot be written fails the statement.
+with rows as ({rows new_task})
+insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
+                    created_at, updated_at)
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
+       coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
+       rows.input, rows.tags, {now}, {now}
+  from rows where true
+returning id, status as answer;
+
+-- name: add_tasks_once
+-- Write those of the tasks whose id and key are not there yet; what does not come back was there before.
+-- Used for keys, and to repeat an `add_tasks` whose reply was lost. Twice the cost of `add_tasks` a row.
+with rows as ({rows new_task})
+insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
+                    created_at, updated_at)
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
+       coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
+       rows.input, rows.tags, {now}, {now}
+  from rows where true
+on conflict do nothing
+returning id, status as answer;
+
+-- name: find_added
+-- Say which task stands where each of these was to be written: itself (our own write, its reply lost) or an
+-- earlier one with the key. Run after `add_tasks_once` and in a new snapshot, or a rival's row is not seen.
+with rows as ({rows id bigint, queue_id bigint, key text})
+select rows.id as asked, task.id, task.payload_hash
+  from rows join {task} as task on task.id = rows.id
+union
+select rows.id as asked, task.id, task.payload_hash
+  from rows join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key
+ where task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null);
+
+-- name: claim [postgres]
+-- Take up to :limit ready tasks of the queues named, an index walk for each in the order given, for a session
+-- whose fence stands. The fence is locked, so no task can be taken for a session that is being declared dead;
+-- `seen_turn` is the turn this statement's snapshot saw: if it is not turn - 1 the claim waited for somebody,
+-- and whatever else it read of the task is stale.
+with rows as ({rows queue_id bigint, capacity bigint}),
+fence as (
+    select worker_id from {fence} where worker_id = :worker and slot = :slot for share
+),
+picked as materialized (
+    select walk.id
+      from fence
+     cross join rows
+      join {queue} as queue on queue.id = rows.queue_id and not queue.paused
+     cross join lateral (
+        select task.id from {task} as task
+         where task.queue_id = rows.queue_id and task.ready
+         order by task.priority desc, task.run_at, task.id
+         limit rows.capacity
+           for update skip locked
+     ) as walk
+     limit :limit
+)
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
+       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id = any(array(select picked.id from picked))
+returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.created_at,
+          (select before.turn from {task} as before where before.id = task.id) as seen_turn;
+
+-- name: claim_above [postgres]
+-- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
+-- snapshot held open anywhere the dead index entries before it stay and every claim would step over them all.
+-- Misses what was added behind that place; the plain claim, once a second, finds it.
+with rows as ({rows queue_id bigint, capacity bigint, priority bigint, run_at bigint, id bigint}),
+fence as (
+    select worker_id from {fence} where worker_id = :worker and slot = :slot for share
+),
+picked as materialized (
+    select walk.id
+      from fence
+     cross join rows
+      join {queue} as queue on queue.id = rows.queue_id and not queue.paused
+     cross join lateral (
+        select task.id from {task} as task
+         where task.queue_id = rows.queue_id and task.ready
+           and task.priority = rows.priority and (task.run_at, task.id) > (rows.run_at, rows.id)
+         order by task.run_at, task.id
+         limit rows.capacity
+           for update skip locked
+     ) as walk
+     limit :limit
+)
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
+       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id = any(array(select picked.id from picked))
+returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.created_at,
+          (select before.turn from {task} as before where before.id = task.id) as seen_turn;
+
+-- name: claim [sqlite]
+-- Take up to :limit ready tasks of one queue for a session whose fence stands. One queue a statement, several
+-- in a transaction: there is no lateral here, and `queue_id in (...)` would sort the whole backlog.
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
+       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id in (select walk.id from {task} as walk
+                    where walk.queue_id = :queue_id and walk.ready
+                    order by walk.priority desc, walk.run_at, walk.id
+                    limit :limit)
+   and exists (select 1 from {fence} where worker_id = :worker and slot = :slot)
+   and exists (select 1 from {queue} where id = :queue_id and not paused)
+returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
+          key, input, codec, payload_version, wakes, created_at, turn - 1 as seen_turn;
+
+-- name: settle
+-- Close the turns of these tasks with what came of them, for sessions whose fence stands and turns that are
+-- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
+-- to cancel ends CANCELLED whatever came of it; a deleted one is not made ready again.
+with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, attempt_back bigint,
+                    output json, error json, last_error text}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+update {task} as task
+   set status = case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end,
+       ready = rows.status = 'PENDING' and rows.delay = 0
+               and task.cancel_requested_at is null and task.deleted_at is null,
+       run_at = case when rows.status = 'PENDING' then {now} + rows.delay else task.run_at end,
+       owner = null,
+       attempt = task.attempt - rows.attempt_back,
+       output = rows.output, error = rows.error, last_error = rows.last_error,
+       finished_at = case when rows.status = 'PENDING' and task.cancel_requested_at is null then null else {now} end,
+       updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.status = 'RUNNING'
+   and task.owner = rows.worker and task.turn = rows.turn
+   and rows.worker in (select fence.worker_id from fence)
+returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}updated_at / 60000000 as minute,
+          case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
+          case when {own task}status = 'ERROR' then 1 else 0 end as failed,
+          case when {own task}status = 'PENDING' then 1 else 0 end as retried,
+          case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
+          {own task}updated_at - {own task}claimed_at as run_us;
+
+-- name: count_settled
+-- Add what was settled to this minute's counts; fed by the rows `settle` returned, in its transaction.
+with rows as ({rows id bigint, answer name, queue_id bigint, minute bigint, succeeded bigint, failed bigint,
+                    retried bigint, wait_us bigint, run_us bigint})
+insert into {rollup} as rollup (minute, queue_id, shard, succeeded, failed, retried, wait_us, run_us)
+select rows.minute, rows.queue_id, cast(:shard as bigint), sum(rows.succeeded), sum(rows.failed), sum(rows.retried),
+       sum(rows.wait_us), sum(rows.run_us)
+  from rows where true
+ group by rows.minute, rows.queue_id
+ order by rows.minute, rows.queue_id
+on conflict (minute, queue_id, shard) do update
+   set succeeded = rollup.succeeded + excluded.succeeded, failed = rollup.failed + excluded.failed,
+       retried = rollup.retried + excluded.retried, wait_us = rollup.wait_us + excluded.wait_us,
+       run_us = rollup.run_us + excluded.run_us
+returning {own rollup}queue_id as id, '' as answer;
+
+-- name: turns_of
+-- Say how these tasks stand now: for a settle whose reply was lost, and for whoever asks after a refusal.
+with rows as ({rows id bigint})
+select task.id, task.turn, task.owner, task.status from rows join {task} as task on task.id = rows.id;
+
+-- name: wake_due
+-- Make ready up to :limit tasks whose moment has come. One dequeued by hand whose time is up has used an attempt:
+-- it comes back, or ends in ERROR when that was the last.
+with due as materialized (
+    select task.id from {task} as task
+     where not task.ready and task.owner is null and task.deleted_at is null
+       and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at <= {now}
+     order by task.run_at
+     limit :limit
+     {skip_locked}
+)
+update {task} as task
+   set status = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts then 'ERROR' else 'PENDING' end,
+       ready = not (task.status = 'RUNNING' and task.attempt >= task.max_attempts),
+       error = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts
+                    then cast('{"type":"VisibilityTimeout","message":"not acknowledged in time"}' as {json})
+                    else task.error end,
+       last_error = case when task.status = 'RUNNING' then 'VisibilityTimeout: not acknowledged in time'
+                         else task.last_error end,
+       finished_at = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts then {now} else null end,
+       updated_at = {now}
+ where task.id {any_of due}
+returning {own task}id, {own task}queue_id, {own task}status;
+
+-- name: next_due
+-- Say how many microseconds from now the next waiting task is due; nothing if none waits for a moment.
+select min(task.run_at) - {now} as wait from {task} as task
+ where not task.ready and task.owner is null and task.deleted_at is null
+   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null;

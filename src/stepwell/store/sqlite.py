@@ -1,0 +1,95 @@
+"""SQLite through the standard library's `sqlite3`: the only file that knows it.
+
+The standard library's copy and no other, because two copies of SQLite in one process on one file lose each other's
+locks, and this is the copy that users' own connections, SQLAlchemy's and Django's use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from stepwell.errors import Refused, StoreBusy, StoreUnavailable
+from stepwell.store.embedded import Embedded
+from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
+from stepwell.store.sql import Statements
+
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+
+
+def open_sqlite(path: str | None, statements: Statements, *, timeout: float) -> Embedded:
+    """A driver for a file, or for a database in memory when there is no path."""
+    engine = SQLite(path, timeout)
+    guards = ProcessGuards(f"memory:{id(engine)}") if path is None else FileGuards(engine.folder)
+    return Embedded(engine, statements, guards, timeout=timeout, separate_reader=path is not None)
+
+
+class SQLite:
+    """SQLite's part of an embedded driver."""
+
+    name = "sqlite"
+
+    def __init__(self, path: str | None, timeout: float) -> None:
+        self._path = path
+        self._timeout = timeout
+        self.folder = Path(f"{path}-stepwell")
+        self._turn = WriteTurn(self.folder)
+        self._checkpoint_at = CHECKPOINT_BYTES
+
+    def connect(self, *, reading: bool) -> sqlite3.Connection:
+        """Open a connection that commits durably and never checkpoints by itself."""
+        try:
+            connection = sqlite3.connect(self._path or ":memory:", isolation_level=None, timeout=self._timeout, cached_statements=512)
+            connection.row_factory = sqlite3.Row
+            connection.execute("pragma foreign_keys = on")
+            if reading:
+                connection.execute("pragma query_only = on")
+                return connection
+            with self.write_turn():
+                connection.execute("pragma journal_mode = wal")
+            connection.execute("pragma synchronous = full")
+            # SQLite before 3.51.3 can lose a commit that runs beside a checkpoint. TRUNCATE takes the write lock, so
+            # nothing commits beside it; the automatic one does not, so it is off.
+            connection.execute("pragma wal_autocheckpoint = 0")
+            connection.execute("pragma journal_size_limit = 67108864")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+        return connection
+
+    def translate(self, error: Exception) -> Exception:
+        """Say which of the three things an SQLite error means."""
+        match error:
+            case sqlite3.IntegrityError() | sqlite3.DataError() | OverflowError():
+                return Refused(str(error))
+            case sqlite3.OperationalError() if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+                return StoreBusy(str(error))
+            case sqlite3.ProgrammingError():
+                return error
+            case sqlite3.Error():
+                return StoreUnavailable(str(error))
+            case _:
+                return error
+
+    def write_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Wait for this process's turn; a database in memory has no other process."""
+        return contextlib.nullcontext() if self._path is None else self._turn.taken()
+
+    def after_commit(self, connection: Any) -> None:
+        """Fold the log back into the file when it has grown; it is tried again later if a reader is in the way."""
+        if self._path is None:
+            return
+        try:
+            size = os.stat(f"{self._path}-wal").st_size
+        except FileNotFoundError:
+            return
+        if size < self._checkpoint_at:
+            return
+        (busy, _, _) = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+        self._checkpoint_at = size + CHECKPOINT_BYTES if busy else CHECKPOINT_BYTES
+
+    def close(self) -> None:
+        """Let go of the writer's lock file."""
+        self._turn.close()

@@ -1,0 +1,82 @@
+"""Turso through `pyturso`: the only file that knows it.
+
+Turso serves one process at a time, any number of stores in it; a second process is refused with the holder's pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import turso
+
+from stepwell.errors import Refused, StoreBusy, StoreInUse, StoreUnavailable
+from stepwell.store.embedded import Embedded
+from stepwell.store.files import OneProcess, ProcessGuards
+from stepwell.store.sql import Statements
+
+
+def open_turso(path: str, statements: Statements, *, timeout: float) -> Embedded:
+    """A driver for a file that only this process has open."""
+    engine = Turso(path)
+    # Its reader is its writer: a second connection would only meet the first one's locks.
+    return Embedded(engine, statements, ProcessGuards(str(Path(path).resolve())), timeout=timeout, separate_reader=False)
+
+
+class Turso:
+    """Turso's part of an embedded driver."""
+
+    name = "turso"
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process = OneProcess(Path(f"{path}-stepwell"))
+        self._opened = False
+
+    def connect(self, *, reading: bool) -> Any:
+        """Open the file for this process."""
+        if not self._opened:
+            if (holder := self._process.take()) is not None:
+                raise StoreInUse(holder or None)
+            self._opened = True
+        try:
+            with _stores_of_this_process:
+                connection = turso.connect(self._path, isolation_level=None)
+                connection.row_factory = turso.Row
+                connection.execute("pragma synchronous = full")
+                connection.execute("pragma foreign_keys = on")
+        except turso.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+        return connection
+
+    def translate(self, error: Exception) -> Exception:
+        """Say which of the three things a Turso error means."""
+        match error:
+            case turso.IntegrityError() | turso.DataError() | OverflowError():
+                return Refused(str(error))
+            case turso.Error() if "lock" in str(error).lower() or "busy" in str(error).lower():
+                return StoreBusy(str(error))
+            case turso.ProgrammingError():
+                return error
+            case turso.Error():
+                return StoreUnavailable(str(error))
+            case _:
+                return error
+
+    def write_turn(self) -> contextlib.AbstractContextManager[Any]:
+        """Stores of one process take turns; Turso itself would answer busy at once."""
+        return _stores_of_this_process
+
+    def after_commit(self, connection: Any) -> None:
+        """Turso folds its own log."""
+
+    def close(self) -> None:
+        """Let another process open the file, when this was the last store here."""
+        if self._opened:
+            self._process.give_back()
+            self._opened = False
+
+
+_stores_of_this_process = threading.RLock()

@@ -1,0 +1,226 @@
+"""What the engine has to tell, as events; who listens is not its business.
+
+The engine emits frozen values; subscribers do with them what they like, and one that raises never reaches the engine.
+The log is the first subscriber: its words and its budget are here, and no other module writes a log line.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+logger: Final = logging.getLogger("stepwell")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLost:
+    """The database stopped answering."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBack:
+    """The database answers again."""
+
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A worker registered and may claim."""
+
+    worker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """A worker's session was declared dead while it held this many tasks."""
+
+    worker_id: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateWriteRefused:
+    """A write came after its claim had ended; the fence refused it."""
+
+    worker_id: int
+    task_id: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """An attempt failed and another follows."""
+
+    task_id: int
+    queue: str
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDied:
+    """A task ended in ERROR."""
+
+    task_id: int
+    queue: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsRecovered:
+    """Dead sessions were found and their tasks returned."""
+
+    worker_ids: tuple[int, ...]
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansReleased:
+    """A session owned tasks it did not hold (a claim's reply was lost) and gave them back."""
+
+    worker_id: int
+    task_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTaskFailed:
+    """One of the engine's own loops raised; it is started again."""
+
+    name: str
+    error: str
+
+
+Event = (
+    StoreLost
+    | StoreBack
+    | SessionStarted
+    | SessionLost
+    | LateWriteRefused
+    | TaskFailed
+    | TaskDied
+    | SessionsRecovered
+    | OrphansReleased
+    | InternalTaskFailed
+)
+Subscriber = Callable[[Event], object]
+
+
+class Telemetry:
+    """Counts every event and tells the subscribers; safe from any thread."""
+
+    def __init__(self, *, log: bool = True) -> None:
+        self.counts: Counter[type[Event]] = Counter()
+        self._lock = threading.Lock()
+        self._subscribers: tuple[Subscriber, ...] = (write_log,) if log else ()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell `subscriber` of every event from now on, in the emitting thread, until the returned function is called.
+
+        A subscriber must be quick: the engine waits for it.
+        """
+        # Wrapped, so that one function subscribed twice is two subscriptions.
+        entry: Subscriber = lambda event: subscriber(event)  # noqa: E731, PLW0108
+        with self._lock:
+            self._subscribers += (entry,)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._subscribers = tuple(each for each in self._subscribers if each is not entry)
+
+        return unsubscribe
+
+    def emit(self, event: Event) -> None:
+        """Count the event and tell it to every subscriber; never raises."""
+        with self._lock:
+            self.counts[type(event)] += 1
+            subscribers = self._subscribers
+        for subscriber in subscribers:
+            try:
+                subscriber(event)
+            except Exception as error:  # noqa: BLE001 - a listener's fault is not the engine's
+                _report(error, event)
+
+
+class LogBudget:
+    """At most one line a second for each cause; what was held back is counted for the next."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._last: dict[Hashable, tuple[float, int]] = {}
+
+    def spend(self, cause: Hashable) -> int | None:
+        """How many lines were held back since the last one, or None if this one must be too."""
+        now = self._monotonic()
+        with self._lock:
+            since, held = self._last.get(cause, (-1.0, 0))
+            if cause in self._last and now - since < 1.0:
+                self._last[cause] = (since, held + 1)
+                return None
+            if len(self._last) >= 1_000:  # causes carry names; forgetting them all costs a few extra lines
+                self._last.clear()
+            self._last[cause] = (now, 0)
+            return held
+
+
+def write_log(event: Event) -> None:
+    """Write the event to the logger "stepwell", within the budget; no line holds a payload."""
+    level, cause, words = words_of(event)
+    if not logger.isEnabledFor(level):
+        return
+    held = _budget.spend((type(event), cause))
+    if held is not None:
+        logger.log(level, "%s (%d more)" if held else "%s", *((words, held) if held else (words,)))
+
+
+def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901 - one case an event
+    """The event's level, what its budget is shared by, and its sentence."""
+    match event:
+        case StoreLost(why):
+            return logging.WARNING, "", f"the database does not answer: {why}; trying again"
+        case StoreBack(after_seconds):
+            return logging.WARNING, "", f"the database answers again, after {after_seconds:.1f} s"
+        case SessionStarted(worker_id):
+            return logging.INFO, "", f"worker session {worker_id} started"
+        case SessionLost(worker_id, held):
+            return logging.WARNING, "", f"worker session {worker_id} was declared dead while it held {held} tasks"
+        case LateWriteRefused(worker_id, task_id, turn):
+            words = f"session {worker_id} wrote to task {task_id} after its turn {turn} had ended: refused"
+            return logging.WARNING, "", words
+        case TaskFailed(task_id, queue, attempt, error):
+            return logging.WARNING, queue, f"task {task_id} of {queue} failed at attempt {attempt}: {error}"
+        case TaskDied(task_id, queue, error):
+            return logging.ERROR, queue, f"task {task_id} of {queue} failed for good: {error}"
+        case SessionsRecovered(worker_ids, tasks):
+            return logging.WARNING, "", f"{tasks} tasks returned from dead sessions {_listed(worker_ids)}"
+        case OrphansReleased(worker_id, task_ids):
+            words = f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
+            return logging.WARNING, "", words
+        case InternalTaskFailed(name, error):
+            return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
+        case _:
+            assert_never(event)
+
+
+_budget: Final = LogBudget()  # one for the process, however many stores it opens
+
+
+def _report(error: Exception, event: Event) -> None:
+    if _budget.spend((type(error), type(event))) is None:
+        return
+    with suppress(Exception):  # if the log itself is broken there is nobody left to tell
+        logger.error("a telemetry subscriber raised at %s", type(event).__name__, exc_info=error)
+
+
+def _listed(ids: tuple[int, ...]) -> str:
+    shown = ", ".join(str(each) for each in ids[:10])
+    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown

@@ -1,0 +1,58 @@
+"""The fenced Python blocks of the documentation, and a runner: `python -m tests.shape.blocks README.md 12`.
+
+A block is a whole program. It may use `await` at its top level; the line numbers of a traceback are the document's.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    document: Path
+    line: int
+    info: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.document.relative_to(ROOT).as_posix()}:{self.line}"
+
+    @property
+    def is_python(self) -> bool:
+        return re.match(r"(python|py)\b", self.info, re.IGNORECASE) is not None
+
+
+def blocks(document: Path) -> list[Block]:
+    text = document.read_text(encoding="utf-8")
+    return [
+        Block(document, text.count("\n", 0, match.start()) + 1, match["info"].strip(), match["code"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+def documents() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def run(block: Block) -> None:
+    """Execute a block as the program it shows, in the real `__main__`, so that types and workers find their names."""
+    source = "\n" * block.line + block.code
+    code = compile(source, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, sys.modules["__main__"].__dict__)
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+if __name__ == "__main__":
+    wanted, at = Path(sys.argv[1]).resolve(), int(sys.argv[2])
+    run(next(block for block in blocks(wanted) if block.line == at))

@@ -1,0 +1,104 @@
+"""SQL lives in .sql files, and nothing that is stored is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.shape import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READS = re.compile(r"\bselect\s.*\bfrom\s", re.IGNORECASE | re.DOTALL)
+WRITES = re.compile(
+    r"""\b( insert \s+ into \s
+          | update \s+ \S+ \s+ set \s
+          | delete \s+ from \s
+          | (create|alter|drop) \s+ (table|index|view|schema|trigger|sequence) \s
+          )""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+GLUE = {
+    "src/stepwell/store/sql.py": "expands the macros of the .sql files",
+    "src/stepwell/store/postgres.py": "composes the parts of a flush into one statement",
+}  # may say `select ... from` around statements that stand in .sql files; may not write
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+COMPUTED_IMPORT = "import_module with a computed name"
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", COMPUTED_IMPORT}
+
+
+def is_sql(text: str, *, glue: bool = False) -> bool:
+    return bool(WRITES.search(text)) or (not glue and bool(READS.search(text)))
+
+
+def texts(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every string of a module that is a value, with its line; an f-string's holes read as `x`."""
+    skip = sources.docstrings(module)
+    for node in ast.walk(module):
+        if isinstance(node, ast.JoinedStr):
+            skip.update(node.values)
+    for node in ast.walk(module):
+        if isinstance(node, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values]
+            yield node.lineno, "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skip:
+            yield node.lineno, node.value
+
+
+def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, (node.module or "").partition(".")[0]
+
+
+def called(module: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                yield node.lineno, node.func.id
+            named = node.args and isinstance(node.args[0], ast.Constant)
+            if ast.unparse(node.func).endswith("import_module") and not named:
+                yield node.lineno, COMPUTED_IMPORT
+
+
+@pytest.mark.parametrize("path", sources.MODULES, ids=sources.name)
+def test_sql_lives_in_sql_files(path: Path) -> None:
+    name = sources.name(path)
+    found = [f"{name}:{line} {text!r}" for line, text in texts(sources.tree(path)) if is_sql(text, glue=name in GLUE)]
+    assert not found
+
+
+@pytest.mark.proves("security-01")
+@pytest.mark.parametrize("path", sources.MODULES, ids=sources.name)
+def test_no_code_from_data(path: Path) -> None:
+    module = sources.tree(path)
+    found = [
+        f"{sources.name(path)}:{line} imports {name}" for line, name in imported(module) if name in FORBIDDEN_MODULES
+    ]
+    found += [f"{sources.name(path)}:{line} calls {name}" for line, name in called(module) if name in FORBIDDEN_CALLS]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("select id from task where ready", True),
+        ("INSERT INTO task values (1)", True),
+        ("update stepwell_task\n set ready = true", True),
+        ("delete from task", True),
+        ("create table x (id int)", True),
+        ("select a queue first", False),
+        ("nothing to update in this set", False),
+        ("begin immediate", False),
+        ("pragma journal_mode = wal", False),
+    ],
+)
+def test_the_heuristic_knows_sql_when_it_sees_it(text: str, expected: bool) -> None:
+    assert is_sql(text) is expected

@@ -1,0 +1,123 @@
+"""Every exception can be recorded, whatever it is made of."""
+# ruff: noqa: N818, TRY301 - exceptions as users write them
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepwell.codec import ERROR_LIMIT, decode, encode, error_of, one_line
+from stepwell.errors import TransientError
+
+
+class Declined(Exception):
+    def __init__(self, message: str, code: object = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error
+    except BaseException as caught:  # noqa: BLE001 - any kind, on purpose
+        return caught
+
+
+@pytest.mark.proves("E-10")
+def test_an_error_is_json_with_type_message_code_and_retry_after() -> None:
+    declined = error_of(raised(Declined("card declined", "card_declined")))
+    assert {key: declined[key] for key in ("type", "message", "code")} == {
+        "type": "Declined",
+        "message": "card declined",
+        "code": "card_declined",
+    }
+    assert "retry_after" not in declined
+    assert "test_codec_errors.py" in declined["traceback"]
+    assert decode(encode(declined)) == declined
+    assert error_of(TransientError("slow", retry_after="1m"))["retry_after"] == 60.0
+    assert "code" not in error_of(ValueError("x"))
+
+
+@pytest.mark.proves("E-10")
+def test_the_last_error_is_one_line_of_it() -> None:
+    assert one_line(error_of(Declined("card\n  declined\x1b[0m\t!"))) == "Declined: card declined [0m !"
+    assert one_line(error_of(ValueError())) == "ValueError"
+    assert len(one_line(error_of(ValueError("x" * 10_000)))) == 500
+    assert one_line({}) == "error"
+
+
+@given(st.text(st.characters(), max_size=200), st.one_of(st.none(), st.integers(), st.text(st.characters())))
+def test_any_text_can_be_recorded(message: str, code: object) -> None:
+    told = error_of(raised(Declined(message, code)))
+    assert decode(encode(told)) == told
+    line = one_line(told)
+    assert len(line) <= 500
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\0", "\ud800", "😀"])
+def test_a_huge_message_is_cut_with_a_mark(letter: str) -> None:
+    told = error_of(raised(ValueError(letter * 10_000_000)))
+    assert len(told["message"].encode()) <= ERROR_LIMIT
+    assert "characters in all)" in told["message"]
+    assert len(encode(told)) < 200_000
+
+
+class Mute(Exception):
+    @property
+    def code(self) -> str:
+        raise RuntimeError("no code")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Mute(),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        ExceptionGroup("several", [ValueError("a"), KeyError("b")]),
+        Declined("x", True),
+        Declined("x", object()),
+        Declined("x", 10**30),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_odd_exceptions_are_recorded_too(error: BaseException) -> None:
+    told = error_of(raised(error))
+    assert told["type"] == type(error).__name__
+    assert encode(told)
+
+
+def test_an_error_that_recursed_to_the_end_is_recorded() -> None:
+    def forever() -> None:
+        forever()
+
+    with pytest.raises(RecursionError) as caught:
+        forever()
+    assert len(encode(error_of(caught.value))) < 20_000
+
+
+def test_odd_retry_after_is_left_out() -> None:
+    error = ValueError("x")
+    for odd in (-1, float("nan"), "soon", None, object()):
+        error.retry_after = odd  # type: ignore[attr-defined]
+        assert "retry_after" not in error_of(error)
+
+
+def test_the_traceback_tells_what_led_to_it() -> None:
+    def charge() -> None:
+        try:
+            raise KeyError("card")
+        except KeyError as missing:
+            raise Declined("no card") from missing
+
+    with pytest.raises(Declined) as caught:
+        charge()
+    text = error_of(caught.value)["traceback"]
+    assert text.index("Declined: no card") < text.index("because of\nKeyError: 'card'")

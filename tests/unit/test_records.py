@@ -1,0 +1,36 @@
+"""The plain values behave as the plain values they stand for."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+from stepwell import codec
+from stepwell.records import Page, RunStatus, TaskId, TaskKind
+
+
+def test_a_status_is_its_text() -> None:
+    assert RunStatus.SUCCESS == "SUCCESS"
+    assert [status for status in RunStatus if status.finished] == ["SUCCESS", "ERROR", "CANCELLED"]
+
+
+def test_the_kinds_of_task() -> None:
+    assert list(TaskKind) == ["message", "run", "effect", "timer", "input", "outbox"]
+
+
+def test_a_task_id_is_an_int_that_knows_if_it_is_new() -> None:
+    task_id = TaskId(5, created=False)
+    assert task_id == 5
+    assert task_id.created is False
+    assert repr(task_id) == str(task_id) == f"{task_id}" == "5"
+    assert json.dumps(task_id) == codec.encode(task_id) == "5"
+    assert {5: "same"}[task_id] == "same"
+    assert pickle.loads(pickle.dumps(task_id)).created is copy.copy(task_id).created is False
+
+
+def test_a_page_is_a_list_with_a_next() -> None:
+    page = Page([1, 2], next="cursor")
+    assert page == [1, 2]
+    assert page.next == "cursor"
+    assert Page[int]().next is None

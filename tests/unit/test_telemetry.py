@@ -1,0 +1,155 @@
+"""Events are counted and told; listeners cannot hurt the engine; the log stays within its budget."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import get_args
+
+import pytest
+
+from stepwell import telemetry
+from stepwell.telemetry import (
+    Event,
+    InternalTaskFailed,
+    LateWriteRefused,
+    LogBudget,
+    OrphansReleased,
+    SessionLost,
+    SessionsRecovered,
+    SessionStarted,
+    StoreBack,
+    StoreLost,
+    TaskDied,
+    TaskFailed,
+    Telemetry,
+    words_of,
+)
+
+EVENTS: list[Event] = [
+    StoreLost("connection reset"),
+    StoreBack(2.5),
+    SessionStarted(1),
+    SessionLost(1, 4),
+    LateWriteRefused(1, 2, 3),
+    TaskFailed(2, "mail", 1, "ValueError: no"),
+    TaskDied(2, "mail", "ValueError: no"),
+    SessionsRecovered((1, 2), 5),
+    OrphansReleased(1, tuple(range(30))),
+    InternalTaskFailed("sweep", "OSError: gone"),
+]
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of a budget of this test's own; it stands still."""
+    now = [100.0]
+    monkeypatch.setattr(telemetry, "_budget", LogBudget(lambda: now[0]))
+    return now
+
+
+def test_every_event_has_words() -> None:
+    assert {type(event) for event in EVENTS} == set(get_args(Event))
+    for event in EVENTS:
+        level, _, words = words_of(event)
+        assert level >= logging.INFO
+        assert words
+        assert "\n" not in words
+    assert "and 20 more" in words_of(OrphansReleased(1, tuple(range(30))))[2]
+
+
+def test_events_are_counted_by_type() -> None:
+    told = Telemetry(log=False)
+    told.emit(LateWriteRefused(1, 2, 3))
+    told.emit(LateWriteRefused(1, 2, 4))
+    assert told.counts[LateWriteRefused] == 2
+    assert told.counts[StoreLost] == 0
+
+
+def test_a_subscriber_hears_until_it_leaves() -> None:
+    told, heard = Telemetry(log=False), list[Event]()
+    leave = told.subscribe(heard.append)
+    told.emit(EVENTS[0])
+    leave()
+    leave()
+    told.emit(EVENTS[1])
+    assert heard == [EVENTS[0]]
+
+
+def test_one_function_may_subscribe_twice() -> None:
+    told, heard = Telemetry(log=False), list[Event]()
+    leave = told.subscribe(heard.append)
+    told.subscribe(heard.append)
+    leave()
+    told.emit(EVENTS[0])
+    assert heard == [EVENTS[0]]
+
+
+def test_a_subscriber_that_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    told, heard = Telemetry(log=False), list[Event]()
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("mine")
+
+    told.subscribe(broken)
+    told.subscribe(heard.append)
+    for _ in range(5):
+        told.emit(EVENTS[0])
+    assert heard == [EVENTS[0]] * 5
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_broken_log_hurts_nobody() -> None:
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise OSError("disk full")
+
+    handler = Broken()
+    telemetry.logger.addHandler(handler)
+    try:
+        Telemetry().emit(EVENTS[0])
+    finally:
+        telemetry.logger.removeHandler(handler)
+
+
+def test_one_line_a_second_for_each_cause(caplog: pytest.LogCaptureFixture, now: list[float]) -> None:
+    told = Telemetry()
+    for task_id in range(1_000):
+        told.emit(TaskFailed(task_id, "mail", 1, "ValueError: no"))
+    told.emit(TaskFailed(7, "zip", 1, "ValueError: no"))
+    now[0] += 1.0
+    told.emit(TaskFailed(1_000, "mail", 1, "ValueError: no"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "task 0 of mail failed at attempt 1: ValueError: no",
+        "task 7 of zip failed at attempt 1: ValueError: no",
+        "task 1000 of mail failed at attempt 1: ValueError: no (999 more)",
+    ]
+    assert told.counts[TaskFailed] == 1_002
+
+
+def test_stores_of_one_process_share_the_budget(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(20):
+        Telemetry().emit(StoreLost("connection reset"))
+    assert len(caplog.records) == 1
+
+
+def test_the_budget_forgets_rather_than_grows() -> None:
+    budget = LogBudget(lambda: 0.0)
+    for cause in range(5_000):
+        assert budget.spend(cause) == 0
+    assert len(budget._last) <= 1_000
+
+
+def test_threads_lose_no_count() -> None:
+    told = Telemetry(log=False)
+
+    def emit() -> None:
+        for _ in range(1_000):
+            told.emit(SessionStarted(1))
+
+    threads = [threading.Thread(target=emit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told.counts[SessionStarted] == 8_000
