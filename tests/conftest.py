@@ -1,1 +1,1 @@
-pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores"]
+pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores", "tests.ground.opened"]

@@ -25,7 +25,7 @@ from stepwell.telemetry import Telemetry
 
 URL_VARIABLE: Final = "STEPWELL_URL"
 DEFAULT_URL: Final = "sqlite:///stepwell.db"
-SHORTEST_LEASE: Final = 0.1
+SHORTEST_SPAN: Final = 0.1
 
 
 class Config:
@@ -85,7 +85,7 @@ class Opening:
 
 
 def connect(url: str | None = None, /, **options: Any) -> Opening:
-    """Open a store: `await connect(url)`, or `async with connect(url) as store`.
+    """Open the store a URL names: await the answer, or enter it with `async with`.
 
     `sqlite:///file.db`, `turso:///file.db`, `postgresql://...` or `memory:`; without a URL, what `STEPWELL_URL` says,
     else `sqlite:///stepwell.db`. The schema is installed unless `install=False`.
@@ -159,19 +159,16 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
 
 def _path(url: str) -> str:
     """The file of an embedded store: `sqlite:///relative.db`, `sqlite:////absolute.db`."""
-    scheme, _, rest = url.partition("://")
-    if not rest.startswith("/") or len(rest) < 2:  # noqa: PLR2004 - a slash and at least one letter
+    _, _, rest = url.partition("://")
+    if not rest.startswith("/") or len(rest) < 2:
         raise UnknownStore(url)
     return unquote(rest[1:])
 
 
 def _span(option: str, value: Any) -> float:
-    try:
-        span = seconds_of(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value, option)
-    except ValueError:
-        raise
-    if span < SHORTEST_LEASE:
-        raise InvalidOption(option, value, f"it is at least {SHORTEST_LEASE:g} s")
+    span = seconds_of(value, option)  # a bare number in a URL is seconds too
+    if span < SHORTEST_SPAN:
+        raise InvalidOption(option, value, f"it is at least {SHORTEST_SPAN:g} s")
     return span
 
 

@@ -95,7 +95,11 @@ def handler(
 def _payload_type(fn: Callable[..., object]) -> Any:
     """The type of the function's one parameter; Any if it is not annotated."""
     parameters = list(inspect.signature(fn).parameters.values())
-    required = [one for one in parameters if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    required = [
+        one
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
     if len(required) > 1 or not parameters:
         raise InvalidOption("handler", getattr(fn, "__name__", fn), "a handler takes one parameter, the payload")
     annotation = typing.get_type_hints(fn).get(parameters[0].name, Any)

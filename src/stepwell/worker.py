@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from stepwell._version import __version__
 from stepwell.durations import Duration, seconds_of
@@ -71,7 +71,7 @@ class Worker:
             raise InvalidOption("worker", "id", "a worker has a session only while it is started")
         return session.id
 
-    async def __aenter__(self) -> Worker:
+    async def __aenter__(self) -> Self:
         self._store.check()
         await self._runtime.start()
         self._started = True
@@ -92,7 +92,7 @@ class Worker:
             await stack.enter_async_context(self)
             if signals:
                 stack.enter_context(_signals(self))
-            waiting = [asyncio.ensure_future(self._stop.wait())]
+            waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
                 waiting.append(asyncio.ensure_future(shutdown))
             try:

@@ -44,7 +44,7 @@ class Released:
 Outcome = Done | Again | Failed | Released
 
 
-def judge(error: Exception, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
+def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
     """Judge a failed attempt: tried again while attempts are left, unless the error says otherwise."""
     described = error_of(error)
     if is_permanent(error, policy) or attempt >= max_attempts:
@@ -54,7 +54,7 @@ def judge(error: Exception, attempt: int, max_attempts: int, policy: Retry, rand
     return Again(policy.delay(attempt, randomness), described)
 
 
-def is_permanent(error: Exception, policy: Retry) -> bool:
+def is_permanent(error: BaseException, policy: Retry) -> bool:
     """True if trying again cannot help. What the user mapped goes before what stepwell knows."""
     if isinstance(error, policy.transient):
         return False

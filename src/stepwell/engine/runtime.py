@@ -1,7 +1,7 @@
 """The worker's loop: claim what is ready, call its body, judge what came of it, settle.
 
-Around it two more: one wakes what is due and recovers dead sessions, one beats (in a thread, `heartbeat.py`). A loop that
-fails is reported and started again; nothing a body does can stop them.
+Around it two more: one wakes what is due and recovers dead sessions, one beats (in a thread, `heartbeat.py`). A loop
+that fails is reported and started again; nothing a body does can stop them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stepwell.telemetry import (
 )
 
 SHORTEST_POLL: Final = 0.02
-LONGEST_POLL: Final = 1.0
+LONGEST_POLL: Final = 0.5
 SWEEP_EVERY: Final = 1.0
 
 
@@ -180,18 +180,25 @@ class Runtime:
     async def _outcome(self, execution: Execution, slot: Slot) -> Outcome | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
         task, served = execution.task, execution.served
+        limit = asyncio.timeout(served.timeout)
         try:
-            async with asyncio.timeout(served.timeout) as limit:
+            async with limit:
                 return Done(await served.body(task, self._threads, slot))
         except asyncio.CancelledError:
             # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
             if execution.given_up:
                 return None if execution.session.lost else Released()
-            return judge(RuntimeError("the body was cancelled"), task.attempt, task.max_attempts, served.retry, self._chance())
+            return judge(
+                RuntimeError("the body was cancelled"), task.attempt, task.max_attempts, served.retry, self._chance()
+            )
         except TimeoutError as error:
-            late = Timeout(f"the handler of {served.queue} ran longer than {served.timeout:g} s") if limit.expired() else error
+            late = (
+                Timeout(f"the handler of {served.queue} ran longer than {served.timeout:g} s")
+                if limit.expired()
+                else error
+            )
             return judge(late, task.attempt, task.max_attempts, served.retry, self._chance())
-        except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a body's exit is its failure, not the process's
             return judge(error, task.attempt, task.max_attempts, served.retry, self._chance())
 
     async def _settle(self, task: Claimed, session: Session, queue: str, outcome: Outcome) -> None:

@@ -13,7 +13,8 @@ from stepwell.records import Claimed
 @dataclass(slots=True)
 class Slot:
     """One place among those a worker fills. Freed when the body has ended: a thread cannot be stopped, so a body that
-    outlived its timeout still takes up its place."""
+    outlived its timeout still takes up its place.
+    """
 
     free: Callable[[], None]
     _held: int = field(default=1)

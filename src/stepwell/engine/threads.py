@@ -1,9 +1,11 @@
 """Threads for sync bodies. Daemons, so that a body that never returns cannot keep the process from ending;
-the standard pool joins its threads at exit and would."""
+the standard pool joins its threads at exit and would.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import queue
 import threading
@@ -32,10 +34,8 @@ class Threads:
                 result, error = context.run(body), None
             except BaseException as raised:  # noqa: BLE001 - whatever a body raises is its outcome
                 result, error = None, raised
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker gave this body up long ago
                 loop.call_soon_threadsafe(_answer, future, result, error)
-            except RuntimeError:
-                pass  # the loop is closed: the worker gave this body up long ago
 
         with self._lock:
             if self._idle > 0:

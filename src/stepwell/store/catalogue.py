@@ -91,9 +91,9 @@ def _taken_apart(tokens: Sequence[str]) -> Iterator[Part]:
 def _split(tokens: Sequence[str]) -> Iterator[Sequence[str]]:
     """Cut at the commas that stand in no parentheses."""
     start = depth = 0
-    for place, token in enumerate(tokens):
-        depth += (token == "(") - (token == ")")
-        if token == "," and depth == 0:
+    for place, word in enumerate(tokens):
+        depth += (word == "(") - (word == ")")
+        if word == "," and depth == 0:
             yield tokens[start:place]
             start = place + 1
     yield tokens[start:]

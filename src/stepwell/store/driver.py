@@ -6,9 +6,11 @@ means. It holds no policy: what to repeat, what to isolate and what to report is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from stepwell.errors import Refused
 
 T = TypeVar("T")
 Value = str | int | float | bool | None
@@ -36,6 +38,52 @@ class Ddl:
 # So the same script is driven on a loop (Postgres) and inside the writer thread (SQLite), where no slow or blocked
 # event loop can hold the file's only write lock.
 Script = Generator[Call | Ddl, list[Row], T]
+
+
+def play(talk: Script[T], answer: Callable[[Call | Ddl], list[Row]]) -> T:
+    """Hold a script's conversation to its end, answering each call in this thread."""
+    try:
+        call = next(talk)
+        while True:
+            try:
+                rows = answer(call)
+            except Refused as refusal:
+                call = talk.throw(refusal)
+            else:
+                call = talk.send(rows)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[list[Row]]]) -> T:
+    """Hold a script's conversation to its end, awaiting the answer to each call."""
+    try:
+        call = next(talk)
+        while True:
+            try:
+                rows = await answer(call)
+            except Refused as refusal:
+                call = talk.throw(refusal)
+            else:
+                call = talk.send(rows)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class SyncJoin:
+    """The user's own connection, to be used in the user's thread: how it answers a call."""
+
+    answer: Callable[[Call | Ddl], list[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncJoin:
+    """The user's own connection, to be used on the user's loop: how it answers a call."""
+
+    answer: Callable[[Call | Ddl], Awaitable[list[Row]]]
 
 
 class Pulse(Protocol):
@@ -83,9 +131,14 @@ class Driver(Protocol):
     def pulse(self) -> Pulse:
         """Open the heartbeat's own way to the database."""
 
+    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Take part in a transaction on the user's own connection; nothing is begun, committed or changed on it."""
+
 
 class SessionGuards(Protocol):
     """Proof, where the database lives in a file on this host, that a session's process is gone."""
+
+    can_prove: bool  # False if `proves_dead` never says True
 
     def hold(self, worker_id: int) -> None:
         """Show others that this session's process lives."""
@@ -99,6 +152,8 @@ class SessionGuards(Protocol):
 
 class NoGuards:
     """For a database that other hosts share: only the lease tells."""
+
+    can_prove = False
 
     def hold(self, worker_id: int) -> None:
         """Nothing to show."""

@@ -1,8 +1,8 @@
 """A database in a file of this host, or in memory: what SQLite and Turso have in common.
 
-One thread owns the only connection that writes; whatever is pending goes through it one transaction at a time. A second
-thread reads beside it. The heartbeat goes to the front of the writer's queue. Processes that share the file queue for it on
-a file lock, because the database's own busy handler is unfair and would let a beat wait for seconds.
+One thread owns the only connection that writes; whatever is pending goes through it one transaction at a time. A
+second thread reads beside it. The heartbeat goes to the front of the writer's queue. Processes that share the file
+queue for it on a file lock, because the database's own busy handler is unfair and would let a beat wait for seconds.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stepwell.clock import boot_microseconds, wall_microseconds
-from stepwell.errors import Refused, StoreUnavailable
-from stepwell.store.driver import Call, Ddl, Row, Script, SessionGuards, Value
+from stepwell.errors import StoreUnavailable
+from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, Script, SessionGuards, SyncJoin, Value, play
 from stepwell.store.sql import Parameter, RowSet, Statement, Statements
 
 T = TypeVar("T")
@@ -36,6 +37,9 @@ class Engine(Protocol):
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn among those that write the file."""
+
+    def joined(self, tx: object) -> Any:
+        """Something that executes statements on the user's own connection, leaving it as it is; or refuse it."""
 
     def after_commit(self, connection: Any) -> None:
         """Keep the file in order; called by the writer between transactions, in its turn."""
@@ -68,7 +72,7 @@ class Embedded:
 
     async def open(self) -> None:
         """Open the file; it is made if it is missing."""
-        await self._wait(self._writer.submit(lambda connection: None), self._timeout)
+        await self._wait(self._writer.submit(lambda _: None), self._timeout)
 
     async def close(self) -> None:
         """Close both connections after what is under way."""
@@ -82,19 +86,21 @@ class Embedded:
 
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         """Play a script in the writer's thread."""
-        work = self._writer.submit(lambda connection: self._in_transaction(connection, lambda: self._play(script(), connection)))
+        work = self._writer.submit(
+            lambda connection: self._in_transaction(
+                connection, lambda: play(script(), partial(self._answer, connection))
+            )
+        )
         return await self._wait(work, timeout or self._timeout)
 
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
+        work = self._reader.submit(lambda connection: self._answer(connection, call))
+        return await self._wait(work, self._timeout)
 
-        def work(connection: Any) -> list[Row]:
-            try:
-                return self._statements.execute(connection, call, call.rows)
-            except Exception as error:
-                raise self._engine.translate(error) from error
-
-        return await self._wait(self._reader.submit(work), self._timeout)
+    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Answer calls through the user's own connection, as it is."""
+        return SyncJoin(partial(self._answer, self._engine.joined(tx)))
 
     def pulse(self) -> EmbeddedPulse:
         """The front of the writer's queue."""
@@ -125,33 +131,22 @@ class Embedded:
             self._engine.after_commit(connection)
             return value
 
-    def _play(self, talk: Script[T], connection: Any) -> T:
+    def _answer(self, connection: Any, call: Call | Ddl) -> list[Row]:
         try:
-            call = next(talk)
-            while True:
-                try:
-                    answer = self._answer(call, connection)
-                except Exception as error:
-                    if not isinstance(refusal := self._engine.translate(error), Refused):
-                        raise
-                    call = talk.throw(refusal)
-                else:
-                    call = talk.send(answer)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-    def _answer(self, call: Call | Ddl, connection: Any) -> list[Row]:
-        if isinstance(call, Ddl):
-            connection.execute(call.text)
-            return []
-        return self._statements.execute(connection, call, call.rows)
+            if isinstance(call, Ddl):
+                connection.execute(call.text)
+                return []
+            return self._statements.execute(connection, call, call.rows)
+        except Exception as error:
+            raise self._engine.translate(error) from error
 
     async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(work), timeout)
         except TimeoutError as error:
-            raise StoreUnavailable(f"{self.name}: no answer in {timeout:g} s; is another process holding the file?") from error
+            raise StoreUnavailable(
+                f"{self.name}: no answer in {timeout:g} s; is another process holding the file?"
+            ) from error
 
 
 class EmbeddedPulse:
@@ -179,7 +174,9 @@ class ConnectionThread:
 
     def __init__(self, name: str, connect: Callable[[], Any]) -> None:
         self._connect = connect
-        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = collections.deque()
+        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = (
+            collections.deque()
+        )
         self._wake = threading.Semaphore(0)
         self._closing = False
         # A daemon: a process may end while another one holds the file.
@@ -219,7 +216,7 @@ class ConnectionThread:
                 if connection is None:
                     connection = self._connect()
                 future.set_result(work(connection))
-            except BaseException as error:  # every failure belongs to the caller, not to this thread
+            except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
                 future.set_exception(error)
         if connection is not None:
             connection.close()
@@ -279,4 +276,3 @@ def _with_clock(params: Mapping[str, Value]) -> dict[str, Value]:
     if values.get("beat_now") is None:
         values["beat_now"] = boot_microseconds()
     return values
-

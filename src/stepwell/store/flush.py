@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -208,7 +208,8 @@ class Lane:
 
     def take(self) -> list[Operation]:
         """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
-        follows it on that row, stays for the next flush."""
+        follows it on that row, stays for the next flush.
+        """
         batch: list[Operation] = []
         postponed: list[Operation] = []
         rows: set[int] = set()
@@ -234,11 +235,13 @@ class Room:
     """A bound on the bytes that wait to be written; whoever wants more than is free waits its turn."""
 
     def __init__(self, size: int) -> None:
+        self._size = size
         self._free = size
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
 
     async def take(self, size: int) -> None:
-        """Wait until there is room, first come first served."""
+        """Wait until there is room, first come first served; what is larger than all the room takes it all."""
+        size = min(size, self._size)
         if not self._waiting and size <= self._free:
             self._free -= size
             return
@@ -253,7 +256,7 @@ class Room:
 
     def give_back(self, size: int) -> None:
         """Free the room and let in who fits."""
-        self._free += size
+        self._free += min(size, self._size)
         while self._waiting:
             wanted, turn = self._waiting[0]
             if turn.done():
@@ -286,5 +289,3 @@ def _fail(batch: Iterable[Operation], error: BaseException) -> None:
     for operation in batch:
         if not operation.future.done():
             operation.future.set_exception(error)
-
-

@@ -10,6 +10,8 @@ import collections
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from stepwell.store.driver import Call, Script
+
 BLOCK: Final = 1000
 
 
@@ -47,10 +49,22 @@ class Ids:
                 return
             count = -(-(wanted - self._left) // BLOCK)
             for block in sorted(await self._reserve(count)):
-                self._blocks.append(range((block - 1) * BLOCK + 1, block * BLOCK + 1))
+                self._blocks.append(ids_in(block))
                 self._left += BLOCK
 
     def _refilled(self, task: asyncio.Task[None]) -> None:
         self._ahead = None
         if not task.cancelled():
             task.exception()  # whoever needs ids next asks again and sees the error
+
+
+def reserve_blocks(count: int) -> Script[list[int]]:
+    """Reserve that many blocks; SQLite answers with the highest of them, Postgres with each."""
+    rows = yield Call("reserve_blocks", {"count": count})
+    highest: int = rows[-1]["block"]
+    return [row["block"] for row in rows] if len(rows) == count else list(range(highest - count + 1, highest + 1))
+
+
+def ids_in(block: int) -> range:
+    """The ids of a block."""
+    return range((block - 1) * BLOCK + 1, block * BLOCK + 1)

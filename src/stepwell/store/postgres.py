@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import asyncpg
 
-from stepwell.errors import Refused, StoreBusy, StoreUnavailable
-from stepwell.store.driver import Call, Ddl, NoGuards, Row, Script, SessionGuards, Value
+from stepwell.errors import InvalidOption, Refused, StepwellError, StoreBusy, StoreUnavailable
+from stepwell.store.driver import (
+    AsyncJoin,
+    Call,
+    Ddl,
+    NoGuards,
+    Row,
+    Script,
+    SessionGuards,
+    SyncJoin,
+    Value,
+    play_async,
+)
 from stepwell.store.sql import Column, Parameter, RowSet, Statement, Statements
 
 T = TypeVar("T")
@@ -66,30 +77,25 @@ class Postgres:
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         """Play a script between BEGIN and COMMIT on a connection of the pool."""
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
-            return await self._play(script(), connection)
+            return await play_async(script(), partial(self._answer, connection))
 
-    async def _play(self, talk: Script[T], connection: Any) -> T:
+    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Answer calls through the user's own asyncpg connection, which must be in a transaction."""
+        if not isinstance(tx, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+            raise InvalidOption("tx", tx, "pass the asyncpg connection whose transaction the call is to join")
+        if not tx.is_in_transaction():
+            raise InvalidOption("tx", tx, "begin a transaction on it first: `async with connection.transaction():`")
+        return AsyncJoin(partial(self._answer, tx))
+
+    async def _answer(self, connection: Any, call: Call | Ddl) -> list[Row]:
         try:
-            call = next(talk)
-            while True:
-                try:
-                    answer = await self._answer(call, connection)
-                except asyncpg.PostgresError as error:
-                    if not isinstance(refusal := translate(error), Refused):
-                        raise
-                    call = talk.throw(refusal)
-                else:
-                    call = talk.send(answer)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-    async def _answer(self, call: Call | Ddl, connection: Any) -> list[Row]:
-        if isinstance(call, Ddl):
-            await connection.execute(call.text)
-            return []
-        text, values = self._composer.compose([call])
-        return list(await connection.fetch(text, *values))
+            if isinstance(call, Ddl):
+                await connection.execute(call.text)
+                return []
+            text, values = self._composer.compose([call])
+            return list(await connection.fetch(text, *values))
+        except asyncpg.PostgresError as error:
+            raise translate(error) from error
 
     @contextlib.asynccontextmanager
     async def _spare_link(self) -> AsyncIterator[Link]:
@@ -162,6 +168,10 @@ class Link:
                 self._abort()
                 why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
                 raise StoreUnavailable(why) from error
+            except StepwellError as error:
+                if isinstance(error, StoreUnavailable):
+                    self._abort()
+                raise
             except BaseException:
                 self._abort()  # cancelled in the middle of an exchange: nobody knows what the connection is in
                 raise
@@ -262,12 +272,12 @@ class Composer:
         if len(parts) == 1:
             return parts[0], tuple(places)
         heads = ",\n".join(f"part{index} as (\n{part}\n)" for index, part in enumerate(parts))
-        tails = "\nunion all ".join(f"select {index} as part, id, answer from part{index}" for index in range(len(parts)))
+        tails = "\nunion all ".join(
+            f"select {index} as part, id, answer from part{index}" for index in range(len(parts))
+        )
         return f"with {heads}\n{tails}", tuple(places)
 
-    def _render(
-        self, statement: Statement, index: int, fed_by: int | None, places: list[tuple[int, str | int]]
-    ) -> str:
+    def _render(self, statement: Statement, index: int, fed_by: int | None, places: list[tuple[int, str | int]]) -> str:
         seen: dict[str, int] = {}
         text = []
         for token in statement.tokens:
@@ -320,5 +330,3 @@ def _columns_of(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> l
             case _:
                 values.append(list(cells))
     return values
-
-

@@ -43,7 +43,7 @@ class Queues:
         """Look the queue up again next time: the database says it is not the one we knew."""
         self._ids.pop(name, None)
 
-    async def list(self) -> list[QueueInfo]:
+    async def all(self) -> list[QueueInfo]:
         """Every queue, by name."""
         rows = await self._driver.read(Call("queues", self._params()))
         return [QueueInfo(row["id"], row["name"], bool(row["paused"]), datetime_of(row["created_at"])) for row in rows]

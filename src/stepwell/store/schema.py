@@ -101,7 +101,7 @@ def _compare(statements: Statements) -> Script[tuple[Catalogue, Catalogue]]:
     """Read what is there and what this release would make; every change is undone."""
     yield Call("savepoint")
     found = yield from _read(statements)
-    scratch = Statements(statements.dialect, _SCRATCH[statements.dialect])
+    scratch = type(statements)(statements.dialect, _SCRATCH[statements.dialect])
     for text in (*scratch.bootstrap(), *(text for _, _, texts in scratch.migrations() for text in texts)):
         if not text.startswith("create schema"):  # the place for temporary things is there already
             yield Ddl(text)

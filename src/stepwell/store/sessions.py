@@ -51,7 +51,7 @@ class Sessions:
         return self._driver.pulse()
 
     def beat(self, pulse: Pulse, workers: Sequence[int], timeout: float) -> tuple[set[int], list[Owned]]:
-        """Keep these sessions alive. Returns those that still are, and all the tasks they own by the database's word."""
+        """Keep these sessions alive. Returns those that still are, and the tasks they own by the database's word."""
         rows = [(worker,) for worker in workers]
         alive, owned = pulse.run([Call("beat", self._params(), rows), Call("owned", {}, rows)], timeout)
         return (
@@ -66,6 +66,8 @@ class Sessions:
 
     async def proven_dead(self) -> list[SilentWorker]:
         """The sessions whose process is certainly gone: an embedded store can tell at once."""
+        if not self._driver.guards.can_prove:
+            return []
         rows = await self._driver.read(Call("living_workers"))
         return [
             SilentWorker(row["worker_id"], row["beat_at"])
@@ -84,9 +86,11 @@ class Sessions:
     async def return_stranded(self) -> list[Row]:
         """Give back tasks whose session ended without them: what recovery had to skip because it was locked."""
         owners = await self._driver.read(Call("stranded_owners"))
-        return await self._driver.transact(lambda: self._return([row["worker"] for row in owners])) if owners else []
+        if not owners:
+            return []
+        return await self._driver.transact(lambda: self._return([row["worker"] for row in owners]))
 
-    async def list(self, limit: int = 100) -> list[WorkerInfo]:
+    async def latest(self, limit: int = 100) -> list[WorkerInfo]:
         """Sessions, newest first."""
         rows = await self._driver.read(Call("workers", self._params(limit=limit)))
         return [_worker_info(row) for row in rows]

@@ -93,7 +93,8 @@ class Statements:
 
     def _tokens(self, body: str, row_sets: dict[str, tuple[Column, ...]]) -> Iterator[Token]:
         """Cut a statement's text at its row set and its parameters, macros filled in."""
-        text, columns = body, ()
+        text = body
+        columns: tuple[Column, ...] = ()
         if found := _ROWS.search(body):
             named = found.group(1).strip()
             columns = row_sets.get(named) or _columns(named)
@@ -156,7 +157,8 @@ class Macros:
         # cannot use an index: `run_at <= clock_timestamp()` would read every scheduled task.
         if not self._postgres:
             return f":{name}"
-        return f"(select coalesce(cast(:{name} as bigint), cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)))"
+        clock = "cast(extract(epoch from clock_timestamp()) * 1000000 as bigint)"
+        return f"(select coalesce(cast(:{name} as bigint), {clock}))"
 
     def _any_of(self, source: str) -> str:
         if self._postgres:
@@ -170,11 +172,14 @@ class Macros:
 
 
 _SPELLINGS = {
-    # macro: (Postgres, SQLite and Turso)
+    # the macro's spelling for Postgres, and for SQLite and Turso
     "json": ("json", "text"),
     "identity": ("bigint generated always as identity primary key", "integer primary key autoincrement"),
     "xid": ("xid8 not null default pg_current_xact_id()", "bigint not null default 0"),
-    "hot": ("with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05)", ""),
+    "hot": (
+        "with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05)",
+        "",
+    ),
     "for_share": ("for share", ""),
     "skip_locked": ("for update skip locked", ""),
 }

@@ -7,12 +7,11 @@ locks, and this is the copy that users' own connections, SQLAlchemy's and Django
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-from stepwell.errors import Refused, StoreBusy, StoreUnavailable
+from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
 from stepwell.store.sql import Statements
@@ -37,12 +36,15 @@ class SQLite:
         self._timeout = timeout
         self.folder = Path(f"{path}-stepwell")
         self._turn = WriteTurn(self.folder)
+        self._log = Path(f"{path}-wal")
         self._checkpoint_at = CHECKPOINT_BYTES
 
     def connect(self, *, reading: bool) -> sqlite3.Connection:
         """Open a connection that commits durably and never checkpoints by itself."""
         try:
-            connection = sqlite3.connect(self._path or ":memory:", isolation_level=None, timeout=self._timeout, cached_statements=512)
+            connection = sqlite3.connect(
+                self._path or ":memory:", isolation_level=None, timeout=self._timeout, cached_statements=512
+            )
             connection.row_factory = sqlite3.Row
             connection.execute("pragma foreign_keys = on")
             if reading:
@@ -64,7 +66,10 @@ class SQLite:
         match error:
             case sqlite3.IntegrityError() | sqlite3.DataError() | OverflowError():
                 return Refused(str(error))
-            case sqlite3.OperationalError() if error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            case sqlite3.OperationalError() if error.sqlite_errorcode & 0xFF in {
+                sqlite3.SQLITE_BUSY,
+                sqlite3.SQLITE_LOCKED,
+            }:
                 return StoreBusy(str(error))
             case sqlite3.ProgrammingError():
                 return error
@@ -72,6 +77,16 @@ class SQLite:
                 return StoreUnavailable(str(error))
             case _:
                 return error
+
+    def joined(self, tx: object) -> sqlite3.Cursor:
+        """A cursor of the user's connection: its rows are read our way, the connection's own settings stay."""
+        if not isinstance(tx, sqlite3.Connection):
+            raise InvalidOption("tx", tx, "pass the sqlite3 connection whose transaction the call is to join")
+        if not tx.in_transaction and tx.isolation_level is None:
+            raise InvalidOption("tx", tx, "begin a transaction on it first: it is in autocommit mode")
+        cursor = tx.cursor()
+        cursor.row_factory = sqlite3.Row
+        return cursor
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn; a database in memory has no other process."""
@@ -82,7 +97,7 @@ class SQLite:
         if self._path is None:
             return
         try:
-            size = os.stat(f"{self._path}-wal").st_size
+            size = self._log.stat().st_size
         except FileNotFoundError:
             return
         if size < self._checkpoint_at:

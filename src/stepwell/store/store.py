@@ -9,20 +9,22 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from stepwell.clock import Clock
-from stepwell.codec import PAYLOAD_LIMIT, encode, value_hash
-from stepwell.durations import Duration, microseconds_of, moment_of
+from stepwell.codec import PAYLOAD_LIMIT
+from stepwell.durations import Duration
 from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StoreClosed, WrongLoop
-from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
-from stepwell.records import DeadLetter, NewTask, Page, QueueInfo, Task, TaskId, TaskKind, WorkerInfo
-from stepwell.store.driver import Call, Driver, Script
+from stepwell.names import check_name
+from stepwell.records import DeadLetter, NewTask, Page, QueueInfo, Task, TaskId, WorkerInfo
+from stepwell.store.draft import Addressed, Draft, Unique
+from stepwell.store.driver import AsyncJoin, Driver, Script, SyncJoin, Value, play_async
 from stepwell.store.flush import GroupCommit
-from stepwell.store.ids import Ids
+from stepwell.store.ids import Ids, reserve_blocks
+from stepwell.store.joined import add_joined
 from stepwell.store.queues import Queues
 from stepwell.store.repeat import repeated
 from stepwell.store.sessions import Sessions
@@ -30,25 +32,7 @@ from stepwell.store.sql import Statements
 from stepwell.store.tasks import Tasks
 from stepwell.telemetry import Telemetry
 
-In_contra = TypeVar("In_contra", contravariant=True)
 In = TypeVar("In")
-Unique = Literal["ever", "unfinished"]
-DEFAULT_ATTEMPTS = 3
-
-
-class Addressed(Protocol[In_contra]):
-    """Something that names a queue and how often its messages are tried: a handler."""
-
-    @property
-    def queue(self) -> str:
-        """The queue it serves."""
-
-    @property
-    def max_attempts(self) -> int:
-        """How often its messages are tried in all."""
-
-    def accepts(self, payload: In_contra, /) -> None:
-        """Nothing at run time; tells a type checker what a payload may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +89,7 @@ class Store:
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
         unique: Unique = "ever",
+        tx: object = None,
     ) -> TaskId: ...
     @overload
     async def enqueue(
@@ -119,6 +104,7 @@ class Store:
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
         unique: Unique = "ever",
+        tx: object = None,
     ) -> TaskId: ...
     async def enqueue(
         self,
@@ -132,18 +118,26 @@ class Store:
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
         unique: Unique = "ever",
+        tx: object = None,
     ) -> TaskId:
         """Write a message; when this returns it is durable and will be handled.
 
         With `key`, a message of the queue that has it already is returned instead (`created` is False); another
-        payload under the same key raises `IdempotencyConflict`. Bad input is refused before anything is written.
+        payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
+        message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         """
-        message = Draft(queue, self.options.payload_limit, priority, delay, run_at, max_attempts, tags, unique)
-        task = message.of(payload, key, await self._queue_of(queue))
-        try:
-            return await self.tasks.add(task)
-        except Refused as error:
-            raise await self._explained(task.queue, error) from error
+        draft = Draft(
+            queue,
+            payload_limit=self.options.payload_limit,
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            tags=tags,
+            unique=unique,
+        )
+        [task_id] = await self._add(draft, [draft.of(payload, key)], tx)
+        return task_id
 
     @overload
     async def enqueue_many(
@@ -154,6 +148,7 @@ class Store:
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        tx: object = None,
     ) -> list[TaskId]: ...
     @overload
     async def enqueue_many(
@@ -164,6 +159,7 @@ class Store:
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        tx: object = None,
     ) -> list[TaskId]: ...
     async def enqueue_many(
         self,
@@ -173,20 +169,11 @@ class Store:
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        tx: object = None,
     ) -> list[TaskId]:
-        """Write all the messages or none, in one transaction; their ids come in the same order."""
-        message = Draft(queue, self.options.payload_limit, priority, delay)
-        queue_id = await self._queue_of(queue)
-        payloads = list(payloads)
-        if keys is not None and len(keys) != len(payloads):
-            raise InvalidOption("keys", len(keys), f"there are {len(payloads)} payloads; give each its key")
-        tasks = [message.of(payload, key, queue_id) for payload, key in zip(payloads, keys or [None] * len(payloads), strict=True)]
-        if not tasks:
-            return []
-        try:
-            return await self.tasks.add_many(tasks)
-        except Refused as error:
-            raise await self._explained(tasks[0].queue, error) from error
+        """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
+        draft = Draft(queue, payload_limit=self.options.payload_limit, priority=priority, delay=delay)
+        return await self._add(draft, draft.each(payloads, keys), tx)
 
     async def get(self, task_id: int) -> Task | None:
         """One message (or other task) as it stands; None if it is not there."""
@@ -196,7 +183,7 @@ class Store:
     async def queues(self) -> Sequence[QueueInfo]:
         """Every queue, by name."""
         self.check()
-        return await self._queues.list()
+        return await self._queues.all()
 
     async def counts(self, queue: str) -> dict[str, int]:
         """How many messages of a queue have each status."""
@@ -206,7 +193,7 @@ class Store:
     async def workers(self) -> Sequence[WorkerInfo]:
         """The newest worker sessions, living and ended."""
         self.check()
-        return await self.sessions.list()
+        return await self.sessions.latest()
 
     async def dead_letters(
         self,
@@ -244,7 +231,7 @@ class Store:
         await self._flusher.close()
         await self.driver.close()
 
-    async def __aenter__(self) -> Store:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
@@ -272,9 +259,32 @@ class Store:
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoop
 
-    async def _queue_of(self, queue: str | Addressed[Any]) -> int:
+    def joining(self, draft: Draft, tasks: Sequence[NewTask]) -> Script[list[TaskId]]:
+        """What a joined call says on the user's connection."""
+        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
+        return add_joined(params, tasks, create=draft.defines_queue)
+
+    async def _add(self, draft: Draft, tasks: list[NewTask], tx: object) -> list[TaskId]:
+        if not tasks:
+            return []
+        if tx is not None:
+            return await self._join(draft, tasks, tx)
         # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
-        return await self.queue_id(queue) if isinstance(queue, str) else await self.queue_id(queue.queue, create=True)
+        queue_id = await self.queue_id(draft.queue, create=draft.defines_queue)
+        placed = [replace(task, queue_id=queue_id) for task in tasks]
+        try:
+            return [await self.tasks.add(placed[0])] if len(placed) == 1 else await self.tasks.add_many(placed)
+        except Refused as error:
+            raise await self._explained(draft.queue, error) from error
+
+    async def _join(self, draft: Draft, tasks: list[NewTask], tx: object) -> list[TaskId]:
+        self.check()
+        match self.driver.join(tx):
+            case AsyncJoin(answer):
+                return await play_async(self.joining(draft, tasks), answer)
+            case SyncJoin():
+                why = "it is used from its own thread: join it through `stepwell.sync.connect(...)`"
+                raise InvalidOption("tx", tx, why)
 
     async def _explained(self, queue: str, error: Refused) -> Exception:
         """A refusal because the queue was deleted under us says so."""
@@ -286,64 +296,11 @@ class Store:
         return error
 
     async def _reserve(self, count: int) -> list[int]:
-        def script() -> Script[list[int]]:
-            rows = yield Call("reserve_blocks", {"count": count})
-            highest: int = rows[-1]["block"]
-            return [row["block"] for row in rows] if len(rows) == count else list(range(highest - count + 1, highest + 1))
-
         return await repeated(
-            lambda: self.driver.transact(script),
+            lambda: self.driver.transact(lambda: reserve_blocks(count)),
             clock=self.clock,
             telemetry=self.telemetry,
             within=self.options.timeout,
-        )
-
-
-class Draft:
-    """What the messages of one call have in common, checked once."""
-
-    def __init__(
-        self,
-        queue: str | Addressed[Any],
-        payload_limit: int,
-        priority: int = 0,
-        delay: Duration | None = None,
-        run_at: datetime | None = None,
-        max_attempts: int | None = None,
-        tags: Iterable[str] = (),
-        unique: Unique = "ever",
-    ) -> None:
-        if delay is not None and run_at is not None:
-            raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
-        if unique not in ("ever", "unfinished"):
-            raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
-        self._queue = check_name("queue", queue if isinstance(queue, str) else queue.queue)
-        default = DEFAULT_ATTEMPTS if isinstance(queue, str) else queue.max_attempts
-        self._max_attempts = check_max_attempts(default if max_attempts is None else max_attempts)
-        self._payload_limit = payload_limit
-        self._priority = check_priority(priority)
-        self._delay = 0 if delay is None else microseconds_of(delay, "delay")
-        self._run_at = None if run_at is None else moment_of(run_at)
-        checked = check_tags(tags)
-        self._tags = encode(checked) if checked else None
-        self._unique = unique
-
-    def of(self, payload: Any, key: str | None, queue_id: int) -> NewTask:
-        """The task for one payload; raises if it cannot be stored."""
-        text = encode(payload, limit=self._payload_limit)
-        return NewTask(
-            TaskKind.MESSAGE,
-            queue_id,
-            self._queue,
-            text,
-            self._priority,
-            self._delay,
-            self._run_at,
-            self._max_attempts,
-            None if key is None else check_key(key),
-            self._unique,
-            None if key is None else value_hash(payload),
-            self._tags,
         )
 
 

@@ -60,7 +60,8 @@ class Tasks:
         for _ in range(MOST_RACES):
             answer = await self._flusher.submit(self._adding(task, task_id))
             if answer.value is not None:
-                self.hint({task.queue_id})
+                if not task.delay and task.run_at is None:
+                    self.hint({task.queue_id})
                 return TaskId(task_id, created=True)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
@@ -119,7 +120,7 @@ class Tasks:
     def _adding(self, task: NewTask, task_id: int) -> Operation:
         return Operation(
             "add_tasks" if task.key is None else "add_tasks_once",
-            _row(task, task_id),
+            row_of(task, task_id),
             row_id=task_id,
             size=_size(task),
             deadline=self._clock.monotonic() + self._timeout,
@@ -128,7 +129,17 @@ class Tasks:
 
     def _settling(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> Operation:
         done = settlement
-        row = (task_id, worker, turn, str(done.status), done.delay, int(done.attempt_back), done.output, done.error, done.last_error)
+        row = (
+            task_id,
+            worker,
+            turn,
+            str(done.status),
+            done.delay,
+            int(done.attempt_back),
+            done.output,
+            done.error,
+            done.last_error,
+        )
         return Operation(
             "settle",
             row,
@@ -150,21 +161,11 @@ class Tasks:
 
     async def _found(self, missing: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
         """Which task stands where each of these was to be written; none, if its key was freed since."""
-        asked = {task_id: task for task, task_id in missing}
-        rows = await self._repeated(
-            Call("find_added", rows=[(task_id, task.queue_id, task.key) for task, task_id in missing])
-        )
-        found: dict[int, TaskId] = {}
-        for row in rows:
-            task, own = asked[row["asked"]], row["asked"] == row["id"]
-            if not own and row["payload_hash"] != task.payload_hash:
-                raise IdempotencyConflict(task.queue, task.key or "", row["id"])
-            if own or row["asked"] not in found:
-                found[row["asked"]] = TaskId(row["id"], created=own)
-        return found
+        rows = await self._repeated(asking_after(missing))
+        return found_among(missing, rows)
 
     async def _write_all(self, statement: str, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
-        rows = sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
+        rows = in_lock_order(numbered)
         params = self._params()
         tries = 0
 
@@ -183,6 +184,24 @@ class Tasks:
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
+
+
+def asking_after(missing: Sequence[tuple[NewTask, int]]) -> Call:
+    """Ask which task stands where each of these was to be written."""
+    return Call("find_added", rows=[(task_id, task.queue_id, task.key) for task, task_id in missing])
+
+
+def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> dict[int, TaskId]:
+    """The answer, by the id that was to be written: our own write if it is there, else who has the key."""
+    asked = {task_id: task for task, task_id in missing}
+    found: dict[int, TaskId] = {}
+    for row in rows:
+        task, own = asked[row["asked"]], row["asked"] == row["id"]
+        if not own and row["payload_hash"] != task.payload_hash:
+            raise IdempotencyConflict(task.queue, task.key or "", row["id"])
+        if own or row["asked"] not in found:
+            found[row["asked"]] = TaskId(row["id"], created=own)
+    return found
 
 
 def _claim_queues(params: dict[str, Value], queues: Sequence[tuple[int, int]], limit: int) -> Script[list[Row]]:
@@ -204,14 +223,14 @@ def _add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tup
         if chunk and (len(chunk) == CHUNK or size + _size(task) > CHUNK_BYTES):
             written.update(row["id"] for row in (yield Call(statement, params, chunk)))
             chunk, size = [], 0
-        chunk.append(_row(task, task_id))
+        chunk.append(row_of(task, task_id))
         size += _size(task)
     if chunk:
         written.update(row["id"] for row in (yield Call(statement, params, chunk)))
     return written
 
 
-def _row(task: NewTask, task_id: int) -> tuple[Value, ...]:
+def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
     """A new task as the row set `new_task` of tasks.sql."""
     return (
         task_id,
@@ -227,6 +246,11 @@ def _row(task: NewTask, task_id: int) -> tuple[Value, ...]:
         task.input,
         task.tags,
     )
+
+
+def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:
+    """By queue and key: two transactions that add the same keys wait for each other once, and never both."""
+    return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
 
 
 def _size(task: NewTask) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import turso
 
-from stepwell.errors import Refused, StoreBusy, StoreInUse, StoreUnavailable
+from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreInUse, StoreUnavailable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import OneProcess, ProcessGuards
 from stepwell.store.sql import Statements
@@ -22,7 +22,9 @@ def open_turso(path: str, statements: Statements, *, timeout: float) -> Embedded
     """A driver for a file that only this process has open."""
     engine = Turso(path)
     # Its reader is its writer: a second connection would only meet the first one's locks.
-    return Embedded(engine, statements, ProcessGuards(str(Path(path).resolve())), timeout=timeout, separate_reader=False)
+    return Embedded(
+        engine, statements, ProcessGuards(str(Path(path).resolve())), timeout=timeout, separate_reader=False
+    )
 
 
 class Turso:
@@ -64,6 +66,10 @@ class Turso:
                 return StoreUnavailable(str(error))
             case _:
                 return error
+
+    def joined(self, tx: object) -> Any:
+        """Refused: Turso's own transactions are not shared with other connections yet."""
+        raise InvalidOption("tx", tx, "a Turso store does not join your transaction yet")
 
     def write_turn(self) -> contextlib.AbstractContextManager[Any]:
         """Stores of one process take turns; Turso itself would answer busy at once."""

@@ -48,7 +48,8 @@ select 1;
 -- Everything under this name as the database describes it: tables with their columns and constraints, sequences,
 -- indexes that belong to no constraint, views.
 with place as (
-    select case when :place = 'pg_temp' then pg_my_temp_schema() else cast(to_regnamespace(quote_ident(:place)) as oid) end as id
+    select case when :place = 'pg_temp' then pg_my_temp_schema()
+                else cast(to_regnamespace(quote_ident(:place)) as oid) end as id
 ),
 thing as (
     select class.oid, class.relname, class.relkind
@@ -74,7 +75,8 @@ select 'sequence', relname, '', '', 2, 0
   from thing where relkind = 'S'
    and not exists (select 1 from pg_depend as dep where dep.objid = thing.oid and dep.deptype in ('a', 'i'))
 union all
-select 'index', relname, '', pg_get_indexdef(thing.oid, 0, true) || case when ind.indisvalid then '' else ' invalid' end, 3, 0
+select 'index', relname, '',
+       pg_get_indexdef(thing.oid, 0, true) || case when ind.indisvalid then '' else ' invalid' end, 3, 0
   from thing join pg_index as ind on ind.indexrelid = thing.oid
  where not exists (select 1 from pg_constraint as con where con.conindid = thing.oid and con.contype in ('p', 'u'))
 union all

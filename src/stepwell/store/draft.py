@@ -1,0 +1,90 @@
+"""What a message is to be, checked and encoded before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+from stepwell.codec import encode, value_hash
+from stepwell.durations import Duration, microseconds_of, moment_of
+from stepwell.errors import InvalidOption
+from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
+from stepwell.records import NewTask, TaskKind
+
+In_contra = TypeVar("In_contra", contravariant=True)
+Unique = Literal["ever", "unfinished"]
+DEFAULT_ATTEMPTS: Final = 3
+
+
+class Addressed(Protocol[In_contra]):
+    """Something that names a queue and how often its messages are tried: a handler."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it serves."""
+
+    @property
+    def max_attempts(self) -> int:
+        """How often its messages are tried in all."""
+
+    def accepts(self, payload: In_contra, /) -> None:
+        """Nothing at run time; tells a type checker what a payload may be."""
+
+
+class Draft:
+    """What the messages of one call have in common, checked once."""
+
+    def __init__(
+        self,
+        queue: str | Addressed[Any],
+        *,
+        payload_limit: int,
+        priority: int = 0,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
+    ) -> None:
+        if delay is not None and run_at is not None:
+            raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
+        if unique not in ("ever", "unfinished"):
+            raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
+        self.queue = check_name("queue", queue if isinstance(queue, str) else queue.queue)
+        self.defines_queue = not isinstance(queue, str)
+        default = DEFAULT_ATTEMPTS if isinstance(queue, str) else queue.max_attempts
+        self._max_attempts = check_max_attempts(default if max_attempts is None else max_attempts)
+        self._payload_limit = payload_limit
+        self._priority = check_priority(priority)
+        self._delay = 0 if delay is None else microseconds_of(delay, "delay")
+        self._run_at = None if run_at is None else moment_of(run_at)
+        checked = check_tags(tags)
+        self._tags = encode(checked) if checked else None
+        self._unique = unique
+
+    def of(self, payload: Any, key: str | None) -> NewTask:
+        """The task for one payload, its queue's number still open; raises if it cannot be stored."""
+        text = encode(payload, limit=self._payload_limit)
+        return NewTask(
+            TaskKind.MESSAGE,
+            0,
+            self.queue,
+            text,
+            self._priority,
+            self._delay,
+            self._run_at,
+            self._max_attempts,
+            None if key is None else check_key(key),
+            self._unique,
+            None if key is None else value_hash(payload),
+            self._tags,
+        )
+
+    def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> list[NewTask]:
+        """The tasks for several payloads, each with its key if there are keys."""
+        payloads = list(payloads)
+        if keys is not None and len(keys) != len(payloads):
+            raise InvalidOption("keys", len(keys), f"there are {len(payloads)} payloads; give each its key")
+        named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
+        return [self.of(payload, key) for payload, key in zip(payloads, named, strict=True)]

@@ -1,0 +1,216 @@
+"""The sync face: the same store and worker for programs without an event loop.
+
+Nothing is written a second time here. Each store has one background thread with an event loop; a call drives the async
+store's own coroutine there and waits for it. Where waiting could only hang or block someone else (on that thread itself, in
+another event loop, after a fork) a call raises instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from stepwell import connecting, worker
+from stepwell.connecting import Config
+from stepwell.durations import Duration, seconds_of
+from stepwell.engine.background import LoopThread
+from stepwell.errors import InvalidOption
+from stepwell.store import store as store_
+from stepwell.worker import Serves
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def connect(url: str | None = None, /, **options: Any) -> Store:
+    """Open a store; `with connect(url) as store` closes it at the end. Takes what `stepwell.connect` takes."""
+    return Store(Config(url, **options))
+
+
+def _verb(
+    verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Store, P], R]:
+    """The verb of the async store, waited for."""
+
+    @functools.wraps(verb)
+    def call(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
+
+    return call
+
+
+def _listed(verb: F) -> F:
+    """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
+
+    @functools.wraps(verb)
+    def call(store: Store, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
+        return verb(store, queue, list(payloads), **options)
+
+    return cast("F", call)
+
+
+class Store:
+    """An open store whose verbs return when they are done. Any thread may call them, at the same time too."""
+
+    create_queue = _verb(store_.Store.create_queue)
+    enqueue = _verb(store_.Store.enqueue)
+    enqueue_many = _listed(_verb(store_.Store.enqueue_many))
+    get = _verb(store_.Store.get)
+    queues = _verb(store_.Store.queues)
+    counts = _verb(store_.Store.counts)
+    workers = _verb(store_.Store.workers)
+    dead_letters = _verb(store_.Store.dead_letters)
+    requeue = _verb(store_.Store.requeue)
+    drop = _verb(store_.Store.drop)
+
+    def __init__(self, config: Config) -> None:
+        self.background = LoopThread()
+        try:
+            self.async_store = self.wait_for(lambda: connecting.open_store(config))
+        except BaseException:
+            self.background.close()
+            raise
+        self.started: set[Worker] = set()
+        _open.add(self)
+
+    def close(self) -> None:
+        """Stop its workers, write what is pending and let go of the database; closing twice is harmless.
+
+        In a forked child there is nothing to close.
+        """
+        self._close(hurry=False)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Drive a coroutine on the store's loop and wait for what comes of it."""
+        return self.background.wait_for(work)
+
+    def _close(self, *, hurry: bool) -> None:
+        if self.background.is_open and not self.background.is_inherited:
+            for one in tuple(self.started):
+                one.retire(hurry=hurry)
+            self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
+        _open.discard(self)
+
+
+class Worker:
+    """Claims the tasks of what it serves and executes them, until it is stopped.
+
+    `with Worker(store, [handler]):` works in the background of your program and stops at the end of the block;
+    `Worker(...).run(signals=True)` is a whole process's work. Sync handlers run in threads and may use the store; async
+    ones run on the store's loop and may not, since waiting there would never end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        serves: Iterable[Serves],
+        *,
+        name: str | None = None,
+        port: int | None = None,
+        concurrency: int = 10,
+        limits: Mapping[str, int] | None = None,
+        grace: Duration = 25,
+    ) -> None:
+        self._store = store
+        self._worker = worker.Worker(
+            store.async_store, serves, name=name, port=port, concurrency=concurrency, limits=limits, grace=grace
+        )
+        self._grace = seconds_of(grace, "grace")
+        self._entered = False
+        self._ended = threading.Event()
+
+    @property
+    def id(self) -> int:
+        """The number of its session; a new one after every start and every lost lease."""
+        return self._worker.id
+
+    def __enter__(self) -> Worker:
+        self._store.wait_for(self._worker.__aenter__)
+        self._entered = True
+        self._store.started.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._entered and not self._store.background.is_inherited:
+            self._entered = False
+            self._store.started.discard(self)
+            self._store.wait_for(lambda: self._worker.__aexit__(None, None, None))
+
+    def run(self, *, signals: bool = False) -> None:
+        """Work until `stop()`, or with `signals=True`, in the main thread, until SIGTERM or SIGINT.
+
+        A second signal does not wait for the grace: what is under way is given back at once.
+        """
+        with _caught(self.stop) if signals else contextlib.nullcontext():
+            self._until_ended(self._worker.run)
+
+    def poll_forever(self) -> None:
+        """Work until `stop()`."""
+        self.run()
+
+    def drain(self) -> int:
+        """Execute all that is due now, and what that leads to; returns how many attempts that was."""
+        return self._until_ended(self._worker.drain)
+
+    def stop(self) -> None:
+        """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may call it."""
+        self._store.background.call(self._worker.stop)
+
+    def retire(self, *, hurry: bool = False) -> None:
+        """Stop, however it was started, before its store closes."""
+        for _ in range(2 if hurry else 1):
+            self.stop()
+        if self._entered:
+            self.__exit__(None, None, None)
+        else:
+            self._ended.wait(self._store.async_store.options.timeout + (0 if hurry else self._grace))
+
+    def _until_ended(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        self._ended.clear()
+        self._store.started.add(self)
+        try:
+            return self._store.wait_for(work)
+        finally:
+            self._store.started.discard(self)
+            self._ended.set()
+
+
+@contextlib.contextmanager
+def _caught(stop: Callable[[], None]) -> Iterator[None]:
+    """Have SIGTERM and SIGINT call `stop`; Python tells signals to the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidOption("signals", True, "signals reach only the main thread; run there, or call `stop()` yourself")
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+_open: set[Store] = set()  # held until closed, so that none is forgotten at the end of the program
+
+
+@atexit.register
+def _close_all() -> None:
+    for one in tuple(_open):
+        with contextlib.suppress(Exception):  # the process ends either way; the lease and the database clean up
+            one._close(hurry=True)  # noqa: SLF001

@@ -1,0 +1,162 @@
+"""The worker program that crash tests start, kill and freeze: `python -m tests.crash.workload --url ... --ledger ...`.
+
+Each message says what its body does: `{"n": 7, "seconds": 0.2, "gates": ["first"]}` waits, at its first turn, for the
+gate `first` to be opened, then works for 0.2 s. The body writes a line to the ledger when it starts, ends or is
+cancelled; so do the log and every event of the engine, so that the test can hear them from outside.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from stepwell import Handler, Retry, Worker, connect
+from stepwell.engine.served import Slot
+from stepwell.engine.threads import Threads
+from stepwell.records import Claimed
+from stepwell.telemetry import Event, Telemetry
+from tests.ground.ledger import Ledger
+
+QUEUE = "work"
+ATTEMPTS = 20
+LOOK_FOR_GATES = 0.02
+
+Payload = dict[str, Any]
+_task: ContextVar[Claimed] = ContextVar("task")
+
+
+class Told(Handler[Payload]):
+    """A handler whose body can see the task it belongs to."""
+
+    async def _body(self, task: Claimed, threads: Threads, slot: Slot) -> Any:
+        _task.set(task)
+        return await super()._body(task, threads, slot)
+
+
+def handler_of(body: Callable[[Payload], object], attempts: int = ATTEMPTS) -> Told:
+    """The body as the handler of the queue."""
+    return Told(body, QUEUE, Retry(attempts), None, None)
+
+
+class Bodies:
+    """What may stand behind the queue: one public method a variant."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._gates = Gates(ledger.path)
+
+    async def nap(self, message: Payload) -> None:
+        """Wait as a good citizen of the loop does."""
+        with self._told(message):
+            await self._gates.passed(_gate_of(message))
+            await asyncio.sleep(message["seconds"])
+
+    async def block(self, message: Payload) -> None:
+        """Block the event loop: nothing else of this process's loop runs meanwhile."""
+        with self._told(message):
+            time.sleep(message["seconds"])  # noqa: ASYNC251 - the fault under test
+
+    def thread(self, message: Payload) -> None:
+        """Block, but in a thread of its own, as a sync handler does."""
+        with self._told(message):
+            time.sleep(message["seconds"])
+
+    @contextmanager
+    def _told(self, message: Payload) -> Iterator[None]:
+        task = _task.get()
+        who = {"n": message["n"], "task": task.id, "session": task.owner, "turn": task.turn, "attempt": task.attempt}
+        self._ledger.write(phase="start", **who)
+        try:
+            yield
+        except BaseException:
+            self._ledger.write(phase="stopped", **who)
+            raise
+        self._ledger.write(phase="end", **who)
+
+
+class Gates:
+    """Files that a test creates to let bodies pass; one look at the file serves all that wait for it."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+        self._watched: dict[str, asyncio.Task[None]] = {}
+
+    async def passed(self, name: str | None) -> None:
+        """Return when the gate is open; at once if there is none."""
+        if name is None:
+            return
+        if name not in self._watched:
+            self._watched[name] = asyncio.create_task(self._open(gate_path(self._ledger, name)))
+        await asyncio.shield(self._watched[name])
+
+    async def _open(self, path: Path) -> None:
+        while not path.exists():
+            await asyncio.sleep(LOOK_FOR_GATES)
+
+
+def gate_path(ledger: Path, name: str) -> Path:
+    """Where the file of a gate is."""
+    return ledger.with_name(f"{ledger.name}.gate-{name}")
+
+
+class LogToLedger(logging.Handler):
+    """Every line that this process logs, of whatever logger, as a fact."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(logging.INFO)
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._ledger.write(phase="log", logger=record.name, level=record.levelname, text=record.getMessage()[:300])
+
+
+async def work(options: argparse.Namespace, ledger: Ledger) -> None:
+    """Serve the queue until SIGTERM; with several workers, each has a store of its own."""
+    telemetry = Telemetry()
+    telemetry.subscribe(lambda event: tell(ledger, event))
+    body = getattr(Bodies(ledger), options.body)
+    async with AsyncExitStack() as stack:
+        workers = []
+        for _ in range(options.workers):
+            store = await stack.enter_async_context(connect(options.url, lease=options.lease, telemetry=telemetry))
+            workers.append(Worker(store, [handler_of(body)], concurrency=options.concurrency, grace=options.grace))
+        await at_once([worker.run(signals=True) for worker in workers])
+
+
+async def at_once(works: list[Awaitable[None]]) -> None:
+    await asyncio.gather(*works)
+
+
+def tell(ledger: Ledger, event: Event) -> None:
+    ledger.write(phase="event", event=type(event).__name__, **dataclasses.asdict(event))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--ledger", required=True, type=Path)
+    parser.add_argument("--lease", type=float, default=30.0)
+    parser.add_argument("--concurrency", type=int, default=10)
+    parser.add_argument("--grace", type=float, default=25.0)
+    parser.add_argument("--body", choices=("nap", "block", "thread"), default="nap")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    with Ledger(options.ledger) as ledger:
+        logging.basicConfig(level=logging.INFO, handlers=[logging.StreamHandler(), LogToLedger(ledger)])
+        asyncio.run(work(options, ledger))
+
+
+def _gate_of(message: Payload) -> str | None:
+    gates, turn = message.get("gates", []), _task.get().turn
+    name: str | None = gates[turn - 1] if turn <= len(gates) else None
+    return name
+
+
+if __name__ == "__main__":
+    main()

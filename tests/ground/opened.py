@@ -1,0 +1,62 @@
+"""Pytest plugin: open stores on every database, with a clock that tests move by hand or with the database's own."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from stepwell import Store, connect
+from stepwell.clock import TestClock
+from stepwell.errors import StepwellError
+from stepwell.store.driver import Call, Ddl, Script
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    """A clock that stands still until it is moved."""
+    return TestClock()
+
+
+@pytest.fixture
+async def store(store_url: str, backend: str, clock: TestClock) -> AsyncIterator[Store]:
+    """An open store that goes by `clock`, on each backend in turn."""
+    async with connect(store_url, clock=clock) as opened:
+        await assert_engine(opened, backend)
+        yield opened
+
+
+@pytest.fixture
+async def live_store(store_url: str, backend: str) -> AsyncIterator[Store]:
+    """An open store that goes by the database's clock, on each backend in turn; its lease is short."""
+    async with connect(store_url, lease=2) as opened:
+        await assert_engine(opened, backend)
+        yield opened
+
+
+async def rows_of(store: Store, statement: str, **params: Any) -> list[Any]:
+    """What a named statement of the store answers, read beside whatever is being written."""
+    return await store.driver.read(Call(statement, {"now": None, "beat_now": None, "tenant": "", **params}))
+
+
+async def assert_engine(store: Store, backend: str) -> None:
+    """Fail unless the engine behind the store is the one the test says it is on, by its own word."""
+    answering = [name for name, question in ENGINES.items() if await _answers(store, question)]
+    assert answering == [backend], f"{backend} is answered by {answering}"
+
+
+ENGINES = {  # a question that only this engine can answer
+    "sqlite": "select sqlite_compileoption_used('THREADSAFE')",
+    "turso": "select turso_version()",
+    "postgres": "select pg_backend_pid()",
+}
+
+
+async def _answers(store: Store, question: str) -> bool:
+    def ask() -> Script[None]:
+        yield Ddl(question)
+
+    try:
+        await store.driver.transact(ask)
+    except StepwellError:
+        return False
+    return True

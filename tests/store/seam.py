@@ -1,0 +1,176 @@
+"""What the tests of the store's seam have in common: a driver that is watched, raw SQL, sessions and claims in one line."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from stepwell import Store
+from stepwell.records import Claimed, RunStatus, Settlement
+from stepwell.store.driver import Call, Ddl, Driver, Row, Script
+from stepwell.store.sessions import Identity
+from stepwell.store.sql import Statement
+
+T = TypeVar("T")
+Hook = Callable[[Sequence[Call]], Awaitable[None]]
+
+IDENTITY = Identity("seam", "host", 1, None, "0", ["q"])
+LEASE = 30_000_000
+DONE = Settlement(RunStatus.SUCCESS, output="1")
+FAILED = Settlement(RunStatus.ERROR, error='{"type":"E","message":"m"}', last_error="E: m")
+RELEASED = Settlement(RunStatus.PENDING, attempt_back=True)
+AGAIN = Settlement(RunStatus.PENDING, delay=5_000_000, error='{"type":"E","message":"m"}', last_error="E: m")
+
+_number = itertools.count()
+
+
+class Watched:
+    """A driver whose transactions are counted and can be held up, refused or robbed of their reply.
+
+    `before` and `after` see the calls of each flush; what `before` raises happened instead of it, what `after`
+    raises happened to its reply. Scripts (`transact`) are counted, and go through `after` too.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.flushes: list[list[Call]] = []
+        self.scripts = 0
+        self.before: Hook | None = None
+        self.after: Hook | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+    @property
+    def transactions(self) -> int:
+        return len(self.flushes) + self.scripts
+
+    def ids(self) -> list[list[int]]:
+        """The ids of the rows of each flush, part by part."""
+        return [[row[0] for call in calls for row in call.rows or ()] for calls in self.flushes]
+
+    def forget(self) -> None:
+        self.flushes.clear()
+        self.scripts = 0
+
+    async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
+        self.flushes.append(list(calls))
+        if self.before is not None:
+            await self.before(calls)
+        answer = await self._driver.run(slot, calls)
+        if self.after is not None:
+            await self.after(calls)
+        return answer
+
+    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+        self.scripts += 1
+        answer = await self._driver.transact(script, timeout=timeout)
+        if self.after is not None:
+            await self.after([])
+        return answer
+
+
+class Gate:
+    """Holds up flushes until it is opened, so that what is submitted meanwhile gathers."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self.arrived = 0
+
+    async def __call__(self, _: Sequence[Call]) -> None:
+        self.arrived += 1
+        await self._open.wait()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def once(error: Exception) -> Hook:
+    """Raise this the first time."""
+    raised = iter([error])
+
+    async def hook(_: Sequence[Call]) -> None:
+        if (one := next(raised, None)) is not None:
+            raise one
+
+    return hook
+
+
+def watched(store: Store) -> tuple[Store, Watched]:
+    """A second store over the same connections, whose driver is watched; the first one closes them."""
+    driver = Watched(store.driver)
+    over: Any = driver
+    return Store(over, store.statements, store.options, store.clock, store.telemetry), driver
+
+
+async def do(store: Store, *texts: str) -> None:
+    """Write behind the store's back, in one transaction; `{task}` and the like are called as in this database."""
+
+    def script() -> Script[None]:
+        for text in texts:
+            yield Ddl(store.statements._macros.fill(text))
+
+    await store.driver.transact(script)
+
+
+async def ask(store: Store, text: str) -> list[Any]:
+    """Read behind the store's back."""
+    name = f"asked_{next(_number)}"
+    store.statements._statements[name] = Statement(name, (store.statements._macros.fill(text),))
+    return await store.driver.read(Call(name))
+
+
+async def row_of(store: Store, task_id: int) -> dict[str, Any]:
+    """Everything the database has of a task."""
+    [row] = await ask(store, f"select * from {{task}} where id = {task_id}")
+    return {name: row[name] for name in row.keys()}  # noqa: SIM118 - a row of sqlite3 iterates over its values
+
+
+async def count(store: Store, where: str = "true") -> int:
+    [row] = await ask(store, f"select count(*) as number from {{task}} where {where}")
+    number: int = row["number"]
+    return number
+
+
+async def begin(store: Store, lease: int = LEASE) -> int:
+    """A new session."""
+    return await store.sessions.begin(IDENTITY, lease)
+
+
+async def claim(store: Store, worker: int, queue: str, limit: int = 1) -> list[Claimed]:
+    """Claim of one queue."""
+    return await store.tasks.claim(worker, [(await store.queue_id(queue), limit)], limit)
+
+
+async def one(store: Store, worker: int, queue: str = "q", **options: Any) -> Claimed:
+    """A message, written and claimed."""
+    await store.create_queue(queue)
+    await store.enqueue(queue, "work", **options)
+    [task] = await claim(store, worker, queue)
+    return task
+
+
+async def beat(store: Store, *workers: int) -> set[int]:
+    """Beat once, as the heartbeat's thread does; the sessions that still live."""
+
+    def work() -> set[int]:
+        pulse = store.sessions.pulse()
+        try:
+            return store.sessions.beat(pulse, workers, 5.0)[0]
+        finally:
+            pulse.close()
+
+    return await asyncio.to_thread(work)
+
+
+async def owned(store: Store, worker: int) -> list[Any]:
+    """What a beat says that the session owns."""
+
+    def work() -> list[Any]:
+        pulse = store.sessions.pulse()
+        try:
+            return store.sessions.beat(pulse, [worker], 5.0)[1]
+        finally:
+            pulse.close()
+
+    return await asyncio.to_thread(work)

@@ -1,0 +1,428 @@
+"""Group commit: what goes out together, within which bounds, and what becomes of a flush that fails."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from stepwell import Store, connect
+from stepwell.clock import TestClock
+from stepwell.errors import IdempotencyConflict, LeaseLost, QueueNotFound, Refused, StoreBusy, StoreUnavailable
+from stepwell.store import flush
+from stepwell.store.driver import Call
+from tests.ground.faultproxy import FaultProxy
+from tests.ground.waiting import until
+from tests.store.seam import (
+    AGAIN,
+    DONE,
+    RELEASED,
+    Gate,
+    ask,
+    begin,
+    claim,
+    count,
+    do,
+    once,
+    one,
+    row_of,
+    watched,
+)
+
+MIB = 1024 * 1024
+
+
+def pending(store: Store) -> int:
+    return sum(len(lane.pending) for lane in store._flusher._lanes)
+
+
+async def settled(calls: int = 3) -> None:
+    """Let the loop turn, so that what was started has got as far as it can."""
+    for _ in range(calls * 10):
+        await asyncio.sleep(0)
+
+
+# Together
+
+
+@pytest.mark.proves("protocol-15", "promise-20", "B-08")
+async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_transactions(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("good")
+    await store.create_queue("gone")
+    await store.enqueue("good", -1)
+    await do(store, "delete from {queue} where name = 'gone'")
+    driver.forget()
+    sent = [store.enqueue("gone" if number == 40 else "good", number) for number in range(64)]
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    errors = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert [type(error) for error in errors] == [QueueNotFound]
+    assert answers[40] is errors[0]
+    assert driver.transactions <= 4
+    ids = [int(answer) for answer in answers if not isinstance(answer, BaseException)]
+    rows = await ask(store, "select id, input from {task} where input <> '-1'" if driver.name != "postgres" else
+                     "select id, input::text as input from {task} where input::text <> '-1'")
+    written = {row["id"]: int(row["input"]) for row in rows}
+    assert written == dict(zip(ids, [number for number in range(64) if number != 40], strict=True))
+
+
+@pytest.mark.proves("protocol-15")
+async def test_a_refused_settle_fails_alone_and_its_neighbours_are_settled_and_counted(store: Store) -> None:
+    store, driver = watched(store)
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue_many("q", range(20))
+    tasks = await claim(store, worker, "q", 20)
+    await do(store, f"update {{task}} set attempt = 0 where id = {tasks[7].id}")  # to give it back breaks a check
+    gate = driver.before = Gate()
+    settles = [
+        asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, RELEASED if task is tasks[7] else DONE))
+        for task in tasks
+    ]
+    await settled()
+    driver.before = None
+    gate.open()
+    answers = await asyncio.gather(*settles, return_exceptions=True)
+    assert isinstance(answers[7], Refused)
+    assert [answer for answer in answers if answer is not answers[7]] == ["SUCCESS"] * 19
+    assert await count(store, "status = 'SUCCESS'") == 19
+    assert (await row_of(store, tasks[7].id))["status"] == "RUNNING"
+    [sums] = await ask(store, "select sum(succeeded) as succeeded, sum(retried) as retried from {rollup}")
+    assert (int(sums["succeeded"]), int(sums["retried"])) == (19, 0)
+
+
+@pytest.mark.proves("protocol-15")
+async def test_an_idle_enqueue_settle_and_claim_are_one_transaction_each(store: Store) -> None:
+    store, driver = watched(store)
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 1)
+    driver.forget()
+    await store.enqueue("q", 2)
+    assert driver.transactions == 1
+    await store.enqueue("q", 3, key="k")
+    assert driver.transactions == 2
+    [task] = await claim(store, worker, "q")
+    assert driver.transactions == 3
+    await store.tasks.settle(task.id, worker, task.turn, DONE)
+    assert driver.transactions == 4
+
+
+@pytest.mark.proves("protocol-15")
+@pytest.mark.backends("postgres", reason="an embedded store has no wire to count on")
+async def test_an_idle_enqueue_settle_claim_and_beat_are_one_round_trip_on_the_wire(
+    backend: str, proxy: FaultProxy, proxied_url: str
+) -> None:
+    async with connect(proxied_url) as store:
+        worker = await begin(store)
+        await store.create_queue("q")
+        for turn in range(3):  # prepares each statement once
+            await store.enqueue("q", turn)
+            await store.enqueue("q", turn, key=f"{turn}")
+            for task in await claim(store, worker, "q", 2):
+                await store.tasks.settle(task.id, worker, task.turn, DONE)
+        before = proxy.round_trips
+        await store.enqueue("q", 1)
+        assert proxy.round_trips - before == 1
+        await store.enqueue("q", 1, key="new")
+        assert proxy.round_trips - before == 2
+        tasks = await claim(store, worker, "q", 2)
+        assert proxy.round_trips - before == 3
+        await store.tasks.settle(tasks[0].id, worker, tasks[0].turn, DONE)
+        assert proxy.round_trips - before == 4
+
+
+@pytest.mark.proves("protocol-15", "rule-13")
+async def test_what_was_submitted_during_a_flush_goes_out_in_the_next_one_together(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    driver.forget()
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", number)) for number in range(100)]
+    await settled()
+    first = len(driver.flushes)
+    assert first <= driver.flush_slots
+    gate.open()
+    await asyncio.gather(*sent)
+    assert len(driver.flushes) <= first + driver.flush_slots
+    assert await count(store) == 101
+
+
+# Bounds
+
+
+@pytest.mark.proves("protocol-14")
+async def test_a_flush_takes_at_most_500_operations(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", number)) for number in range(2200)]
+    await until(lambda: pending(store) >= 1000)
+    gate.open()
+    await asyncio.gather(*sent)
+    sizes = [len(ids) for ids in driver.ids()]
+    assert max(sizes) == 500
+    assert await count(store) == 2201
+
+
+@pytest.mark.proves("protocol-14")
+async def test_a_flush_takes_at_most_8_mib(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    payload = "x" * (MIB - 1000)
+    sent = [asyncio.create_task(store.enqueue("q", payload)) for _ in range(20)]
+    await settled()
+    gate.open()
+    await asyncio.gather(*sent)
+    sizes = [sum(len(str(row[10])) for call in calls for row in call.rows or ()) for calls in driver.flushes]
+    assert max(sizes) <= 8 * MIB
+    assert max(sizes) > 4 * MIB, "nothing was sent together: the test proves nothing"
+    assert await count(store) == 21
+
+
+@pytest.mark.proves("protocol-14")
+async def test_pending_bytes_are_bounded_and_submitters_wait_their_turn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "MOST_PENDING_BYTES", 100_000)
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", "x" * 10_000)) for _ in range(100)]
+    await settled()
+    held = sum(operation.size for lane in store._flusher._lanes for operation in lane.pending)
+    assert 50_000 < held <= 100_000
+    sent[-1].cancel()  # one that waits for room leaves without taking any
+    gate.open()
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    assert sum(isinstance(answer, int) for answer in answers) == 99
+    assert store._flusher._room._free == 100_000
+    assert await count(store) == 100
+
+
+@pytest.mark.proves("protocol-14", "Q-05")
+async def test_a_bulk_goes_in_chunks_of_one_transaction_apart_from_the_flushes(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    held = asyncio.create_task(store.enqueue("q", 1))
+    await settled()
+    driver.forget()
+    ids = await store.enqueue_many("q", range(2500))
+    assert (driver.flushes, driver.scripts) == ([], 2)  # the ids' blocks, and the rows
+    assert [(await row_of(store, ids[place]))["input"] for place in (0, 1234, 2499)] == ["0", "1234", "2499"]
+    gate.open()
+    await held
+    assert await count(store) == 2502
+
+
+# One row, one operation
+
+
+@pytest.mark.proves("protocol-04", "protocol-07")
+async def test_two_operations_on_one_row_go_in_two_flushes_in_order(store: Store) -> None:
+    store, driver = watched(store)
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue_many("q", range(6))
+    tasks = await claim(store, worker, "q", 6)
+    driver.forget()
+    gate = driver.before = Gate()
+    blockers = [asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[:2]]
+    await settled()
+    twice = tasks[2]
+    first = asyncio.create_task(store.tasks.settle(twice.id, worker, twice.turn, AGAIN))
+    second = asyncio.create_task(store.tasks.settle(twice.id, worker, twice.turn, DONE))
+    others = [asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[3:]]
+    await settled()
+    gate.open()
+    assert await first == "PENDING"
+    with pytest.raises(LeaseLost):
+        await second
+    assert await asyncio.gather(*blockers, *others) == ["SUCCESS"] * 5
+    flushes = [[row[0] for call in calls if call.statement == "settle" for row in call.rows or ()] for calls in driver.flushes]
+    assert all(len(ids) == len(set(ids)) for ids in flushes)
+    together = [ids for ids in flushes if twice.id in ids]
+    assert len(together) == 2
+    assert any(len(ids) > 1 for ids in together) or driver.flush_slots > 1, "nothing shared the flush: void"
+    assert (await row_of(store, twice.id))["status"] == "PENDING"
+
+
+@pytest.mark.proves("protocol-07")
+async def test_operations_of_one_task_always_use_the_same_connection(store: Store) -> None:
+    store, driver = watched(store)
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue_many("q", range(8))
+    slots: dict[int, set[int]] = {}
+
+    async def note(calls: Sequence[Call]) -> None:
+        for call in calls:
+            if call.statement == "settle":
+                for row in call.rows or ():
+                    slots.setdefault(int(row[0] or 0), set()).add(int(call.params["slot"] or 0))
+
+    driver.before = note
+    for _ in range(3):
+        tasks = await claim(store, worker, "q", 8)
+        await asyncio.gather(*(store.tasks.settle(task.id, worker, task.turn, RELEASED) for task in tasks))
+    assert len(slots) == 8
+    assert all(len(used) == 1 for used in slots.values())
+    assert set().union(*slots.values()) == set(range(driver.flush_slots))
+
+
+# A caller that leaves
+
+
+@pytest.mark.proves("protocol-15")
+async def test_a_cancelled_callers_pending_operation_is_not_written(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    in_flight = [asyncio.create_task(store.enqueue("q", number)) for number in range(driver.flush_slots)]
+    await settled()
+    leaving = [asyncio.create_task(store.enqueue("q", "leaving")) for _ in range(4)]
+    staying = asyncio.create_task(store.enqueue("q", "staying"))
+    await settled()
+    for task in leaving:
+        task.cancel()
+    await settled()
+    gate.open()
+    await asyncio.gather(*in_flight, staying)
+    with pytest.raises(asyncio.CancelledError):
+        await leaving[0]
+    assert await count(store) == driver.flush_slots + 2
+    assert store._flusher._room._free == flush.MOST_PENDING_BYTES
+
+
+# Failures
+
+
+@pytest.mark.proves("protocol-15", "rule-21", "rule-23")
+async def test_a_flush_that_lost_a_race_for_a_lock_is_repeated_whole(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", number)) for number in range(30)]
+    await settled()
+    driver.before = once(StoreBusy("deadlock"))
+    driver.forget()
+    gate.open()
+    await asyncio.gather(*sent)
+    assert await count(store) == 31
+    sizes = [len(ids) for ids in driver.ids()]
+    assert len(sizes) <= 2 * driver.flush_slots
+    assert sizes.count(max(sizes)) >= 2, "the same batch goes out again"
+
+
+@pytest.mark.proves("protocol-15", "rule-04")
+async def test_a_batch_that_keeps_losing_its_connection_is_tried_three_times_and_then_alone(store: Store) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", number)) for number in range(12)]
+    await settled()
+
+    async def lose_what_goes_together(calls: Sequence[Call]) -> None:
+        if sum(len(call.rows or ()) for call in calls) > 1:
+            raise StoreUnavailable("reset")
+
+    driver.before = lose_what_goes_together
+    driver.forget()
+    gate.open()
+    ids = await asyncio.gather(*sent)
+    assert len(set(ids)) == 12
+    assert await count(store) == 13
+    together = [len(found) for found in driver.ids() if len(found) > 1]
+    assert len(together) <= 3 * driver.flush_slots
+    assert together
+
+
+@pytest.mark.proves("protocol-15", "promise-20")
+async def test_an_enqueue_that_nobody_answers_raises_at_its_deadline_and_not_for_its_neighbours(
+    store: Store, clock: TestClock
+) -> None:
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    poisoned = await store.queue_id("q")
+
+    async def lose_the_poison(calls: Sequence[Call]) -> None:
+        if any(row[2] == poisoned and row[10] == '"poison"' for call in calls for row in call.rows or ()):
+            clock.advance(4, leases=True)
+            raise StoreUnavailable("reset")
+
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", number)) for number in range(9)]
+    await settled()
+    poison = asyncio.create_task(store.enqueue("q", "poison"))
+    await settled()
+    driver.before = lose_the_poison
+    gate.open()
+    await asyncio.gather(*sent)
+    with pytest.raises(StoreUnavailable):
+        await poison
+    assert await count(store) == 10
+
+
+@pytest.mark.proves("protocol-15", "rule-23")
+@pytest.mark.backends("postgres", reason="an embedded store writes one transaction at a time")
+async def test_two_processes_flushing_the_same_keys_in_opposite_order_never_deadlock(store_url: str, backend: str) -> None:
+    async with connect(store_url) as left, connect(store_url) as right:
+        await left.create_queue("q")
+        watching = [watched(left), watched(right)]
+        busy: list[BaseException] = []
+        for store, driver in watching:
+            original = driver.run
+
+            async def run(slot: int, calls: Sequence[Call], original=original) -> object:  # type: ignore[no-untyped-def]
+                try:
+                    return await original(slot, calls)
+                except StoreBusy as error:
+                    busy.append(error)
+                    raise
+
+            driver.run = run  # type: ignore[method-assign, assignment]
+            await store.enqueue("q", "warm", key=f"warm {id(store)}")
+        for turn in range(8):
+            gates = []
+            sent = []
+            for (store, driver), step in zip(watching, (1, -1), strict=True):
+                gate = driver.before = Gate()
+                gates.append(gate)
+                keys = [f"{turn} {number}" for number in range(300)][::step]
+                sent += [asyncio.create_task(store.enqueue("q", 1, key=key)) for key in keys]
+            await settled()
+            for gate in gates:
+                gate.open()
+            await asyncio.gather(*sent)
+        assert busy == []
+        assert await count(left) == 8 * 300 + 2
+
+
+# Keys
+
+
+@pytest.mark.proves("promise-02", "protocol-15")
+async def test_equal_keys_at_once_make_one_task_and_another_payload_is_refused(store: Store) -> None:
+    await store.create_queue("q")
+    ids = await asyncio.gather(*(store.enqueue("q", {"a": 1, "b": 2}, key="k") for _ in range(50)))
+    assert len(set(ids)) == 1
+    assert [task_id.created for task_id in ids].count(True) == 1
+    assert await store.enqueue("q", {"b": 2, "a": 1}, key="k") == ids[0]
+    answers = await asyncio.gather(
+        *(store.enqueue("q", number, key="k" if number == 5 else f"k{number}") for number in range(10)),
+        return_exceptions=True,
+    )
+    assert isinstance(answers[5], IdempotencyConflict)
+    assert answers[5].existing == ids[0]
+    assert sum(isinstance(answer, int) for answer in answers) == 9
+    assert await count(store) == 10
