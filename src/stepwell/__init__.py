@@ -1,5 +1,6 @@
 """Durable queues, workflows and deciders in one store, on the database you already have."""
 
+from stepwell import sync
 from stepwell._version import __version__
 from stepwell.admin import Admin, admin
 from stepwell.backoff import Retry
@@ -27,6 +28,7 @@ from stepwell.errors import (
     StoreClosed,
     StoreInUse,
     StoreUnavailable,
+    StoreUnusable,
     Timeout,
     TransientError,
     UnknownStore,
@@ -70,6 +72,7 @@ __all__ = [
     "StoreClosed",
     "StoreInUse",
     "StoreUnavailable",
+    "StoreUnusable",
     "Task",
     "TaskId",
     "TaskKind",
@@ -85,4 +88,5 @@ __all__ = [
     "connect",
     "connect_with",
     "handler",
+    "sync",
 ]

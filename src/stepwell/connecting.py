@@ -6,17 +6,18 @@ variable can set it. A driver is imported only when its kind of store is opened.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from stepwell.clock import Clock, DatabaseClock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration, seconds_of
 from stepwell.errors import DriverMissing, InvalidOption, UnknownStore, redact_url
-from stepwell.names import check_key
+from stepwell.names import check_key, check_schema
 from stepwell.store import schema as schema_
 from stepwell.store.driver import Driver
 from stepwell.store.sql import Statements
@@ -47,7 +48,7 @@ class Config:
     ) -> None:
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
-        self.schema = said.get("schema", schema)
+        self.schema = check_schema(said.get("schema", schema))
         self.install = _truth("install", said.get("install", install))
         self.pool = _whole("pool", said.get("pool", pool), least=4)
         self.options = Options(
@@ -103,8 +104,8 @@ async def open_store(config: Config) -> Store:
     scheme = config.url.partition(":")[0]
     statements = Statements("postgres" if scheme.startswith("postgres") else "sqlite", config.schema)
     driver = _driver(config, scheme, statements)
-    await driver.open()
     try:
+        await driver.open()
         if config.install:
             await schema_.install(driver, statements)
         else:
@@ -148,13 +149,17 @@ _OURS: Final = frozenset({"schema", "install", "lease", "pool", "timeout", "payl
 
 def _split(url: str) -> tuple[str, dict[str, Any]]:
     """The URL without our options, and our options; what is left in the query is the driver's."""
-    parts = urlsplit(url)
+    parts = None
+    with contextlib.suppress(ValueError):  # not chained: its message shows the password
+        parts = urlsplit(url)
+    if parts is None:
+        raise UnknownStore(url)
     said = parse_qsl(parts.query, keep_blank_values=True)
     theirs = [(name, value) for name, value in said if name not in _OURS]
     if theirs and not parts.scheme.startswith("postgres"):
         raise InvalidOption(theirs[0][0], theirs[0][1], f"a store's URL takes {', '.join(sorted(_OURS))}")
-    bare = urlunsplit(parts._replace(query=urlencode(theirs))) if parts.query else url
-    return bare, {name: value for name, value in said if name in _OURS}
+    bare = url.partition("?")[0]  # not put together again from its parts: that would lose slashes of a file's path
+    return (f"{bare}?{urlencode(theirs)}" if theirs else bare), {name: value for name, value in said if name in _OURS}
 
 
 def _path(url: str) -> str:

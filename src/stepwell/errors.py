@@ -174,6 +174,17 @@ class Refused(StepwellError):
         super().__init__(f"the database refused the row: {self.why}; repeating will not help")
 
 
+class StoreUnusable(StepwellError):
+    """The database will not do this, now or later: a table, a right or a feature is missing."""
+
+    def __init__(self, why: object) -> None:
+        self.why = redact(str(why))
+        super().__init__(
+            f"the database will not do this: {self.why}; check the rights of the user and, with "
+            "`stepwell.admin(store).verify()`, the tables"
+        )
+
+
 class Timeout(StepwellError, TimeoutError):
     """It did not happen in time; whatever was asked for goes on, so ask again."""
 

@@ -41,10 +41,18 @@ def check_key(key: object, kind: str = "key") -> str:
     return key
 
 
-def check_schema(name: object) -> str:
-    """The schema's name, if it may stand in SQL unquoted."""
+def check_identifier(name: object) -> str:
+    """The schema's name, if it may stand in SQL."""
     if not isinstance(name, str) or not _SCHEMA.fullmatch(name):
         raise InvalidName("schema", name, "it matches [a-z_][a-z0-9_]{0,47}")
+    return name
+
+
+def check_schema(name: object) -> str:
+    """The schema's name, if a store may have it: it may stand in SQL, and no database keeps it for itself."""
+    name = check_identifier(name)
+    if name.startswith(("pg_", "sqlite")) or name == "information_schema":
+        raise InvalidName("schema", name, "the databases keep names like this for themselves")
     return name
 
 

@@ -1,7 +1,7 @@
 """The sync face: the same store and worker for programs without an event loop.
 
 Nothing is written a second time here. Each store has one background thread with an event loop; a call drives the async
-store's own coroutine there and waits for it. Where waiting could only hang or block someone else (on that thread itself, in
+store's own coroutine there and waits for it. Where waiting could only hang or block someone else (on that thread, in
 another event loop, after a fork) a call raises instead.
 """
 
@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from stepwell import connecting, worker
 from stepwell.connecting import Config
@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def connect(url: str | None = None, /, **options: Any) -> Store:
-    """Open a store; `with connect(url) as store` closes it at the end. Takes what `stepwell.connect` takes."""
+    """Open a store, which `with` closes at the end; takes what `stepwell.connect` takes."""
     return Store(Config(url, **options))
 
 
@@ -56,12 +56,29 @@ def _listed(verb: F) -> F:
     return cast("F", call)
 
 
+def _joinable(verb: F) -> F:
+    """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Store, queue: Any, payload: Any, *, tx: object = None, **options: Any) -> Any:
+        if tx is None:
+            return verb(store, queue, payload, **options)
+        store.background.refuse_dead_ends()
+        one = verb.__name__ == "enqueue"
+        keys = options.pop("keys", None) if not one else [key] if (key := options.pop("key", None)) else None
+        drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
+        ids = store.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else []
+        return ids[0] if one else ids
+
+    return cast("F", call)
+
+
 class Store:
     """An open store whose verbs return when they are done. Any thread may call them, at the same time too."""
 
     create_queue = _verb(store_.Store.create_queue)
-    enqueue = _verb(store_.Store.enqueue)
-    enqueue_many = _listed(_verb(store_.Store.enqueue_many))
+    enqueue = _joinable(_verb(store_.Store.enqueue))
+    enqueue_many = _joinable(_listed(_verb(store_.Store.enqueue_many)))
     get = _verb(store_.Store.get)
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
@@ -87,7 +104,7 @@ class Store:
         """
         self._close(hurry=False)
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -101,8 +118,12 @@ class Store:
 
     def _close(self, *, hurry: bool) -> None:
         if self.background.is_open and not self.background.is_inherited:
-            for one in tuple(self.started):
-                one.retire(hurry=hurry)
+            self.background.refuse_dead_ends()
+            workers = tuple(self.started)
+            for one in workers * (2 if hurry else 1):
+                one.stop()
+            for one in workers:
+                one.retire(patience=self.async_store.options.timeout)
             self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
         _open.discard(self)
 
@@ -139,7 +160,7 @@ class Worker:
         """The number of its session; a new one after every start and every lost lease."""
         return self._worker.id
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         self._store.wait_for(self._worker.__aenter__)
         self._entered = True
         self._store.started.add(self)
@@ -166,21 +187,19 @@ class Worker:
         self.run()
 
     def drain(self) -> int:
-        """Execute all that is due now, and what that leads to; returns how many attempts that was."""
+        """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""
         return self._until_ended(self._worker.drain)
 
     def stop(self) -> None:
         """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may call it."""
         self._store.background.call(self._worker.stop)
 
-    def retire(self, *, hurry: bool = False) -> None:
-        """Stop, however it was started, before its store closes."""
-        for _ in range(2 if hurry else 1):
-            self.stop()
+    def retire(self, *, patience: float) -> None:
+        """Having been told to stop, end, however it was started; for a store that closes."""
         if self._entered:
             self.__exit__(None, None, None)
         else:
-            self._ended.wait(self._store.async_store.options.timeout + (0 if hurry else self._grace))
+            self._ended.wait(self._grace + patience)
 
     def _until_ended(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         self._ended.clear()
@@ -188,7 +207,8 @@ class Worker:
         try:
             return self._store.wait_for(work)
         finally:
-            self._store.started.discard(self)
+            if not self._entered:
+                self._store.started.discard(self)
             self._ended.set()
 
 

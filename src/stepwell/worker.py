@@ -73,8 +73,14 @@ class Worker:
 
     async def __aenter__(self) -> Self:
         self._store.check()
-        await self._runtime.start()
+        if self._started:
+            raise InvalidOption("worker", "start", "it is started already")
         self._started = True
+        try:
+            await self._runtime.start()
+        except BaseException:
+            self._started = False
+            raise
         return self
 
     async def __aexit__(
@@ -89,9 +95,10 @@ class Worker:
         A second signal does not wait for the grace: what is under way is given back at once.
         """
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self)
-            if signals:
+            stack.callback(self._stop.clear)  # when all is over: it may run again
+            if signals:  # first, so that they are heard to the end: the second one comes while the first is obeyed
                 stack.enter_context(_signals(self))
+            await stack.enter_async_context(self)
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
                 waiting.append(asyncio.ensure_future(shutdown))
@@ -106,10 +113,13 @@ class Worker:
         await self.run()
 
     async def drain(self) -> int:
-        """Execute all that is due now, and what that leads to; returns how many attempts that was."""
+        """Return when all that is due now, and what that leads to, is done; says how many attempts that was.
+
+        A worker that is not started works for as long as that takes and no longer.
+        """
         self._store.check()
         if self._started:
-            raise InvalidOption("worker", "drain", "a started worker drains by itself; wait for what you need instead")
+            return await self._runtime.drain()
         await self._runtime.start(loops=False)
         try:
             return await self._runtime.drain()
@@ -130,7 +140,9 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
             raise InvalidOption("serves", one, "a worker serves handlers: functions decorated with @handler(queue)")
         if one.queue in found:
             raise InvalidOption("serves", one, f"two handlers for the queue {one.queue}; give each its own")
-        found[one.queue] = one.served(limits.get(one.queue))
+        if (limit := limits.get(one.queue)) is not None and limit < 1:
+            raise InvalidOption("limits", limit, f"the limit of {one.queue} is at least 1")
+        found[one.queue] = one.served(limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
     return list(found.values())
@@ -138,12 +150,14 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
 
 @contextlib.contextmanager
 def _signals(worker: Worker) -> Any:
+    # Not through the loop's own registry: it forgets what was there before instead of putting it back.
     loop = asyncio.get_running_loop()
-    caught = (signal.SIGTERM, signal.SIGINT)
-    for number in caught:
-        loop.add_signal_handler(number, worker.stop)
+    before = {
+        number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(worker.stop))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield
     finally:
-        for number in caught:
-            loop.remove_signal_handler(number)
+        for number, handled in before.items():
+            signal.signal(number, handled)

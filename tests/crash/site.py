@@ -56,9 +56,12 @@ class Site:
             seed=seed,
         )
 
-    def open_gate(self, name: str) -> None:
-        """Let the bodies pass that wait for this gate."""
-        workload.gate_path(self.ledger, name).touch()
+    def open_gate(self, name: str, *, hold: bool = False) -> None:
+        """Let the bodies pass that wait for this gate; with `hold`, only after it is opened a second time without."""
+        path = workload.gate_path(self.ledger, name)
+        whole = path.with_suffix(".new")
+        whole.write_text(workload.HELD if hold else "")
+        whole.rename(path)
 
     def wait_for_sessions(self, crew: Crew, each: int = 1) -> None:
         """Wait until every process of the crew has begun its session, or sessions."""

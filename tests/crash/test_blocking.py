@@ -3,11 +3,11 @@
 import pytest
 
 from tests.crash.site import LONG, Site, messages, void_unless
-from tests.ground.processes import Crew
 from tests.ground.waiting import wait_for
 
 LEASE = 1.0
 BLOCKED = 4 * LEASE
+OTHERS = 80  # messages that keep the other worker busy while the first one blocks
 
 
 @pytest.mark.proves("L-05", "L-07", "promise-04", "rule-11")
@@ -22,22 +22,27 @@ def test_a_sync_body_is_executed_once(site: Site, backend: str) -> None:
 
 
 def _is_executed_once(site: Site, *, body: str, together: bool = False) -> None:
-    """Two workers, in two processes or with a store each in one; the first message blocks the one that takes it."""
+    """Two workers, in two processes or with a store each in one: the first message blocks the one that takes it."""
     processes, workers = (1, 2) if together else (2, 1)
-    options = {"lease": LEASE, "concurrency": 1, "body": body, "workers": workers}
-    site.enqueue([{"n": 0, "seconds": BLOCKED}])
-    with site.crew(processes, **options) as crew:
-        site.wait_for_sessions(crew, each=workers)
-        [blocked] = wait_for(lambda: site.witness.starts(n=0), LONG, message=f"the start\n{crew.complaints()}")
-        wait_for(lambda: site.witness.ends(n=0), LONG, message=f"the end of the blocking body\n{crew.complaints()}")
-        _other_worker_lives(site, crew, blocked["session"])
+    quick = messages(OTHERS + 1, seconds=0.1)[1:]
+    site.enqueue([{"n": 0, "seconds": BLOCKED}, *quick])
+    with site.crew(processes, lease=LEASE, concurrency=1, body=body, workers=workers) as crew:
+        wait_for(lambda: len(site.witness.ended()) == OTHERS + 1, LONG, message=f"all to end\n{crew.complaints()}")
         assert crew.stop() == [0] * processes, crew.complaints()
-    row = site.tables.rows()[0]
-    assert (row.n, row.status, row.turn, row.attempt) == (0, "SUCCESS", 1, 1)
+    site.assert_each_acknowledged_once(OTHERS + 1)
     assert site.witness.executions()[0] == 1
+    assert site.tables.rows()[0].turn == 1
     assert site.witness.events("SessionLost") == []
     assert site.witness.events("SessionsRecovered") == []
+    _void_unless_another_could_have_taken_over(site)
 
 
-def _other_worker_lives(site: Site, crew: Crew, blocked: int) -> None:
-    """Void unless somebody was there to take over: the other session has executed something."""
+def _void_unless_another_could_have_taken_over(site: Site) -> None:
+    [start], [end] = site.witness.starts(n=0), site.witness.ends(n=0)
+    watched = [
+        line
+        for line in site.witness.starts()
+        if line["session"] != start["session"] and start["at"] + 2 * LEASE < line["at"] < end["at"]
+    ]
+    void_unless(watched, "no other worker was at work when the lease of the blocked one would have ended")
+    void_unless(end["at"] - start["at"] >= BLOCKED, "the body did not block for four leases")

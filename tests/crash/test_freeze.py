@@ -20,8 +20,9 @@ LEAST_LATE = 50
 def test_late_writes_are_refused_and_the_worker_goes_on(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    # At its first turn every body waits for `first`; at the second, half of them wait for `second` and half do not:
-    # so the late writes meet tasks that another worker has settled, and tasks that it is still executing.
+    # At its first turn every body waits for `first`, and all are about to end when their worker is frozen. At the second
+    # turn half of them wait for `second` and half do not: so the late writes meet tasks that another worker has settled,
+    # and tasks that it is still executing.
     site.enqueue([{**message, "gates": _gates(message["n"])} for message in messages(IN_FLIGHT, seconds=0)])
     options = {"lease": LEASE, "concurrency": IN_FLIGHT}
     with site.crew(**options) as frozen:
@@ -29,6 +30,8 @@ def test_late_writes_are_refused_and_the_worker_goes_on(
         _wait_until_executing(site, frozen, IN_FLIGHT)
         with site.crew(**options) as rescue:
             site.wait_for_sessions(rescue)
+            site.open_gate("first", hold=True)
+            wait_for(lambda: site.witness.lines("held", pid=sleeper.pid), LONG, message="bodies about to end")
             site.freeze(sleeper)
             _wait_until_executing(site, rescue, IN_FLIGHT)
             site.wait_for_success(rescue, IN_FLIGHT // 2)
@@ -38,7 +41,7 @@ def test_late_writes_are_refused_and_the_worker_goes_on(
             wait_for(lambda: not site.witness.in_flight(sleeper.pid), LONG, message="the bodies of the frozen worker")
             late = {line["task"] for line in site.witness.ends(pid=sleeper.pid)}
             void_unless(len(late) >= LEAST_LATE, f"only {len(late)} bodies ended after the freeze")
-            wait_for(lambda: _refused(site, sleeper.pid) == late, LONG, message=f"refusals of {len(late)} late writes")
+            wait_for(lambda: _refused(site, sleeper.pid) == late, 30, message=f"refusals of {len(late)} late writes")
             assert site.tables.rows() == before, "a late write changed a row"
             site.open_gate("second")
             site.wait_for_success(rescue, IN_FLIGHT)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_the_only_process_killed_and_started_again(site: Site, scale: Scale, mea
     with site.crew(1, lease=LEASE, concurrency=10) as crew:
         for _ in range(kills):
             [worker] = crew.alive
-            wait_for(lambda pid=worker.pid: _works(site, pid), LONG, message=f"work\n{crew.complaints()}")
+            wait_for(partial(_works, site, worker.pid), LONG, message=f"work\n{crew.complaints()}")
             crew.kill_random()
             crew.respawn()
         _stop_when_done(site, crew, count)

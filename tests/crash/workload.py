@@ -9,8 +9,9 @@ import argparse
 import asyncio
 import dataclasses
 import logging
+import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.ground.ledger import Ledger
 QUEUE = "work"
 ATTEMPTS = 20
 LOOK_FOR_GATES = 0.02
+HELD = "held"
 
 Payload = dict[str, Any]
 _task: ContextVar[Claimed] = ContextVar("task")
@@ -49,13 +51,14 @@ class Bodies:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._gates = Gates(ledger.path)
+        self._gates = Gates(ledger)
 
     async def nap(self, message: Payload) -> None:
         """Wait as a good citizen of the loop does."""
         with self._told(message):
             await self._gates.passed(_gate_of(message))
-            await asyncio.sleep(message["seconds"])
+            if message["seconds"]:
+                await asyncio.sleep(message["seconds"])
 
     async def block(self, message: Payload) -> None:
         """Block the event loop: nothing else of this process's loop runs meanwhile."""
@@ -81,23 +84,35 @@ class Bodies:
 
 
 class Gates:
-    """Files that a test creates to let bodies pass; one look at the file serves all that wait for it."""
+    """Files that a test creates to let bodies pass; one look at the file serves all that wait for it.
 
-    def __init__(self, ledger: Path) -> None:
+    A gate that is opened and held lets them pass and then blocks the loop until the test lets go of it: all its bodies
+    end in the loop's next turn, before anything that this process hears in the meantime.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._watched: dict[str, asyncio.Task[None]] = {}
+        self._opened: dict[str, asyncio.Event] = {}
+        self._looking: list[asyncio.Task[None]] = []
 
     async def passed(self, name: str | None) -> None:
         """Return when the gate is open; at once if there is none."""
         if name is None:
             return
-        if name not in self._watched:
-            self._watched[name] = asyncio.create_task(self._open(gate_path(self._ledger, name)))
-        await asyncio.shield(self._watched[name])
+        if name not in self._opened:
+            self._opened[name] = asyncio.Event()
+            self._looking.append(asyncio.create_task(self._look(name)))
+        await self._opened[name].wait()
 
-    async def _open(self, path: Path) -> None:
+    async def _look(self, name: str) -> None:
+        path = gate_path(self._ledger.path, name)
         while not path.exists():
             await asyncio.sleep(LOOK_FOR_GATES)
+        self._opened[name].set()
+        if path.read_text() == HELD:
+            self._ledger.write(phase="held", gate=name)
+            while path.read_text() == HELD:
+                time.sleep(LOOK_FOR_GATES)  # noqa: ASYNC251 - the loop is to stand still
 
 
 def gate_path(ledger: Path, name: str) -> Path:
@@ -126,11 +141,17 @@ async def work(options: argparse.Namespace, ledger: Ledger) -> None:
         for _ in range(options.workers):
             store = await stack.enter_async_context(connect(options.url, lease=options.lease, telemetry=telemetry))
             workers.append(Worker(store, [handler_of(body)], concurrency=options.concurrency, grace=options.grace))
-        await at_once([worker.run(signals=True) for worker in workers])
+        if len(workers) == 1:
+            await workers[0].run(signals=True)
+            return
+        # One loop has one handler of a signal, and that would stop one worker only.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stop_all, workers)
+        await asyncio.gather(*(worker.run() for worker in workers))
 
 
-async def at_once(works: list[Awaitable[None]]) -> None:
-    await asyncio.gather(*works)
+def _stop_all(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.stop()
 
 
 def tell(ledger: Ledger, event: Event) -> None:

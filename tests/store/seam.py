@@ -1,4 +1,4 @@
-"""What the tests of the store's seam have in common: a driver that is watched, raw SQL, sessions and claims in one line."""
+"""What the tests of the store's seam have in common: a driver that is watched, raw SQL, short sessions and claims."""
 
 import asyncio
 import itertools
@@ -45,9 +45,10 @@ class Watched:
     def transactions(self) -> int:
         return len(self.flushes) + self.scripts
 
-    def ids(self) -> list[list[int]]:
-        """The ids of the rows of each flush, part by part."""
-        return [[row[0] for call in calls for row in call.rows or ()] for calls in self.flushes]
+    def ids(self, *statements: str) -> list[list[Any]]:
+        """The ids of the rows of each flush: of all its parts, or of those named."""
+        wanted = [[call for call in calls if not statements or call.statement in statements] for calls in self.flushes]
+        return [[row[0] for call in calls for row in call.rows or ()] for calls in wanted]
 
     def forget(self) -> None:
         self.flushes.clear()
@@ -174,3 +175,14 @@ async def owned(store: Store, worker: int) -> list[Any]:
             pulse.close()
 
     return await asyncio.to_thread(work)
+
+
+async def waiting_for_locks(store: Store) -> int:
+    """How many connections to this Postgres database wait for a lock."""
+    [row] = await ask(
+        store,
+        "select count(*) as number from pg_stat_activity"
+        " where wait_event_type = 'Lock' and datname = current_database()",
+    )
+    number: int = row["number"]
+    return number

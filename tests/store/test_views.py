@@ -104,7 +104,7 @@ async def furnish(place: Place) -> None:
         f"insert into {{queue}} (name, paused, created_at) values ('stopped', true, {MICROSECONDS})",
         f"insert into {{worker}} (name, host, pid, version, handlers, lease, started_at)"
         f" values ('crew', 'ship', 4711, '0.1', '[]', 30000000, {MICROSECONDS})",
-        f"insert into {{beat}} (worker_id, beat_at) values (1, {MICROSECONDS})",
+        f"insert into {{beat}} (worker_id, beat_at, heard_at) values (1, 1, {MICROSECONDS})",
         "insert into {instance} (id, type, name, created_at, updated_at) values (1, 'order', '7', 1, 1)",
         f"insert into {{step}} (run_id, key, status, started_at) values (9, 'charge', 'SUCCESS', {MICROSECONDS})",
         *(task_row(*row[:5]) for row in TASKS),

@@ -39,7 +39,7 @@ class LoopThread:
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         """Drive the coroutine on the loop, in a copy of the caller's context, and wait for what comes of it."""
-        self._refuse_dead_ends()
+        self.refuse_dead_ends()
         _refuse_running_loop()
         if not self.is_open:
             raise _closed()
@@ -54,7 +54,7 @@ class LoopThread:
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None, *, patience: float = 10) -> None:
         """Take no more calls, let those under way end, drive `last`, end the loop and its thread."""
-        self._refuse_dead_ends()
+        self.refuse_dead_ends()
         with self._lock:
             if not self.is_open:
                 return
@@ -68,6 +68,16 @@ class LoopThread:
             self._ending = True
             self.call(self._loop.stop)
             self._thread.join(patience)
+
+    def refuse_dead_ends(self) -> None:
+        """Raise where waiting for the loop could never end: in a forked child, and on the loop's own thread."""
+        if self.is_inherited:
+            raise ForkError
+        if threading.current_thread() is self._thread:
+            raise WrongLoop(
+                "this is the sync store's own event loop, where waiting for the store would never end; "
+                "make the handler a plain function (it gets a thread), or open a `stepwell.connect` store in it"
+            )
 
     def _driven(self, coroutine: Coroutine[Any, Any, R], patience: float | None, *, last: bool = False) -> R:
         call = Call(coroutine)
@@ -84,7 +94,7 @@ class LoopThread:
                 raise  # the work's own
             raise Timeout(f"the store's loop did nothing for {patience:g} s; an async handler blocks it") from None
         except BaseException:
-            # Ctrl-C in this thread: nobody will take the answer, so the work stops, and is not left half done behind us.
+            # Ctrl-C in this thread: nobody will take the answer, so the work stops, and we leave when it has.
             if not call.answer.done():
                 self.call(call.cancel)
                 concurrent.futures.wait([call.answer])
@@ -92,15 +102,6 @@ class LoopThread:
         finally:
             self._answers.discard(call.answer)
         return result
-
-    def _refuse_dead_ends(self) -> None:
-        if self.is_inherited:
-            raise ForkError
-        if threading.current_thread() is self._thread:
-            raise WrongLoop(
-                "this is the sync store's own event loop, where waiting for the store would never end; "
-                "make the handler a plain function (it gets a thread), or open a `stepwell.connect` store in it"
-            )
 
     def _turn(self) -> None:
         while not self._ending:
@@ -164,8 +165,8 @@ def _refuse_running_loop() -> None:
     except RuntimeError:
         return
     raise WrongLoop(
-        "a sync store would block the event loop that runs here; use `await stepwell.connect(...)` and its async verbs, "
-        "or call this in a thread with `asyncio.to_thread`"
+        "a sync store would block the event loop that runs here; use `await stepwell.connect(...)` and its "
+        "async verbs, or call this in a thread with `asyncio.to_thread`"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from stepwell.backoff import Retry
 from stepwell.codec import encode, error_of, one_line
-from stepwell.durations import microseconds_of, seconds_of
+from stepwell.durations import microseconds_of
 from stepwell.errors import PermanentError, SerializationError, TransientError
 from stepwell.records import RunStatus, Settlement
 
@@ -49,8 +49,8 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     described = error_of(error)
     if is_permanent(error, policy) or attempt >= max_attempts:
         return Failed(described)
-    if isinstance(error, TransientError) and error.retry_after is not None:
-        return Again(seconds_of(error.retry_after), described)
+    if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
+        return Again(retry_after, described)
     return Again(policy.delay(attempt, randomness), described)
 
 

@@ -8,6 +8,7 @@ right after an outage or a jump of the clock. In an embedded store a free file l
 from __future__ import annotations
 
 from stepwell.clock import Clock
+from stepwell.errors import StoreBusy
 from stepwell.records import SilentWorker
 from stepwell.store.store import Store
 from stepwell.telemetry import SessionsRecovered
@@ -32,7 +33,10 @@ class Recovery:
         rows = await self._store.sessions.return_stranded()
         buried: list[int] = []
         for worker in dead.values():
-            returned = await self._store.sessions.bury(worker)
+            try:
+                returned = await self._store.sessions.bury(worker)
+            except StoreBusy:
+                continue  # its fence is locked: the next look tries again, and the others are not to wait for it
             if returned is not None:
                 buried.append(worker.worker_id)
                 rows += returned

@@ -59,6 +59,7 @@ class Runtime:
         self._loops: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
+        self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
         self._stopping = False
         self.session: Session | None = None
         self.executed = 0
@@ -69,6 +70,7 @@ class Runtime:
             self._served[await self._store.queue_id(name, create=True)] = one
         self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
         self._stopping = False
+        self._threads = Threads(f"stepwell-{self._identity.name}")
         await self._begin_session()
         self._store.tasks.on_added(self._added)
         if loops:
@@ -83,14 +85,20 @@ class Runtime:
         self._wake.set()
         with contextlib.suppress(ValueError):
             self._store.tasks.off_added(self._added)
+        if self._loops:
+            # A claim under way is answered, not cut off: what it takes would be ours, not executed, its attempt lost.
+            await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
         await _gone(self._loops)
+        self._loops = []
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._grace)
         for execution in list(self._executions.values()):
             execution.give_up()
         if self._executions:
             await asyncio.wait(self._executions, timeout=self._store.options.timeout)
-        await _gone(list(self._executions))
+        # A body that swallows its cancellation is left behind: its session ends, and whatever it does is refused.
+        for job in self._executions:
+            job.cancel()
         self._threads.close()
         await self._end_session()
 
@@ -103,6 +111,9 @@ class Runtime:
     async def drain(self) -> int:
         """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
         before = self.executed
+        if self._loops:
+            await self._drained()
+            return self.executed - before
         while True:
             await self._store.tasks.wake_due()
             if await self._claim_once() == 0:
@@ -110,12 +121,22 @@ class Runtime:
                     return self.executed - before
                 await asyncio.wait(self._executions, return_when=asyncio.FIRST_COMPLETED)
 
+    async def _drained(self) -> None:
+        """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
+        await self._store.tasks.wake_due()
+        wanted = self._claims + 1
+        while self._idle_at < wanted:
+            self._idle.clear()
+            self._wake.set()
+            await self._idle.wait()
+
     async def _claim_forever(self) -> None:
         poll = SHORTEST_POLL
         pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
         while not self._stopping:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
             self._wake.clear()
+            self._claims += 1
             try:
                 claimed = await self._claim_once()
             except (StoreBusy, StoreUnavailable) as error:
@@ -123,6 +144,9 @@ class Runtime:
                 await asyncio.sleep(next(pauses))
                 continue
             pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+            if not claimed and not self._executions:
+                self._idle_at = self._claims
+                self._idle.set()
             if claimed:
                 poll = SHORTEST_POLL
             elif self._demand.free > 0:
@@ -150,12 +174,14 @@ class Runtime:
 
     async def _claim(self, session: Session, wanted: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
         now = time.monotonic()
-        places = self._places.above(wanted, now) if self._store.driver.claims_many_queues else []
-        if places:
+        if self._store.driver.claims_many_queues and (places := self._places.above(wanted, now)):
             claimed = await self._store.tasks.claim_above(session.id, places, limit)
-        else:
-            claimed = await self._store.tasks.claim(session.id, wanted, limit)
-        self._places.claimed(claimed, limit, now, plain=not places)
+            self._places.claimed(claimed, limit, now, plain=False)
+            if claimed:
+                return claimed
+        # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
+        claimed = await self._store.tasks.claim(session.id, wanted, limit)
+        self._places.claimed(claimed, limit, now, plain=True)
         return claimed
 
     def _start(self, task: Claimed, session: Session) -> None:
@@ -181,6 +207,9 @@ class Runtime:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
         task, served = execution.task, execution.served
         limit = asyncio.timeout(served.timeout)
+        execution.begun = True
+        if execution.given_up:
+            return None if execution.session.lost else Released()
         try:
             async with limit:
                 return Done(await served.body(task, self._threads, slot))
@@ -198,7 +227,9 @@ class Runtime:
                 else error
             )
             return judge(late, task.attempt, task.max_attempts, served.retry, self._chance())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a body's exit is its failure, not the process's
+        except KeyboardInterrupt:
+            raise  # a person's wish to end the process, wherever it came in
+        except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return judge(error, task.attempt, task.max_attempts, served.retry, self._chance())
 
     async def _settle(self, task: Claimed, session: Session, queue: str, outcome: Outcome) -> None:
@@ -320,6 +351,7 @@ class Execution:
         self.served = served
         self.session = session
         self.job: asyncio.Task[None] | None = None
+        self.begun = False
         self.settling = False
         self.given_up = False
 
@@ -327,7 +359,8 @@ class Execution:
         """Stop the body; what has been judged already is still settled."""
         if not self.settling and self.job is not None:
             self.given_up = True
-            self.job.cancel()
+            if self.begun:  # a task cancelled before its first step never gives its place back
+                self.job.cancel()
 
 
 async def _gone(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -48,8 +48,9 @@ class Session:
                 self._on_lost(self)
             return
         unheld = {(task.task_id, task.turn): task for task in owned if self.held.get(task.task_id) != task.turn}
-        first_seen = {place: self._unheld.get(place, sent_at) for place in unheld}
         oldest_claim = sent_at if self._claim_started is None else self._claim_started
+        # A claim may have begun after the beat was sent and taken the task before it was answered.
+        first_seen = {place: self._unheld.get(place, max(sent_at, oldest_claim)) for place in unheld}
         orphans = [task for place, task in unheld.items() if first_seen[place] < min(oldest_claim, sent_at)]
         self._unheld = first_seen
         if orphans:

@@ -63,7 +63,9 @@ def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("a body raised StopIteration"))  # a future cannot carry one
+    elif isinstance(error, StopIteration | GeneratorExit | KeyboardInterrupt):
+        # A future cannot carry the first, a coroutine the second; the third, which no person can send to a thread,
+        # would end the loop.
+        future.set_exception(RuntimeError(f"a body raised {type(error).__name__}"))
     else:
         future.set_exception(error)

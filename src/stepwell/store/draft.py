@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -32,6 +33,15 @@ class Addressed(Protocol[In_contra]):
         """Nothing at run time; tells a type checker what a payload may be."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Messages of one queue, ready to be written but for the queue's number."""
+
+    queue: str
+    defines_queue: bool  # asked for through a handler, which makes its queue; a bare name must be known
+    tasks: list[NewTask]
+
+
 class Draft:
     """What the messages of one call have in common, checked once."""
 
@@ -51,8 +61,8 @@ class Draft:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
         if unique not in ("ever", "unfinished"):
             raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
-        self.queue = check_name("queue", queue if isinstance(queue, str) else queue.queue)
-        self.defines_queue = not isinstance(queue, str)
+        self._queue = check_name("queue", queue if isinstance(queue, str) else queue.queue)
+        self._defines_queue = not isinstance(queue, str)
         default = DEFAULT_ATTEMPTS if isinstance(queue, str) else queue.max_attempts
         self._max_attempts = check_max_attempts(default if max_attempts is None else max_attempts)
         self._payload_limit = payload_limit
@@ -69,7 +79,7 @@ class Draft:
         return NewTask(
             TaskKind.MESSAGE,
             0,
-            self.queue,
+            self._queue,
             text,
             self._priority,
             self._delay,
@@ -81,10 +91,29 @@ class Draft:
             self._tags,
         )
 
-    def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> list[NewTask]:
+    def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
         payloads = list(payloads)
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", len(keys), f"there are {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
-        return [self.of(payload, key) for payload, key in zip(payloads, named, strict=True)]
+        tasks = [self._of(payload, key) for payload, key in zip(payloads, named, strict=True)]
+        return Drafted(self._queue, self._defines_queue, tasks)
+
+    def _of(self, payload: Any, key: str | None) -> NewTask:
+        """The task for one payload, its queue's number still open; raises if it cannot be stored."""
+        text = encode(payload, limit=self._payload_limit)
+        return NewTask(
+            TaskKind.MESSAGE,
+            0,
+            self._queue,
+            text,
+            self._priority,
+            self._delay,
+            self._run_at,
+            self._max_attempts,
+            None if key is None else check_key(key),
+            self._unique,
+            None if key is None else value_hash(payload),
+            self._tags,
+        )

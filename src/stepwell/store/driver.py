@@ -97,11 +97,12 @@ class Pulse(Protocol):
 
 
 class Driver(Protocol):
-    """One database, open. Raises only `Refused`, `StoreBusy` and `StoreUnavailable`, each from the original error.
+    """One database, open. Raises only the errors below, each from the original one.
 
     `Refused`: the database will not have this row; nothing of the transaction was written.
     `StoreBusy`: it lost a race for a lock; nothing was written and the same may succeed at once.
     `StoreUnavailable`: the connection or its deadline was lost; whether it was written is unknown.
+    `StoreUnusable`: nothing was written and nothing ever will be; a person has to look.
     """
 
     name: str

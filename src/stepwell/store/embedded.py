@@ -33,7 +33,7 @@ class Engine(Protocol):
         """Open a connection, from the thread that will use it."""
 
     def translate(self, error: Exception) -> Exception:
-        """Say which of the driver's three errors this is; any other error comes back as it is."""
+        """Say which of the driver's errors this is; any other error comes back as it is."""
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn among those that write the file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class WriteTurn:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "writer.lock"
         self._descriptor: int | None = None
+        _every_turn.add(self)
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -168,10 +170,13 @@ _process_lock = threading.Lock()
 _process_sessions: dict[str, set[int]] = {}
 _process_files: dict[str, tuple[int, int]] = {}
 _every_guard: list[dict[int, int]] = []
+_every_turn: weakref.WeakSet[WriteTurn] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
     """Close what a forked child inherited: while it holds a lock, its parent's death would not show."""
+    for turn in _every_turn:
+        turn.close()
     for held in _every_guard:
         for descriptor in held.values():
             os.close(descriptor)

@@ -49,10 +49,14 @@ class Operation:
     row: tuple[Value, ...]
     row_id: int  # at most one operation per row and flush: a statement cannot change a row twice
     size: int
-    deadline: float  # until when, by the clock's monotonic time, it is worth repeating
+    within: float | None = (
+        None  # seconds until its caller is told that nobody knows; None waits for as long as it takes
+    )
     worker: int | None = None  # the session that writes it
+    keeps_lane: bool = False  # it concerns a task that exists: all such go through one connection, in order
     order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
     repeated: bool = False
+    trouble: StepwellError | None = None  # why it was last repeated
     future: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -73,7 +77,15 @@ class GroupCommit:
         """Have the operation written with the next flush; waits first while too much is pending."""
         if self._closed:
             raise StoreClosed
-        await self._room.take(operation.size)
+        # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
+        timer = None
+        if operation.within is not None:
+            timer = asyncio.get_running_loop().call_later(operation.within, _give_up, operation)
+        try:
+            await self._room.take(operation.size, operation.within)
+        except BaseException:
+            operation.future.cancel()  # the timer finds it answered
+            raise
         try:
             lane = self._lane_of(operation)
             lane.pending.append(operation)
@@ -82,6 +94,8 @@ class GroupCommit:
             return await operation.future
         finally:
             self._room.give_back(operation.size)
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         """Flush what is pending, then take nothing more."""
@@ -89,9 +103,8 @@ class GroupCommit:
         await asyncio.gather(*(lane.task for lane in self._lanes if lane.task is not None), return_exceptions=True)
 
     def _lane_of(self, operation: Operation) -> Lane:
-        # What concerns a task that exists goes through one connection, in order, whatever the load; a new task may
-        # go where there is room, and together with others while there is.
-        if operation.worker is not None:
+        # A new task may go where there is room, and together with others while there is.
+        if operation.keeps_lane:
             return self._lanes[operation.row_id % len(self._lanes)]
         return min(self._lanes, key=lambda lane: (lane.task is not None, len(lane.pending)))
 
@@ -105,32 +118,31 @@ class GroupCommit:
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
         """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
         pauses = waits(self._longest_wait, self._clock.random)
-        lost_since: float | None = None
-        tries = 0
-        while batch := self._still_wanted(batch):
-            try:
-                answers = await self._driver.run(lane.slot, self._calls(lane, batch))
-            except Refused as error:
-                await self._take_apart(lane, batch, error)
-                return
-            except (StoreBusy, StoreUnavailable) as error:
-                tries += 1
-                if isinstance(error, StoreUnavailable):
-                    lost_since = self._lost(batch, error, lost_since)
-                if tries >= TRIES_TOGETHER and len(batch) > 1:
-                    for operation in batch:
-                        await self._flush(lane, [operation])
-                    return
-                self._expire(batch, error)
-                await asyncio.sleep(next(pauses))
-            except BaseException as error:
-                _fail(batch, error)  # a defect of ours: say so to the callers instead of leaving them waiting
+        together = TRIES_TOGETHER
+        try:
+            while batch := _unanswered(batch):
+                # Alone means in turn: one that can never be written holds up none of the others.
+                for part in [batch] if together > 0 else [[operation] for operation in batch]:
+                    await self._try(lane, part)
+                together -= 1
+                if _unanswered(batch):
+                    await asyncio.sleep(next(pauses))
+        except BaseException as error:
+            _fail(batch, error)  # nobody may be left waiting
+            if not isinstance(error, StepwellError):
                 raise
-            else:
-                if lost_since is not None:
-                    self._telemetry.emit(StoreBack(self._clock.monotonic() - lost_since))
-                _resolve(batch, (row for rows in answers for row in rows))
-                return
+
+    async def _try(self, lane: Lane, batch: list[Operation]) -> None:
+        """Write the operations in one transaction; those it leaves unanswered are to be repeated."""
+        try:
+            answers = await self._driver.run(lane.slot, self._calls(lane, batch))
+        except Refused as error:
+            await self._take_apart(lane, batch, error)
+        except (StoreBusy, StoreUnavailable) as error:
+            self._lost(lane, batch, error)
+        else:
+            self._found(lane)
+            _resolve(batch, (row for rows in answers for row in rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
         """Find the rows that the database refuses, in one more transaction, and write all the others."""
@@ -139,9 +151,8 @@ class GroupCommit:
             return
         try:
             written, refused = await self._driver.transact(lambda: self._isolate(lane, batch))
-        except StepwellError:
-            for operation in batch:
-                await self._flush(lane, [operation])
+        except (StoreBusy, StoreUnavailable) as lost:
+            self._lost(lane, batch, lost)  # it may have been written all the same
             return
         _resolve([operation for operation in batch if operation not in refused], written)
         for operation, refusal in refused.items():
@@ -183,19 +194,22 @@ class GroupCommit:
             calls.append(Call("beat", clock, [(worker,) for worker in workers]))
         return calls
 
-    def _still_wanted(self, batch: list[Operation]) -> list[Operation]:
-        return [operation for operation in batch if not operation.future.done()]
-
-    def _lost(self, batch: Sequence[Operation], error: StoreUnavailable, since: float | None) -> float:
+    def _lost(self, lane: Lane, batch: Sequence[Operation], error: StoreBusy | StoreUnavailable) -> None:
+        for operation in batch:
+            operation.trouble = error
+        if isinstance(error, StoreBusy):
+            return
         for operation in batch:
             operation.repeated = True
             operation.statement = REPEATABLE.get(operation.statement, operation.statement)
         self._telemetry.emit(StoreLost(error.why))
-        return self._clock.monotonic() if since is None else since
+        if lane.lost_since is None:
+            lane.lost_since = self._clock.monotonic()
 
-    def _expire(self, batch: Sequence[Operation], error: StepwellError) -> None:
-        now = self._clock.monotonic()
-        _fail([operation for operation in batch if operation.deadline <= now], error)
+    def _found(self, lane: Lane) -> None:
+        if lane.lost_since is not None:
+            self._telemetry.emit(StoreBack(self._clock.monotonic() - lane.lost_since))
+            lane.lost_since = None
 
 
 class Lane:
@@ -205,6 +219,7 @@ class Lane:
         self.slot = slot
         self.pending: collections.deque[Operation] = collections.deque()
         self.task: asyncio.Task[None] | None = None
+        self.lost_since: float | None = None
 
     def take(self) -> list[Operation]:
         """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
@@ -239,7 +254,7 @@ class Room:
         self._free = size
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
 
-    async def take(self, size: int) -> None:
+    async def take(self, size: int, within: float | None) -> None:
         """Wait until there is room, first come first served; what is larger than all the room takes it all."""
         size = min(size, self._size)
         if not self._waiting and size <= self._free:
@@ -248,10 +263,14 @@ class Room:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
         try:
-            await turn
-        except asyncio.CancelledError:
+            async with asyncio.timeout(within):
+                await turn
+        except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self.give_back(size)
+            turn.cancel()
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(f"too much was waiting to be written for {within:g} s") from error
             raise
 
     def give_back(self, size: int) -> None:
@@ -289,3 +308,12 @@ def _fail(batch: Iterable[Operation], error: BaseException) -> None:
     for operation in batch:
         if not operation.future.done():
             operation.future.set_exception(error)
+
+
+def _unanswered(batch: Iterable[Operation]) -> list[Operation]:
+    return [operation for operation in batch if not operation.future.done()]
+
+
+def _give_up(operation: Operation) -> None:
+    why = getattr(operation.trouble, "why", operation.trouble) or "others before it were not written either"
+    _fail([operation], StoreUnavailable(f"not written in {operation.within:g} s: {why}"))

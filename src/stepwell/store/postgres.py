@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from stepwell.errors import InvalidOption, Refused, StepwellError, StoreBusy, StoreUnavailable
+from stepwell.errors import InvalidOption, Refused, StepwellError, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.driver import (
     AsyncJoin,
     Call,
@@ -54,7 +54,8 @@ class Postgres:
         """Connect once, so that a wrong address is known now and not at the first call."""
         for link in self._spare:
             self._free.put_nowait(link)
-        await self._spare[-1].connected()
+        async with self._spare[-1].using():
+            pass
 
     async def close(self) -> None:
         """Close every connection."""
@@ -222,14 +223,17 @@ async def connect(url: str, timeout: float) -> Any:
         raise translate(error) from error
 
 
-def translate(error: asyncpg.PostgresError) -> Refused | StoreBusy | StoreUnavailable:
-    """Say which of the three things a Postgres error means."""
+def translate(error: asyncpg.PostgresError) -> StepwellError:
+    """Say which of the driver's errors a Postgres error is."""
     state = error.sqlstate or ""
     why = f"{error} [{state}]"
     if state in {"40001", "40P01", "55P03", "57014"}:  # serialization, deadlock, lock or statement timeout
         return StoreBusy(why)
     if state[:2] in {"22", "23"}:
         return Refused(why)
+    if state[:2] in {"0A", "28", "3D", "3F", "42"}:  # feature, login, database, schema; a right, a table, our own SQL
+        return StoreUnusable(why)
+    # Whatever else it is (a fail-over makes the server read-only, a restart refuses logins) may pass.
     return StoreUnavailable(why)
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from importlib import resources
 from typing import Literal
 
-from stepwell.names import check_schema
+from stepwell.names import check_identifier
 
 Dialect = Literal["postgres", "sqlite"]
 
@@ -62,7 +62,7 @@ class Statements:
 
     def __init__(self, dialect: Dialect, schema: str) -> None:
         self.dialect: Dialect = dialect
-        self.schema = check_schema(schema)
+        self.schema = check_identifier(schema)
         self._macros = Macros(dialect, self.schema)
 
     def __getitem__(self, name: str) -> Statement:
@@ -109,7 +109,7 @@ class Statements:
 
     def _schema_statements(self, text: str) -> Iterator[str]:
         for part in _without_comments_between(text):
-            marked = re.match(r"-- \[(\w+)\]", part)
+            marked = re.search(r"^-- \[(\w+)\]", part, re.MULTILINE)
             if marked and marked.group(1) != self.dialect:
                 continue
             body = "\n".join(line for line in part.splitlines() if not line.lstrip().startswith("--")).strip()

@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable
+from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
 from stepwell.store.sql import Statements
@@ -58,11 +58,13 @@ class SQLite:
             connection.execute("pragma wal_autocheckpoint = 0")
             connection.execute("pragma journal_size_limit = 67108864")
         except sqlite3.Error as error:
+            if error.sqlite_errorcode in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB}:
+                raise StoreUnusable(f"{self._path}: {error}") from error
             raise StoreUnavailable(f"{self._path}: {error}") from error
         return connection
 
     def translate(self, error: Exception) -> Exception:
-        """Say which of the three things an SQLite error means."""
+        """Say which of the driver's errors an SQLite error is."""
         match error:
             case sqlite3.IntegrityError() | sqlite3.DataError() | OverflowError():
                 return Refused(str(error))
@@ -73,6 +75,8 @@ class SQLite:
                 return StoreBusy(str(error))
             case sqlite3.ProgrammingError():
                 return error
+            case sqlite3.OperationalError() if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
+                return StoreUnusable(str(error))  # no such table, and the like
             case sqlite3.Error():
                 return StoreUnavailable(str(error))
             case _:

@@ -19,9 +19,9 @@ from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration
 from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StoreClosed, WrongLoop
 from stepwell.names import check_name
-from stepwell.records import DeadLetter, NewTask, Page, QueueInfo, Task, TaskId, WorkerInfo
-from stepwell.store.draft import Addressed, Draft, Unique
-from stepwell.store.driver import AsyncJoin, Driver, Script, SyncJoin, Value, play_async
+from stepwell.records import DeadLetter, Page, QueueInfo, Task, TaskId, WorkerInfo
+from stepwell.store.draft import Addressed, Draft, Drafted, Unique
+from stepwell.store.driver import AsyncJoin, Driver, Script, SyncJoin, Value, play, play_async
 from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.joined import add_joined
@@ -126,9 +126,10 @@ class Store:
         payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         """
-        draft = Draft(
+        drafted = self.drafted(
             queue,
-            payload_limit=self.options.payload_limit,
+            [payload],
+            None if key is None else [key],
             priority=priority,
             delay=delay,
             run_at=run_at,
@@ -136,7 +137,7 @@ class Store:
             tags=tags,
             unique=unique,
         )
-        [task_id] = await self._add(draft, [draft.of(payload, key)], tx)
+        [task_id] = await self._add(drafted, tx)
         return task_id
 
     @overload
@@ -172,8 +173,7 @@ class Store:
         tx: object = None,
     ) -> list[TaskId]:
         """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
-        draft = Draft(queue, payload_limit=self.options.payload_limit, priority=priority, delay=delay)
-        return await self._add(draft, draft.each(payloads, keys), tx)
+        return await self._add(self.drafted(queue, payloads, keys, priority=priority, delay=delay), tx)
 
     async def get(self, task_id: int) -> Task | None:
         """One message (or other task) as it stands; None if it is not there."""
@@ -259,32 +259,44 @@ class Store:
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoop
 
-    def joining(self, draft: Draft, tasks: Sequence[NewTask]) -> Script[list[TaskId]]:
-        """What a joined call says on the user's connection."""
-        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
-        return add_joined(params, tasks, create=draft.defines_queue)
+    def drafted(
+        self, queue: str | Addressed[Any], payloads: Iterable[Any], keys: Sequence[str] | None, **options: Any
+    ) -> Drafted:
+        """Messages checked and encoded; nothing is written yet."""
+        return Draft(queue, payload_limit=self.options.payload_limit, **options).each(payloads, keys)
 
-    async def _add(self, draft: Draft, tasks: list[NewTask], tx: object) -> list[TaskId]:
-        if not tasks:
+    def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        """Write the messages through the user's own sync connection, in the user's thread."""
+        match self.driver.join(tx):
+            case SyncJoin(answer):
+                return play(self._joining(drafted), answer)
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+
+    async def _add(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        if not drafted.tasks:
             return []
         if tx is not None:
-            return await self._join(draft, tasks, tx)
+            return await self._join(drafted, tx)
         # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
-        queue_id = await self.queue_id(draft.queue, create=draft.defines_queue)
-        placed = [replace(task, queue_id=queue_id) for task in tasks]
+        queue_id = await self.queue_id(drafted.queue, create=drafted.defines_queue)
+        tasks = [replace(task, queue_id=queue_id) for task in drafted.tasks]
         try:
-            return [await self.tasks.add(placed[0])] if len(placed) == 1 else await self.tasks.add_many(placed)
+            return [await self.tasks.add(tasks[0])] if len(tasks) == 1 else await self.tasks.add_many(tasks)
         except Refused as error:
-            raise await self._explained(draft.queue, error) from error
+            raise await self._explained(drafted.queue, error) from error
 
-    async def _join(self, draft: Draft, tasks: list[NewTask], tx: object) -> list[TaskId]:
+    async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
         self.check()
         match self.driver.join(tx):
             case AsyncJoin(answer):
-                return await play_async(self.joining(draft, tasks), answer)
+                return await play_async(self._joining(drafted), answer)
             case SyncJoin():
-                why = "it is used from its own thread: join it through `stepwell.sync.connect(...)`"
-                raise InvalidOption("tx", tx, why)
+                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
+
+    def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
+        return add_joined(params, drafted.tasks, create=drafted.defines_queue)
 
     async def _explained(self, queue: str, error: Refused) -> Exception:
         """A refusal because the queue was deleted under us says so."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -123,7 +122,7 @@ class Tasks:
             row_of(task, task_id),
             row_id=task_id,
             size=_size(task),
-            deadline=self._clock.monotonic() + self._timeout,
+            within=self._timeout,
             order=(task.queue_id, task.key or "", task_id),
         )
 
@@ -145,8 +144,9 @@ class Tasks:
             row,
             row_id=task_id,
             size=ROW_BYTES + len(done.output or "") + len(done.error or ""),
-            deadline=math.inf,  # a body that has finished is not to run again because the database was away
+            within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
+            keeps_lane=True,
             order=(task_id,),
         )
 
@@ -227,6 +227,9 @@ def _add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tup
         size += _size(task)
     if chunk:
         written.update(row["id"] for row in (yield Call(statement, params, chunk)))
+    # Asked before the commit: another payload under one of the keys undoes all of it.
+    if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
+        found_among(missing, (yield asking_after(missing)))
     return written
 
 

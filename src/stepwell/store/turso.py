@@ -12,7 +12,7 @@ from typing import Any
 
 import turso
 
-from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreInUse, StoreUnavailable
+from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreInUse, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import OneProcess, ProcessGuards
 from stepwell.store.sql import Statements
@@ -54,7 +54,7 @@ class Turso:
         return connection
 
     def translate(self, error: Exception) -> Exception:
-        """Say which of the three things a Turso error means."""
+        """Say which of the driver's errors a Turso error is."""
         match error:
             case turso.IntegrityError() | turso.DataError() | OverflowError():
                 return Refused(str(error))
@@ -62,6 +62,8 @@ class Turso:
                 return StoreBusy(str(error))
             case turso.ProgrammingError():
                 return error
+            case turso.Error() if "no such" in str(error) or "Parse error" in str(error):
+                return StoreUnusable(str(error))
             case turso.Error():
                 return StoreUnavailable(str(error))
             case _:

@@ -14,12 +14,12 @@ returning worker_id as id, '' as answer;
 
 -- name: begin_beat
 -- Give this session its heartbeat.
-insert into {beat} (worker_id, beat_at) values (:worker, {beat_now}) returning worker_id as id;
+insert into {beat} (worker_id, beat_at, heard_at) values (:worker, {beat_now}, {now}) returning worker_id as id;
 
 -- name: beat
 -- Keep these sessions alive; one that does not come back has been declared dead.
 with rows as ({rows worker bigint})
-update {beat} as beat set beat_at = {beat_now} from rows where beat.worker_id = rows.worker
+update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows where beat.worker_id = rows.worker
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: owned
@@ -63,11 +63,12 @@ update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker
 -- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
 -- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for. The lost attempt
 -- counts; the last one ends the task in ERROR, and a task somebody asked to cancel is not run again.
+-- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with lost as materialized (
     select task.id from {task} as task
      where task.owner is not null and task.owner = :worker
        and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner)
-     order by task.id
+     order by task.id + 0
      limit :limit
      {skip_locked}
 )

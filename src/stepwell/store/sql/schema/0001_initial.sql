@@ -45,7 +45,8 @@ create table {fence} (
 -- The heartbeat, apart from the fence so that a flush, which locks the fence, never makes a beat wait.
 create table {beat} (
     worker_id bigint not null primary key references {worker} (id),
-    beat_at bigint not null
+    beat_at bigint not null, -- what is judged: on SQLite and Turso by the host's boot clock, which nobody can set
+    heard_at bigint not null -- what people read: the same moment by the clock on the wall
 ) {hot};
 
 -- Everything that waits or has waited: messages, runs, effects, timers, inputs, outbox events.

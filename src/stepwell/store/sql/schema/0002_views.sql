@@ -10,14 +10,9 @@ select instance.id, instance.tenant, instance.type, instance.name, instance.vers
        {moment instance.updated_at} as updated_at, {moment instance.completed_at} as completed_at
   from {instance} as instance;
 
--- [postgres] When each living session was last heard of.
+-- When each living session was last heard of.
 create view {heartbeats} as
-select beat.worker_id, {moment beat.beat_at} as heard_of from {beat} as beat;
-
--- [sqlite] When each living session was last heard of. Beats are counted from the host's boot here, so that setting
--- its clock kills nobody; no SQL knows when that was. Compare with /proc/uptime.
-create view {heartbeats} as
-select beat.worker_id, printf('%.3f s after boot', beat.beat_at / 1000000.0) as heard_of from {beat} as beat;
+select beat.worker_id, {moment beat.heard_at} as heard_of from {beat} as beat;
 
 -- Every task with its queue's name, its state in words, and its holder.
 create view {tasks} as

@@ -1,0 +1,75 @@
+"""`stepwell demo`: chooses how to show the story, plays it in a temporary folder, and cleans up whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from stepwell.cli.demo.story import Result, Story, View
+from stepwell.cli.demo.words import Plain, Silent, is_lively
+from stepwell.errors import StepwellError
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+
+
+def run(*, as_json: bool) -> int:
+    """Play the demo and return its exit code: 0 only if the counts are right."""
+    try:
+        with _ended_cleanly():
+            result = _as_json() if as_json else _shown()
+    except KeyboardInterrupt:
+        print("interrupted: the workers are killed and the temporary folder is removed", file=sys.stderr)
+        return INTERRUPTED
+    except (StepwellError, OSError) as error:
+        print(f"error: the demo could not run: {error}", file=sys.stderr)
+        print(f"try: TMPDIR=/another/folder stepwell demo  (it used {tempfile.gettempdir()})", file=sys.stderr)
+        return FAILED
+    return 0 if result.ok else FAILED
+
+
+def _shown() -> Result:
+    if not is_lively(sys.stdout):
+        plain = Plain(sys.stdout)
+        result = _played(plain)
+        plain.tell(result)
+        return result
+    from stepwell.cli.demo.live import Live  # noqa: PLC0415 - rich takes longer to import than all the rest
+
+    with Live(sys.stdout) as live:
+        result = _played(live)
+        live.tell(result)
+        return result
+
+
+def _as_json() -> Result:
+    result = _played(Silent())
+    print(json.dumps({"ok": result.ok, **dataclasses.asdict(result)}, indent=2))
+    return result
+
+
+def _played(view: View) -> Result:
+    with tempfile.TemporaryDirectory(prefix="stepwell-demo-", ignore_cleanup_errors=True) as folder:
+        return Story(Path(folder), view).play()
+
+
+@contextlib.contextmanager
+def _ended_cleanly() -> Iterator[None]:
+    """Have SIGTERM and a closed terminal unwind like Ctrl-C, so that nothing is left behind."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)

@@ -1,0 +1,80 @@
+-- Messages taken by hand: RUNNING with no owner until `run_at`, when the sweep (`wake_due`) brings them back.
+-- The turn alone is the fence: whoever took the message later has a higher one.
+
+-- name: take [postgres]
+-- Hand out up to :limit ready tasks of the queues named, each for :visibility microseconds.
+with rows as ({rows queue_id bigint, capacity bigint}),
+picked as materialized (
+    select walk.id
+      from rows
+      join {queue} as queue on queue.id = rows.queue_id and not queue.paused
+     cross join lateral (
+        select task.id from {task} as task
+         where task.queue_id = rows.queue_id and task.ready
+         order by task.priority desc, task.run_at, task.id
+         limit rows.capacity
+           for update skip locked
+     ) as walk
+     limit :limit
+)
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+       scheduled_for = task.run_at, run_at = {now} + cast(:visibility as bigint), claimed_at = {now},
+       started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id = any(array(select picked.id from picked))
+returning task.id, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
+          task.scheduled_for as run_at, task.key, task.input, task.created_at;
+
+-- name: take [sqlite]
+-- Hand out up to :limit ready tasks of one queue, each for :visibility microseconds; one queue a statement, as `claim`.
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+       scheduled_for = task.run_at, run_at = {now} + :visibility, claimed_at = {now},
+       started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id in (select walk.id from {task} as walk
+                    where walk.queue_id = :queue_id and walk.ready
+                    order by walk.priority desc, walk.run_at, walk.id
+                    limit :limit)
+   and exists (select 1 from {queue} where id = :queue_id and not paused)
+returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, created_at;
+
+-- name: close_taken
+-- Close what was taken by hand: archived (SUCCESS), or given back (PENDING) after a delay. What does not come back was
+-- no longer the taker's, and is left as it is.
+with rows as ({rows id bigint, turn bigint, status name, delay bigint, attempt_back bigint})
+update {task} as task
+   set status = case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end,
+       ready = rows.status = 'PENDING' and rows.delay = 0
+               and task.cancel_requested_at is null and task.deleted_at is null,
+       run_at = case when rows.status = 'PENDING' then {now} + rows.delay else task.scheduled_for end,
+       attempt = task.attempt - rows.attempt_back,
+       error = null, last_error = null,
+       finished_at = case when rows.status = 'PENDING' and task.cancel_requested_at is null then null else {now} end,
+       updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.status = 'RUNNING' and task.owner is null
+   and task.turn = rows.turn
+returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}updated_at / 60000000 as minute,
+          case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
+          0 as failed,
+          case when {own task}status = 'PENDING' then 1 else 0 end as retried,
+          case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
+          {own task}updated_at - {own task}claimed_at as run_us;
+
+-- name: extend_taken
+-- Keep what was taken by hand for this long from now; not longer than before, if that is shorter.
+with rows as ({rows id bigint, turn bigint, visibility bigint})
+update {task} as task
+   set run_at = {now} + rows.visibility, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.status = 'RUNNING' and task.owner is null
+   and task.turn = rows.turn
+returning {own task}id, {own task}status as answer;
+
+-- name: delete_taken
+-- Remove what was taken by hand.
+with rows as ({rows id bigint, turn bigint})
+delete from {task}
+ where id in (select rows.id from rows) and status = 'RUNNING' and owner is null
+   and turn = (select rows.turn from rows where rows.id = {task}.id)
+returning id, 'DELETED' as answer;

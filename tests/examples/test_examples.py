@@ -1,0 +1,62 @@
+"""Every example runs, on its own SQLite file and against the store that STEPWELL_URL names."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    "queue_emails.py": [
+        "the same message: True created again: False",
+        "sent 'Welcome' to ada@example.org, try 1",
+        "sent 'News' to busy@example.org, try 2",
+        "sent 'News' to slow@example.org, try 2",
+        "dead letter grace@example.org: PermanentError: no mailbox grace@example.org",
+        "requeued 1",
+        "sent 'News' to grace@example.org, try 2",
+        "statuses {'SUCCESS': 4}",
+    ],
+    "sync_queue.py": [
+        "the same message: True created again: False",
+        "posted 1200 cents to 1 Engine Street, try 1",
+        "posted 300 cents to 2 Tape Lane, try 2",
+        "dead letter grace: PermanentError: grace has no address",
+        "requeued 1",
+        "posted 900 cents to 3 Compiler Row, try 2",
+        "statuses {'SUCCESS': 3}",
+    ],
+}
+
+
+def output_of(example: str, folder: Path, **environment: str) -> list[str]:
+    inherited = {name: value for name, value in os.environ.items() if name != "STEPWELL_URL"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / example)],
+        cwd=folder,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("example", EXPECTED)
+def test_example_on_its_own_file(example: str, tmp_path: Path) -> None:
+    assert sorted(output_of(example, tmp_path)) == sorted(EXPECTED[example])
+    assert not list(tmp_path.iterdir()), "it cleans up"
+
+
+@pytest.mark.parametrize("example", EXPECTED)
+def test_example_on_a_named_store(example: str, tmp_path: Path, store_url: str) -> None:
+    for _ in range(2):  # a second time on the same store is no different
+        assert sorted(output_of(example, tmp_path, STEPWELL_URL=store_url)) == sorted(EXPECTED[example])

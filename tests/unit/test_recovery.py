@@ -1,0 +1,69 @@
+"""Who counts as dead: silent by the database's clock, and seen so, unchanged, by the observer's own."""
+
+import pytest
+
+from stepwell.clock import TestClock
+from stepwell.engine.recovery import Watch
+from stepwell.records import SilentWorker
+
+A, B = SilentWorker(1, 100), SilentWorker(2, 200)
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    return TestClock()
+
+
+@pytest.fixture
+def watch(clock: TestClock) -> Watch:
+    return Watch(clock, 10.0)
+
+
+@pytest.mark.proves("protocol-09")
+def test_dead_is_who_was_seen_silent_for_long_enough(watch: Watch, clock: TestClock) -> None:
+    assert watch.dead_among([A]) == []
+    clock.advance(9.9, leases=True)
+    assert watch.dead_among([A, B]) == []
+    clock.advance(0.1, leases=True)
+    assert watch.dead_among([A, B]) == [A]
+    clock.advance(9.9, leases=True)
+    assert watch.dead_among([B]) == [B]
+
+
+def test_a_beat_in_between_is_a_new_beginning(watch: Watch, clock: TestClock) -> None:
+    watch.dead_among([A])
+    clock.advance(8, leases=True)
+    watch.dead_among([SilentWorker(1, 101)])  # it has beaten, and is late again
+    clock.advance(8, leases=True)
+    assert watch.dead_among([SilentWorker(1, 101)]) == []
+    clock.advance(1, leases=True)
+    assert watch.dead_among([]) == []
+    clock.advance(1, leases=True)
+    assert watch.dead_among([SilentWorker(1, 101)]) == []
+    clock.advance(10, leases=True)
+    assert watch.dead_among([SilentWorker(1, 101)]) == [SilentWorker(1, 101)]
+
+
+def test_after_an_outage_everybody_is_innocent(watch: Watch, clock: TestClock) -> None:
+    watch.dead_among([A])
+    clock.advance(9, leases=True)
+    watch.interrupted()
+    clock.advance(5, leases=True)
+    assert watch.dead_among([A]) == []
+    clock.advance(10, leases=True)
+    assert watch.dead_among([A]) == [A]
+
+
+def test_an_observer_that_did_not_look_has_seen_nothing(watch: Watch, clock: TestClock) -> None:
+    """Frozen itself, or just busy: what it saw before proves nothing about the time between."""
+    watch.dead_among([A])
+    clock.advance(20.1, leases=True)
+    assert watch.dead_among([A]) == []
+    clock.advance(10, leases=True)
+    assert watch.dead_among([A]) == [A]
+
+
+def test_a_jump_of_the_due_clock_accuses_nobody(watch: Watch, clock: TestClock) -> None:
+    watch.dead_among([A])
+    clock.advance("365d")
+    assert watch.dead_among([A]) == []
