@@ -1,4 +1,4 @@
-"""The long runs: `python -m tests.soak` runs the crash tests at full size and writes docs/proof.md from what it measured.
+"""The long runs: `python -m tests.soak` runs the crash tests at full size and makes docs/proof.md of what it measured.
 
 The same tests as in `make test`, with more processes, more messages, longer outages and the default lease. A run
 whose faults did not land fails, so every number in the report was paid for.
@@ -34,8 +34,8 @@ class Promise:
 PROMISES = {
     "kill": Promise(
         "Killed workers lose nothing",
-        "A random worker is SIGKILLed every 0.5 s (Turso, one process: as soon as it works) and replaced; lease 2 s. Each "
-        "message is acknowledged exactly once and none is lost, by the count of the database and of a ledger that "
+        "A random worker is SIGKILLed every 0.5 s (Turso, one process: as soon as it works) and replaced; lease 2 s. "
+        "Each message is acknowledged exactly once and none is lost, by the count of the database and of a ledger that "
         "stepwell does not know of. Void unless 5 % of the messages were executed more than once.",
         lambda of: (
             f"{_processes(of['processes'])}, {of['messages']:,} messages, {of['kills']} kills: "
@@ -45,9 +45,9 @@ PROMISES = {
     ),
     "freeze": Promise(
         "A frozen worker writes nothing late",
-        "A worker is stopped (SIGSTOP) beyond its lease in the moment its messages are done, another one takes them over, "
-        "and the first is continued. Its writes meet messages that are acknowledged and messages under way; it goes on "
-        "under a new session.",
+        "A worker is stopped (SIGSTOP) beyond its lease in the moment its messages are done, another one takes them "
+        "over, and the first is continued. Its writes meet messages that are acknowledged and messages under way; it "
+        "goes on under a new session.",
         lambda of: f"{of['late_writes']} late writes, {of['refused']} refused by the database, 0 rows changed",
     ),
     "outage": Promise(
@@ -56,9 +56,9 @@ PROMISES = {
         "log at most a line a second, and go on without a restart. No session is declared dead, and what was done "
         "while the database was away is recorded without running again.",
         lambda of: (
-            f"lease {of['lease']:.0f} s, {of['seconds']:.0f} s away: {of['finished_meanwhile']} bodies ended meanwhile, "
-            f"{of['executed_again']} of {of['messages']:,} messages executed again, 0 sessions lost, at most "
-            f"{of['lines']} lines a process, all at work again after {of['resumed_after']:.1f} s"
+            f"lease {of['lease']:.0f} s, {of['seconds']:.0f} s away: {of['finished_meanwhile']} bodies ended "
+            f"meanwhile, {of['executed_again']} of {of['messages']:,} messages executed again, 0 sessions lost, "
+            f"at most {of['lines']} lines a process, all at work again after {of['resumed_after']:.1f} s"
         ),
     ),
     "recovery": Promise(
@@ -106,8 +106,8 @@ def report(measured: Iterable[dict[str, Any]]) -> str:
         "# Proof",
         "",
         "What `make soak` saw when it last ran whole: real processes, real signals, real databases. The numbers are",
-        "from two cores that other programs shared; `make test` runs the same tests at a smaller size. A run whose faults",
-        "did not land is void and fails.",
+        "from two cores that other programs shared; `make test` runs the same tests at a smaller size. A run whose",
+        "faults did not land is void and fails.",
     ]
     for promise in PROMISES.values():
         held = [(backend, proof) for each, backend, proof in proofs if each is promise]

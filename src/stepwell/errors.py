@@ -65,6 +65,20 @@ class QueueNotFound(StepwellError):
         self.name = name
 
 
+class QueueInUse(StepwellError):
+    """A queue cannot be deleted while something uses it."""
+
+    def __init__(self, name: str, tasks: int, workers: int, workflows: int) -> None:
+        super().__init__(
+            f"queue {_shown(name)} has {tasks} messages, {workers} living workers and {workflows} workflows; "
+            "stop the workers and `purge` it first"
+        )
+        self.name = name
+        self.tasks = tasks
+        self.workers = workers
+        self.workflows = workflows
+
+
 class WorkflowNotFound(StepwellError):
     """No workflow has this name."""
 

@@ -20,9 +20,9 @@ LEAST_LATE = 50
 def test_late_writes_are_refused_and_the_worker_goes_on(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    # At its first turn every body waits for `first`, and all are about to end when their worker is frozen. At the second
-    # turn half of them wait for `second` and half do not: so the late writes meet tasks that another worker has settled,
-    # and tasks that it is still executing.
+    # At its first turn every body waits for `first`, and all are about to end when their worker is frozen. At the
+    # second turn half of them wait for `second` and half do not: so the late writes meet tasks that another worker has
+    # settled, and tasks that it is still executing.
     site.enqueue([{**message, "gates": _gates(message["n"])} for message in messages(IN_FLIGHT, seconds=0)])
     options = {"lease": LEASE, "concurrency": IN_FLIGHT}
     with site.crew(**options) as frozen:

@@ -21,7 +21,7 @@ def test_a_rolling_restart_executes_nothing_twice(
     site: Site, backend: str, scale: Scale, measured: Callable[..., None]
 ) -> None:
     # One attempt each: a message that loses its attempt to a restart ends in ERROR, and the test fails.
-    processes, restarts = 1 if backend == "turso" else 3, scale.of(6, 30)
+    processes, restarts = (1, scale.of(4, 10)) if backend == "turso" else (3, scale.of(6, 30))
     count = processes * restarts * 20
     site.enqueue(messages(count, seconds=0.2), attempts=1)
     with site.crew(processes, lease=30, concurrency=10, grace=20) as crew:

@@ -21,7 +21,7 @@ LEAST_HIT = 0.05  # the share of messages that must have been executed more than
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process; its own test is below")
 def test_a_random_worker_killed_every_half_second(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
     processes, count = scale.of(4, 8), scale.of(600, 5000)
-    site.enqueue(messages(count, seconds=0.3))
+    site.enqueue(messages(count, seconds=scale.of(0.3, 0.45)))
     with site.crew(processes, lease=LEASE, concurrency=10) as crew:
         site.wait_for_sessions(crew)
         began = time.monotonic()
@@ -37,7 +37,7 @@ def test_a_random_worker_killed_every_half_second(site: Site, scale: Scale, meas
 @pytest.mark.proves("W-14", "W-10", "L-03", "promise-01", "promise-03", "rule-31", "protocol-26")
 @pytest.mark.backends("turso", reason="the others are killed with many processes, above")
 def test_the_only_process_killed_and_started_again(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
-    kills, count = scale.of(8, 30), scale.of(200, 1000)
+    kills, count = scale.of(6, 20), scale.of(120, 400)
     site.enqueue(messages(count, seconds=0.2))
     began = time.monotonic()
     with site.crew(1, lease=LEASE, concurrency=10) as crew:

@@ -95,7 +95,8 @@ class Tables:
     def rows(self) -> list[Row]:
         """Every task, by id."""
         found = self.ask(
-            "select id, input, status, owner, turn, attempt, updated_at, finished_at, last_error from {task} order by id"
+            "select id, input, status, owner, turn, attempt, updated_at, finished_at, last_error"
+            " from {task} order by id"
         )
         return [Row(task_id, json.loads(payload)["n"], *rest) for task_id, payload, *rest in found]
 

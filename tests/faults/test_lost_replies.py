@@ -289,7 +289,7 @@ async def test_a_worker_whose_claim_lost_its_reply_on_the_wire_executes_the_task
         attempts.append(number)
 
     telemetry = Telemetry(log=False)
-    async with connect(proxied_url, lease=1, telemetry=telemetry) as store:
+    async with connect(proxied_url, lease=2, telemetry=telemetry) as store:
         task_id = await store.enqueue(work, 7)
         trap = proxy.drop_reply("skip locked.*seen_turn")
         async with Worker(store, [work]):

@@ -62,7 +62,10 @@ async def test_a_message_is_one_row_with_its_defaults(store: Store, clock: TestC
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert (task.id, task.kind, task.queue, task.status, task.ready) == (message, "message", "mail", "PENDING", True)
     assert (task.priority, task.attempt, task.max_attempts, task.turn, task.key) == (0, 0, 3, 0, None)
-    assert (task.input, task.output, task.error, task.last_error) == ({"to": "ann", "n": [1, 2.5, None, "é"]}, *[None] * 3)
+    assert (task.input, task.output, task.error, task.last_error) == (
+        {"to": "ann", "n": [1, 2.5, None, "é"]},
+        *[None] * 3,
+    )
     assert (task.created_at, task.run_at, task.started_at, task.finished_at, task.owner) == (now, now, None, None, None)
     assert await ask(store, "select count(*) from {task}") == [(1,)]
     assert await store.get(message + 1) is None
@@ -269,5 +272,3 @@ async def test_payloads_come_back_as_they_went_in(store: Store) -> None:
     assert [task.input for each in ids if (task := await store.get(each))] == payloads * 2
     await Worker(store, [take], concurrency=1).drain()
     assert received == payloads * 2
-
-

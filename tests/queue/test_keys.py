@@ -99,7 +99,9 @@ async def test_messages_without_a_key_never_conflict(store: Store) -> None:
 async def test_another_payload_under_the_same_key_is_a_conflict(store: Store) -> None:
     first = await store.enqueue(send, {"n": 1}, key="k")
     for other in ({"n": 2}, {"n": "1"}, {}, None):
-        with pytest.raises(IdempotencyConflict, match=r"key 'k' in 'mail' belongs to task \d+, which has another") as caught:
+        with pytest.raises(
+            IdempotencyConflict, match=r"key 'k' in 'mail' belongs to task \d+, which has another"
+        ) as caught:
             await store.enqueue(send, other, key="k")
         assert (caught.value.queue, caught.value.key, caught.value.existing) == ("mail", "k", first)
     await Worker(store, [send]).drain()

@@ -9,6 +9,7 @@ import pytest
 from stepwell import Store, TransientError, Worker, handler
 from stepwell.clock import TestClock
 from stepwell.engine import claiming
+from tests.ground.waiting import until
 from tests.queue.raw import change
 
 
@@ -74,8 +75,7 @@ async def test_an_urgent_message_does_not_interrupt_what_runs(live_store: Store)
         assert task is not None
         assert task.status == "PENDING"
         go_on.set()
-        while (task := await live_store.get(urgent)) is not None and task.status != "SUCCESS":
-            await asyncio.sleep(0.01)
+        await until(lambda: told[-1] == "urgent ends")
     assert told == ["slow starts", "slow ends", "urgent starts", "urgent ends"]
 
 

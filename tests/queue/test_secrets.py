@@ -19,9 +19,8 @@ SECRET = "h0rse-b4ttery"
 def told(error: BaseException, depth: int = 6) -> str:
     """Everything that a person could see of an exception."""
     parts = [str(error), repr(error), str(error.args), str(vars(error)), "".join(traceback.format_exception(error))]
-    for cause in (error.__cause__, error.__context__):
-        if cause is not None and depth:
-            parts.append(told(cause, depth - 1))
+    causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None and depth]
+    parts.extend(told(cause, depth - 1) for cause in causes)
     return "\n".join(parts)
 
 

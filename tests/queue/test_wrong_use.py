@@ -125,5 +125,3 @@ async def test_memory_is_a_store_of_its_own() -> None:
         await one.enqueue(send, 1)
         assert await two.queues() == []
         assert await Worker(one, [send]).drain() == 1
-
-

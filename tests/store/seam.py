@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from stepwell import Store
+from stepwell.errors import Refused
 from stepwell.records import Claimed, RunStatus, Settlement
 from stepwell.store.driver import Call, Ddl, Driver, Row, Script
 from stepwell.store.sessions import Identity
@@ -35,6 +36,7 @@ class Watched:
         self._driver = driver
         self.flushes: list[list[Call]] = []
         self.scripts = 0
+        self.said: list[Call] = []
         self.before: Hook | None = None
         self.after: Hook | None = None
 
@@ -53,6 +55,7 @@ class Watched:
     def forget(self) -> None:
         self.flushes.clear()
         self.scripts = 0
+        self.said.clear()
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         self.flushes.append(list(calls))
@@ -65,10 +68,27 @@ class Watched:
 
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         self.scripts += 1
-        answer = await self._driver.transact(script, timeout=timeout)
+        answer = await self._driver.transact(lambda: self._overheard(script()), timeout=timeout)
         if self.after is not None:
             await self.after([])
         return answer
+
+    def _overheard(self, talk: Script[T]) -> Script[T]:
+        """The same conversation, its calls noted in `said`."""
+        call = next(talk)
+        try:
+            while True:
+                if isinstance(call, Call):
+                    self.said.append(call)
+                try:
+                    rows = yield call
+                except Refused as refusal:
+                    call = talk.throw(refusal)
+                else:
+                    call = talk.send(rows)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 class Gate:

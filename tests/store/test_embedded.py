@@ -366,7 +366,7 @@ async def test_on_a_full_disk_a_settle_is_held_and_written_when_there_is_room(li
 async def test_on_a_full_disk_an_enqueue_says_so_writes_nothing_and_the_store_goes_on_afterwards(
     store_url: str, backend: str
 ) -> None:
-    async with connect(store_url, timeout=0.5) as store:
+    async with connect(store_url, timeout=2) as store:
         await store.create_queue("q")
         await store.enqueue("q", 0)
         await fill_the_disk(store)

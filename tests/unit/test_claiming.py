@@ -11,7 +11,7 @@ from stepwell.records import Claimed, TaskKind
 
 def claimed(task_id: int, queue: int = 1, priority: int = 0, run_at: int = 0) -> Claimed:
     unread: dict[str, Any] = {"key": None, "input": None, "codec": "json", "payload_version": 1, "wakes": 0}
-    numbers = {"turn": 1, "attempt": 1, "max_attempts": 3, "created_at": 0}
+    numbers: dict[str, Any] = {"turn": 1, "attempt": 1, "max_attempts": 3, "created_at": 0}
     return Claimed(
         id=task_id, kind=TaskKind.MESSAGE, queue_id=queue, owner=1, priority=priority, run_at=run_at, stale=False,
         **numbers, **unread,
@@ -70,7 +70,11 @@ class TestPlaces:
 
     def test_in_a_backlog_the_claim_goes_on_where_it_ended_urgent_first(self) -> None:
         places = Places()
-        tasks = [claimed(9, priority=5, run_at=30), claimed(7, priority=0, run_at=10), claimed(8, priority=0, run_at=10)]
+        tasks = [
+            claimed(9, priority=5, run_at=30),
+            claimed(7, priority=0, run_at=10),
+            claimed(8, priority=0, run_at=10),
+        ]
         places.claimed(tasks, 3, 0.0, plain=True)
         assert places.above([(1, 4)], 0.1) == [(1, 4, 5, 30, 9), (1, 4, 0, 10, 8)]
 

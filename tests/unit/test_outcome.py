@@ -1,4 +1,5 @@
 """What an exception costs, as a pure function, and how it is written."""
+# ruff: noqa: N818 - a user's own exceptions have names of their own
 
 import json
 from typing import Any

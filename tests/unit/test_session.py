@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from stepwell.engine.session import Session
 from stepwell.records import Claimed, Owned, TaskKind
 
@@ -52,7 +50,6 @@ def test_what_is_held_is_no_orphan() -> None:
     assert heard.session.held == {1: 1, 2: 1}
 
 
-@pytest.mark.proves("protocol-02")
 def test_what_is_owned_and_not_held_at_two_beats_is_given_back() -> None:
     heard = Heard()
     heard.session.claiming(0.5)

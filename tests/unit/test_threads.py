@@ -101,10 +101,15 @@ async def test_a_cancelled_answer_is_dropped_and_the_body_ends_by_itself() -> No
 def test_a_body_may_outlive_its_loop() -> None:
     threads = Threads("t-outlive")
     gate = threading.Event()
-    ended: list[Any] = []
+    ended: list[str] = []
+    waiting: list[asyncio.Future[Any]] = []
+
+    def work() -> None:
+        gate.wait(20)
+        ended.append("ended")
 
     async def start() -> None:
-        threads.run(lambda: (gate.wait(20), ended.append("ended")))
+        waiting.append(threads.run(work))
 
     asyncio.run(start())
     gate.set()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import LeaseLost, Store, Worker, connect, handler
+from stepwell import LeaseLost, PermanentError, Store, TransientError, Worker, connect, handler
 from stepwell.clock import TestClock
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.recovery import Recovery
@@ -34,7 +34,7 @@ async def bury(store: Store, worker_id: int) -> None:
     )
 
 
-@pytest.mark.proves("L-08", "rule-33")
+@pytest.mark.proves("L-08")
 async def test_a_worker_declared_dead_stops_its_bodies_writes_nothing_and_goes_on(store_url: str) -> None:
     told: list[str] = []
     events: list[Any] = []
@@ -154,7 +154,7 @@ async def _all_done(store: Store, ids: list[Any]) -> bool:
     return all([await _is_done(store, each) for each in ids])
 
 
-@pytest.mark.proves("W-08", "L-03", "L-17")
+@pytest.mark.proves("W-08", "L-03", "protocol-09")
 async def test_a_session_that_is_not_heard_of_counts_as_dead_after_its_lease(store: Store, clock: TestClock) -> None:
     started = asyncio.Event()
 
@@ -230,7 +230,7 @@ async def _beat_after(store: Store, session: int, moment: int) -> bool:
     return bool(rows) and rows[0][0] > moment
 
 
-@pytest.mark.proves("W-16", "rule-08")
+@pytest.mark.proves("W-16")
 async def test_any_replica_does_everything(store_url: str) -> None:
     """Whoever is left, the first or the last that came, wakes what is due, recovers the dead and executes."""
     done: list[str] = []
@@ -259,3 +259,42 @@ async def test_any_replica_does_everything(store_url: str) -> None:
             await until(lambda: {f"due {round_}", f"lost {round_}"} <= set(done), timeout=20)  # noqa: B023
         await workers[1].__aexit__(None, None, None)
     assert sorted(done) == ["due 0", "due 1", "lost 0", "lost 1"]
+
+
+@pytest.mark.proves("L-17")
+async def test_whatever_ends_a_claim_clears_the_owner(store: Store, clock: TestClock) -> None:
+    started = asyncio.Event()
+
+    @handler("mail")
+    async def work(how: str) -> None:
+        if how == "wait":
+            started.set()
+            await asyncio.sleep(3600)
+        if how != "succeed":
+            raise {"fail": PermanentError, "retry": ValueError, "later": TransientError}[how]
+
+    async def owners() -> list[Any]:
+        return await ask(store, "select id, status, owner from {task} where owner is not null or status = 'RUNNING'")
+
+    for how in ("succeed", "fail", "retry", "later"):
+        await store.enqueue(work, how)
+        assert await Worker(store, [work]).drain() == 1
+        assert await owners() == []
+    waiting = await store.enqueue(work, "wait")
+    async with Worker(store, [work], grace=0) as worker:
+        await asyncio.wait_for(started.wait(), 10)
+        assert await owners() == [(waiting, "RUNNING", worker.id)]
+    assert await owners() == []  # released
+    started.clear()
+    async with Worker(store, [work], grace=0) as worker:
+        await asyncio.wait_for(started.wait(), 10)
+        await change(store, f"update {{task}} set cancel_requested_at = 1 where id = {waiting}")
+        clock.advance(31, leases=True)
+        recovery = Recovery(store)
+        await recovery.look()
+        clock.advance(10, leases=True)
+        await recovery.look()
+        assert await owners() == []  # lost
+    task = await store.get(waiting)
+    assert task is not None
+    assert task.status == "CANCELLED"

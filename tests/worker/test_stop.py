@@ -25,7 +25,6 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-@pytest.mark.proves("W-13", "rule-32")
 async def test_what_runs_may_finish_and_nothing_new_is_taken(live_store: Store, colour: str) -> None:
     started, go_on = threading.Event(), threading.Event()
     done: list[str] = []
@@ -33,8 +32,7 @@ async def test_what_runs_may_finish_and_nothing_new_is_taken(live_store: Store, 
     @handler("async")
     async def wait(name: str) -> None:
         started.set()
-        while not go_on.is_set():
-            await asyncio.sleep(0.005)
+        await until(go_on.is_set, timeout=30, every=0.005)
         done.append(name)
 
     @handler("sync")
@@ -67,7 +65,6 @@ async def test_what_runs_may_finish_and_nothing_new_is_taken(live_store: Store, 
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-@pytest.mark.proves("W-13", "rule-32", "rule-33", "rule-06")
 async def test_beyond_the_grace_it_is_released_with_its_attempt(live_store: Store, colour: str) -> None:
     started, end = threading.Event(), threading.Event()
     cancelled: list[str] = []
@@ -101,6 +98,38 @@ async def test_beyond_the_grace_it_is_released_with_its_attempt(live_store: Stor
     end.set()
 
 
+@pytest.mark.proves("W-13")
+async def test_at_the_stop_the_quick_finish_the_slow_are_released_and_the_rest_is_not_touched(
+    live_store: Store,
+) -> None:
+    started: list[str] = []
+    stopping = asyncio.Event()
+
+    @handler("mail", retry=1)
+    async def work(how: str) -> None:
+        started.append(how)
+        await stopping.wait()
+        await asyncio.sleep(0.02 if how == "quick" else 3600)
+
+    worker = Worker(live_store, [work], concurrency=2, grace=1)
+    running = asyncio.create_task(worker.run())
+    ids = [await live_store.enqueue(work, how) for how in ("quick", "slow")]
+    await until(lambda: len(started) == 2)
+    ids.append(await live_store.enqueue(work, "rest"))
+    worker.stop()
+    stopping.set()
+    await asyncio.wait_for(running, 20)
+    tasks = [await live_store.get(each) for each in ids]
+    assert [(task.status, task.ready, task.attempt, task.turn, task.last_error) for task in tasks if task] == [
+        ("SUCCESS", False, 1, 1, None),
+        ("PENDING", True, 0, 1, None),
+        ("PENDING", True, 0, 0, None),
+    ]
+    assert len(started) == 2
+    async with Worker(live_store, [work], grace=0):
+        await until(lambda: sorted(started[2:]) == ["rest", "slow"], timeout=5)  # another claims it at once
+
+
 async def test_a_claim_that_is_under_way_when_the_worker_stops_is_not_lost(
     live_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +151,7 @@ async def test_a_claim_that_is_under_way_when_the_worker_stops_is_not_lost(
     async def send(number: int) -> None:
         executed.append(number)
 
-    ids = await live_store.enqueue_many(send, [1, 2])
+    await live_store.enqueue_many(send, [1, 2])
     async with Worker(live_store, [send]):
         await asyncio.wait_for(taken.wait(), 10)
         asyncio.get_running_loop().call_later(0.1, answer.set)

@@ -48,7 +48,7 @@ async def test_a_return_finishes_an_exception_retries_and_the_worker_goes_on(liv
     worker = Worker(live_store, [send], concurrency=2)
     polling = asyncio.create_task(worker.poll_forever())
     ids = await live_store.enqueue_many(send, ["bad", "good", "shy"])
-    await until(lambda: live_store.dead_letters())
+    await until(live_store.dead_letters)
     last = await live_store.enqueue(send, "last")
     await until(lambda: _has_status(live_store, last, "SUCCESS"))
     await until(lambda: _has_status(live_store, ids[2], "SUCCESS"))
@@ -297,7 +297,7 @@ async def test_a_payload_is_read_as_the_type_the_handler_names(store: Store) -> 
         seen.append(order)
 
     @handler("plain")
-    def plain(order) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    def plain(order) -> None:  # type: ignore[no-untyped-def]
         seen.append(order)
 
     await store.enqueue(take, Order(7, ["a"]))
@@ -406,6 +406,34 @@ async def test_drain_does_what_is_due_and_what_that_leads_to(store: Store, clock
     assert await Worker(store, [send]).drain() == 0
 
 
+async def test_drain_misses_nothing_that_happens_while_it_looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body ends, and adds a message, while the claim that finds nothing is on its way back."""
+    done: list[int] = []
+    looked = asyncio.Event()
+    real = store.tasks.claim
+
+    async def claim(*args: Any) -> Any:
+        claimed = await real(*args)
+        if not claimed and not looked.is_set():
+            looked.set()
+            await until(lambda: len(done) == 1)
+            await asyncio.sleep(0.2)
+        return claimed
+
+    monkeypatch.setattr(store.tasks, "claim", claim)
+
+    @handler("mail")
+    async def send(number: int) -> None:
+        await looked.wait()
+        if number == 1:
+            await store.enqueue(send, 2)
+        done.append(number)
+
+    await store.enqueue(send, 1)
+    assert await asyncio.wait_for(Worker(store, [send]).drain(), 20) == 2
+    assert done == [1, 2]
+
+
 async def test_a_started_worker_can_be_drained(live_store: Store) -> None:
     done: list[int] = []
 
@@ -449,15 +477,16 @@ def _lock(payload: threading.Lock) -> None: ...
 def test_what_cannot_be_a_handler_is_refused_when_it_is_declared() -> None:
     for fn in (_two, _none):
         with pytest.raises(InvalidOption, match="a handler takes one parameter, the payload"):
-            handler("mail")(fn)  # type: ignore[arg-type, type-var]
+            handler("mail")(fn)  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="payload of _lock"):
         handler("mail")(_lock)
     for name in ("", "a b", "é"):
         with pytest.raises(InvalidName):
             handler(name)(_two)  # type: ignore[arg-type]
-    for options in ({"retry": 0}, {"retry": -1}, {"timeout": -1}, {"timeout": "soon"}, {"concurrency": 0}):
+    bad: list[dict[str, Any]] = [{"retry": 0}, {"retry": -1}, {"timeout": -1}, {"timeout": "soon"}, {"concurrency": 0}]
+    for options in bad:
         with pytest.raises(InvalidOption):
-            handler("mail", **options)  # type: ignore[arg-type]
+            handler("mail", **options)
 
 
 async def test_what_cannot_be_served_is_refused_when_the_worker_is_made(store: Store) -> None:
@@ -501,12 +530,12 @@ async def test_one_worker_serves_any_number_of_handlers_sync_and_async(store: St
         threads.add(threading.current_thread().name)
         done.append(payload)
 
-    class Callable_:
+    class Service:
         async def __call__(self, payload: str) -> None:
             await asyncio.sleep(0)
             done.append(payload)
 
-    c = handler("c")(Callable_().__call__)
+    c = handler("c")(Service().__call__)
     for queue in "abc":
         await store.create_queue(queue)
         await store.enqueue(queue, queue)

@@ -116,10 +116,13 @@ class Runtime:
             return self.executed - before
         while True:
             await self._store.tasks.wake_due()
+            # What ends while the claim is under way may have freed a queue at its limit, or added to it: look again.
+            idle = not self._executions
             if await self._claim_once() == 0:
-                if not self._executions:
+                if self._executions:
+                    await asyncio.wait(self._executions, return_when=asyncio.FIRST_COMPLETED)
+                elif idle:
                     return self.executed - before
-                await asyncio.wait(self._executions, return_when=asyncio.FIRST_COMPLETED)
 
     async def _drained(self) -> None:
         """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
@@ -137,6 +140,7 @@ class Runtime:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
             self._wake.clear()
             self._claims += 1
+            idle = not self._executions
             try:
                 claimed = await self._claim_once()
             except (StoreBusy, StoreUnavailable) as error:
@@ -144,7 +148,7 @@ class Runtime:
                 await asyncio.sleep(next(pauses))
                 continue
             pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
-            if not claimed and not self._executions:
+            if not claimed and idle:
                 self._idle_at = self._claims
                 self._idle.set()
             if claimed:

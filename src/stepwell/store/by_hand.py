@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
@@ -13,20 +17,59 @@ from stepwell.durations import Duration, datetime_of, microseconds_of
 from stepwell.records import RunStatus, TaskId
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit, Operation
-from stepwell.store.tasks import ROW_BYTES
+from stepwell.store.polling import Polling
+from stepwell.store.tasks import ROW_BYTES, Tasks
 
 T = TypeVar("T")
 SLOT: Final = 0
+SWEEP_EVERY: Final = 1.0
 
 
 class ByHand:
     """Taking messages without a worker: no session and no lease, a visibility timeout for each message instead."""
 
-    def __init__(self, driver: Driver, flusher: GroupCommit, clock: Clock, *, timeout: float) -> None:
+    def __init__(self, driver: Driver, flusher: GroupCommit, tasks: Tasks, clock: Clock, *, timeout: float) -> None:
         self._driver = driver
         self._flusher = flusher
+        self._tasks = tasks
+        self._swept_at = float("-inf")
+        self._turns = 0
         self._clock = clock
         self._timeout = timeout
+
+    async def poll(self, queues: Sequence[int], limit: int, visibility: int, until: float | None) -> list[Row]:
+        """Take messages as soon as there are any; nothing if none came in time."""
+        loop = asyncio.get_running_loop()
+        deadline = math.inf if until is None else loop.time() + until
+        polling = Polling(self._clock)
+        with polling.hearing(self._tasks, queues):
+            while True:
+                polling.begin()
+                self._turns += 1
+                first = self._turns % len(queues)
+                taken = await self._take_due([*queues[first:], *queues[:first]], limit, visibility)
+                if taken or loop.time() >= deadline:
+                    return taken
+                await polling.rest(deadline - loop.time())
+
+    async def _take_due(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
+        """Take what is ready, and what is due although no worker is there to sweep.
+
+        The sweep comes first once a second, so that a backlog cannot keep what became due out for ever, and otherwise
+        only when too little was ready.
+        """
+        if time.monotonic() - self._swept_at >= SWEEP_EVERY:
+            await self._sweep()
+            return await self.take(queues, limit, visibility)
+        taken = await self.take(queues, limit, visibility)
+        if len(taken) < limit and not (await self._sweep()).isdisjoint(queues):
+            taken += await self.take(queues, limit - len(taken), visibility)
+        return taken
+
+    async def _sweep(self) -> set[int]:
+        self._swept_at = time.monotonic()
+        woken, _ = await self._tasks.wake_due()
+        return woken
 
     async def take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
         """Up to `limit` ready messages, hidden from everybody else for `visibility` microseconds."""
@@ -62,7 +105,7 @@ class ByHand:
         return answer.value is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Message(Generic[T]):
     """A message taken by hand: yours until its visibility timeout, unless you archive, delete or release it before.
 
@@ -71,12 +114,19 @@ class Message(Generic[T]):
 
     id: TaskId
     queue: str
-    payload: T
     attempt: int
     key: str | None
     created_at: datetime
     turn: int
-    _by_hand: ByHand
+    _text: str = field(repr=False)
+    _type: Any = field(repr=False)
+    _by_hand: ByHand = field(repr=False)
+
+    @functools.cached_property
+    def payload(self) -> T:
+        """What was enqueued, as the type asked for. Read here and not before: one that does not fit spoils no other."""
+        value: T = decode(self._text, self._type)
+        return value
 
     async def archive(self) -> bool:
         """Done: never delivered again, kept as SUCCESS."""
@@ -98,14 +148,15 @@ class Message(Generic[T]):
 def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:
     """A row of `take` as the message its taker sees."""
     return Message(
-        TaskId(row["id"], created=False),
-        queue,
-        decode(row["input"] or "null", type_),
-        row["attempt"],
-        row["key"],
-        datetime_of(row["created_at"]),
-        row["turn"],
-        by_hand,
+        id=TaskId(row["id"], created=False),
+        queue=queue,
+        attempt=row["attempt"],
+        key=row["key"],
+        created_at=datetime_of(row["created_at"]),
+        turn=row["turn"],
+        _text=row["input"] or "null",
+        _type=type_,
+        _by_hand=by_hand,
     )
 
 

@@ -26,8 +26,8 @@ TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tri
 # What an operation becomes when it has to be repeated and nobody knows whether it was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once"}
 # The order of a flush's parts, and the parts that another one's rows feed.
-PARTS: Final = ("add_tasks", "add_tasks_once", "settle")
-FED: Final = {"settle": "count_settled"}
+PARTS: Final = ("add_tasks", "add_tasks_once", "settle", "close_taken", "extend_taken", "delete_taken")
+FED: Final = {"settle": "count_settled", "close_taken": "count_settled"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
-from stepwell.errors import InvalidOption, QueueNotFound
+from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 
@@ -47,6 +47,28 @@ class Queues:
         """Every queue, by name."""
         rows = await self._driver.read(Call("queues", self._params()))
         return [QueueInfo(row["id"], row["name"], bool(row["paused"]), datetime_of(row["created_at"])) for row in rows]
+
+    async def pause(self, name: str, *, paused: bool) -> None:
+        """Stop or resume claiming from a queue."""
+        rows = await self._driver.transact(lambda: self._pause(name, paused=paused))
+        if not rows:
+            raise QueueNotFound(name)
+
+    async def purge(self, name: str) -> int:
+        """Remove the queue's tasks but those a worker is executing, a bounded number in each transaction."""
+        removed = 0
+        while found := await self._driver.read(Call("purgeable", self._params(name=name, limit=CHUNK))):
+            ids = [row["id"] for row in found]
+            rows = await self._driver.transact(lambda ids=ids: self._purge(ids))  # type: ignore[misc]
+            removed += len(rows)
+            if not rows:
+                break  # all of it was claimed meanwhile
+        return removed
+
+    async def delete(self, name: str) -> None:
+        """Remove a queue that nothing uses."""
+        await self._driver.transact(lambda: self._delete(name))
+        self.forget(name)
 
     async def counts(self, name: str) -> dict[RunStatus, int]:
         """How many tasks of a queue have each status."""
@@ -107,6 +129,26 @@ class Queues:
         [row] = yield Call("find_queue", self._params(name=name))
         found: int = row["id"]
         return found
+
+    def _pause(self, name: str, *, paused: bool) -> Script[list[Row]]:
+        return (yield Call("pause_queue", self._params(name=name, paused=paused)))
+
+    def _purge(self, ids: Sequence[int]) -> Script[list[Row]]:
+        rows = [(task_id,) for task_id in ids]
+        removed = yield Call("purge", self._params(), rows)
+        yield Call("purge_steps", self._params(), [(row["id"],) for row in removed])
+        return removed
+
+    def _delete(self, name: str) -> Script[None]:
+        found = yield Call("uses_of_queue", self._params(name=name))
+        if not found:
+            raise QueueNotFound(name)
+        serving = yield Call("serving", self._params())
+        workers = sum(name in json.loads(row["handlers"]) for row in serving)
+        uses = found[0]
+        if uses["tasks"] or uses["workflows"] or workers:
+            raise QueueInUse(name, uses["tasks"], workers, uses["workflows"])
+        yield Call("delete_queue", self._params(id=uses["id"]))
 
     def _requeue(self, ids: Sequence[int]) -> Script[list[Row]]:
         return (yield Call("requeue", self._params(), [(task_id,) for task_id in ids]))

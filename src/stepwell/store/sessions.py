@@ -37,9 +37,7 @@ class Sessions:
 
     async def begin(self, identity: Identity, lease: int) -> int:
         """Register a session that may write from now on; its id was never used before."""
-        worker_id = await self._driver.transact(lambda: self._begin(identity, lease))
-        self._driver.guards.hold(worker_id)
-        return worker_id
+        return await self._driver.transact(lambda: self._begin(identity, lease))
 
     async def end(self, worker_id: int, reason: str) -> None:
         """End a session by its own wish; what it still owns is given back as if it had died."""
@@ -109,6 +107,7 @@ class Sessions:
             ),
         )
         worker_id: int = row["id"]
+        self._driver.guards.hold(worker_id)  # before others can see the session, or they would take it for dead
         yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._slots)])
         yield Call("begin_beat", self._params(worker=worker_id))
         return worker_id

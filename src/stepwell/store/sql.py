@@ -181,6 +181,7 @@ _SPELLINGS = {
         "",
     ),
     "for_share": ("for share", ""),
+    "for_update": ("for update", ""),
     "skip_locked": ("for update skip locked", ""),
 }
 

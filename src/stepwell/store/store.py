@@ -6,9 +6,11 @@ A store belongs to the event loop and the process that opened it, and says so wh
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import TracebackType
@@ -16,10 +18,11 @@ from typing import Any, Self, TypeVar, overload
 
 from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
-from stepwell.durations import Duration
+from stepwell.durations import Duration, microseconds_of, seconds_of
 from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StoreClosed, WrongLoop
 from stepwell.names import check_name
 from stepwell.records import DeadLetter, Page, QueueInfo, Task, TaskId, WorkerInfo
+from stepwell.store.by_hand import ByHand, Message, message_of
 from stepwell.store.draft import Addressed, Draft, Drafted, Unique
 from stepwell.store.driver import AsyncJoin, Driver, Script, SyncJoin, Value, play, play_async
 from stepwell.store.flush import GroupCommit
@@ -33,6 +36,7 @@ from stepwell.store.tasks import Tasks
 from stepwell.telemetry import Telemetry
 
 In = TypeVar("In")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Store:
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
         self.tasks = Tasks(driver, flusher, Ids(self._reserve), clock, telemetry, timeout=options.timeout)
+        self.by_hand = ByHand(driver, flusher, self.tasks, clock, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1)
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -174,6 +179,83 @@ class Store:
     ) -> list[TaskId]:
         """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
         return await self._add(self.drafted(queue, payloads, keys, priority=priority, delay=delay), tx)
+
+    @overload
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: type[T],
+        until: Duration | None = 0,
+        visibility: Duration = 30,
+    ) -> list[Message[T]]: ...
+    @overload
+    async def dequeue(
+        self, queue: str | Sequence[str], limit: int = 1, *, until: Duration | None = 0, visibility: Duration = 30
+    ) -> list[Message[Any]]: ...
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: Any = Any,
+        until: Duration | None = 0,
+        visibility: Duration = 30,
+    ) -> list[Message[Any]]:
+        """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed.
+
+        Waits up to `until` for the first; None waits for as long as it takes. Several queues take turns being first.
+        """
+        names = [queue] if isinstance(queue, str) else list(queue)
+        if limit < 1 or not names:
+            raise InvalidOption("limit", limit, "ask for at least one message of at least one queue")
+        wait = None if until is None else seconds_of(until, "until")
+        ids = {await self.queue_id(name): name for name in names}
+        rows = await self.by_hand.poll(list(ids), limit, microseconds_of(visibility, "visibility"), wait)
+        return [message_of(row, ids[row["queue_id"]], type, self.by_hand) for row in rows]
+
+    @contextlib.asynccontextmanager
+    async def consume(
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
+    ) -> AsyncIterator[AsyncIterator[Message[Any]]]:
+        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
+        waiting: collections.deque[Message[Any]] = collections.deque()
+
+        async def messages() -> AsyncGenerator[Message[Any], None]:
+            while True:
+                waiting.extend(await self.dequeue(queue, limit, until=None, visibility=visibility))
+                while waiting:
+                    yield waiting.popleft()
+
+        iterator = messages()
+        try:
+            yield iterator
+        finally:
+            await iterator.aclose()
+            for message in waiting:
+                await message.release()
+
+    async def pause_queue(self, queue: str) -> None:
+        """Let nobody claim from the queue until it is resumed; what is under way goes on."""
+        self.check()
+        await self._queues.pause(queue, paused=True)
+
+    async def resume_queue(self, queue: str) -> None:
+        """Let the queue be claimed from again."""
+        self.check()
+        await self._queues.pause(queue, paused=False)
+        self.tasks.hint({await self.queue_id(queue)})
+
+    async def purge(self, queue: str) -> int:
+        """Delete the queue's messages, whatever their status, except those a worker is executing; how many."""
+        await self.queue_id(queue)
+        return await self._queues.purge(queue)
+
+    async def delete_queue(self, queue: str) -> None:
+        """Delete a queue; refused with the counts while it has messages, living workers or a workflow."""
+        self.check()
+        await self._queues.delete(queue)
 
     async def get(self, task_id: int) -> Task | None:
         """One message (or other task) as it stands; None if it is not there."""

@@ -13,6 +13,42 @@ select id, name, paused from {queue} where tenant = :tenant and name = :name;
 -- List the queues of a tenant.
 select id, name, paused, created_at from {queue} where tenant = :tenant order by name;
 
+-- name: pause_queue
+-- Let nobody claim from the queue, or let them again; what is under way goes on.
+update {queue} set paused = :paused where tenant = :tenant and name = :name returning id;
+
+-- name: purge_steps
+-- Remove the recorded steps of what `purge` removes; with it, in its transaction.
+with rows as ({rows id bigint})
+delete from {step} where run_id in (select rows.id from rows);
+
+-- name: purgeable
+-- List up to :limit tasks of a queue that no worker is executing.
+select task.id from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where queue.tenant = :tenant and queue.name = :name and task.owner is null
+ order by task.id
+ limit :limit;
+
+-- name: purge
+-- Remove tasks of a queue, whatever their status, except those a worker is executing.
+with rows as ({rows id bigint})
+delete from {task} where id in (select rows.id from rows) and owner is null returning id, queue_id;
+
+-- name: uses_of_queue
+-- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.
+select queue.id,
+       (select count(*) from {task} as task where task.queue_id = queue.id) as tasks,
+       (select count(*) from {workflow} as workflow where workflow.queue_id = queue.id) as workflows
+  from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
+
+-- name: serving
+-- List the queues that living sessions serve.
+select worker.id, worker.handlers from {worker} as worker join {beat} as beat on beat.worker_id = worker.id;
+
+-- name: delete_queue
+-- Remove a queue; the foreign keys refuse it while anything stands in it.
+delete from {queue} where id = :id returning id;
+
 -- name: dead_letters
 -- List tasks that ended in ERROR, oldest first, after the place given.
 select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,

@@ -1,0 +1,48 @@
+"""Waiting for something to claim: as soon as this process hears of it, and otherwise by asking again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from stepwell.clock import Clock
+from stepwell.store.tasks import Tasks
+
+SHORTEST_POLL: Final = 0.02
+LONGEST_POLL: Final = 0.5
+
+
+class Polling:
+    """The pauses between claims that found nothing: short at first, longer while nothing comes, ended by a hint."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._pause = SHORTEST_POLL
+
+    @contextlib.contextmanager
+    def hearing(self, tasks: Tasks, queue_ids: Collection[int]) -> Iterator[None]:
+        """Be woken by what this process adds to these queues."""
+
+        def added(changed: set[int]) -> None:
+            if not changed.isdisjoint(queue_ids):
+                self._wake.set()
+
+        tasks.on_added(added)
+        try:
+            yield
+        finally:
+            tasks.off_added(added)
+
+    def begin(self) -> None:
+        """Call before a claim: whatever arrives while it is under way wakes the pause after it."""
+        self._wake.clear()
+
+    async def rest(self, at_most: float | None) -> None:
+        """Pause until a hint, the next poll, or the time given."""
+        pause = self._pause * (0.8 + 0.4 * self._clock.random())
+        self._pause = min(LONGEST_POLL, self._pause * 1.5)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), pause if at_most is None else min(pause, at_most))

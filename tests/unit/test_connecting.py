@@ -1,0 +1,119 @@
+"""Where a store is and how it is opened: from arguments, from the URL's query, from the environment."""
+
+import re
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stepwell import Config, DriverMissing, InvalidName, InvalidOption, UnknownStore, connect
+from stepwell.clock import DatabaseClock, TestClock
+from stepwell.connecting import Opening, _path
+from stepwell.telemetry import Telemetry
+
+
+def test_the_defaults_are_those_the_documentation_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STEPWELL_URL", raising=False)
+    config = Config()
+    assert (config.url, config.schema, config.install) == ("sqlite:///stepwell.db", "stepwell", True)
+    assert (config.options.lease, config.options.timeout) == (30.0, 10.0)
+    assert (config.options.payload_limit, config.options.tenant) == (1_048_576, "")
+    assert isinstance(config.clock, DatabaseClock)
+    assert isinstance(config.telemetry, Telemetry)
+
+
+def test_the_environment_names_the_store_unless_an_argument_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPWELL_URL", "turso:///there.db?lease=5")
+    assert (Config().url, Config().options.lease) == ("turso:///there.db", 5.0)
+    assert (Config("sqlite:///here.db").url, Config("sqlite:///here.db").options.lease) == ("sqlite:///here.db", 30.0)
+
+
+def test_every_option_may_stand_in_the_query() -> None:
+    query = "lease=2&timeout=1m&pool=8&payload_limit=100&tenant=ann&schema=other&install=no"
+    config = Config(f"sqlite:////var/app.db?{query}", lease=99)
+    assert config.url == "sqlite:////var/app.db"
+    assert (config.options.lease, config.options.timeout) == (2.0, 60.0)
+    assert (config.options.payload_limit, config.options.tenant) == (100, "ann")
+    assert (config.schema, config.install, config.pool) == ("other", False, 8)
+
+
+def test_what_is_not_ours_in_a_postgres_query_is_the_drivers() -> None:
+    config = Config("postgresql://ann@h:5/db?lease=2&sslmode=require&application_name=a%20b&pool=5")
+    assert config.url == "postgresql://ann@h:5/db?sslmode=require&application_name=a+b"
+    assert config.options.lease == 2.0
+    assert Config("postgresql://ann:p%2Fw@h/db?lease=2").url == "postgresql://ann:p%2Fw@h/db"
+    with pytest.raises(InvalidOption, match="sslmode cannot be 'require': a store's URL takes install, lease"):
+        Config("sqlite:///app.db?sslmode=require")
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///app.db", "app.db"),
+        ("sqlite:///data/app.db", "data/app.db"),
+        ("sqlite:////var/app.db", "/var/app.db"),
+        ("sqlite:////var/my%20app.db", "/var/my app.db"),
+        ("sqlite:////var/a%3Fb.db", "/var/a?b.db"),
+        ("turso:////var/a%23b.db", "/var/a#b.db"),
+    ],
+)
+def test_the_file_of_a_url(url: str, path: str) -> None:
+    assert _path(Config(url).url) == path
+    assert _path(Config(f"{url}?lease=2").url) == path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lease": 0}, {"lease": -1}, {"lease": 0.05}, {"lease": True}, {"lease": None}, {"lease": "soon"},
+        {"lease": float("nan")}, {"lease": timedelta(days=-1)}, {"timeout": 0}, {"timeout": []}, {"pool": 3},
+        {"pool": "many"}, {"pool": None}, {"payload_limit": 0}, {"payload_limit": -5}, {"payload_limit": "x"},
+        {"install": "perhaps"}, {"install": 2}, {"install": None},
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(InvalidOption, match=f"^{name} cannot be "):
+        Config("memory:", **options)
+
+
+def test_a_bad_tenant_is_refused() -> None:
+    for tenant in ("a\0", "x" * 256, 7):
+        with pytest.raises(InvalidName):
+            Config("memory:", tenant=tenant)  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_is_a_mistake_of_the_program() -> None:
+    with pytest.raises(TypeError, match="leese"):
+        _ = connect("memory:", leese=2)
+
+
+@pytest.mark.parametrize("text", ["true", "1", "YES", "on", "false", "0", "No", "off"])
+def test_truth_may_be_spelled(text: str) -> None:
+    assert Config(f"memory:?install={text}").install is (text.lower() in {"true", "1", "yes", "on"})
+
+
+def test_connecting_opens_nothing_until_it_is_awaited() -> None:
+    assert isinstance(connect("sqlite:////no/such/folder/app.db"), Opening)
+    clock = TestClock()
+    assert Config("memory:", clock=clock).clock is clock
+
+
+async def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scheme, module, extra in (("postgresql", "postgres", "postgres"), ("turso", "turso", "turso")):
+        monkeypatch.setitem(sys.modules, f"stepwell.store.{module}", None)
+        with pytest.raises(DriverMissing, match=re.escape(f"pip install 'stepwell[{extra}]'")):
+            await connect(f"{scheme}:///somewhere.db")
+
+
+def test_a_config_shows_no_password() -> None:
+    config = Config("postgresql://ann:s3cret@h/db?password=s3cret")
+    assert repr(config) == "Config('postgresql://ann:***@h/db?password=***')"
+
+
+@pytest.mark.parametrize("url", ["postgresql://ann:s3cret@[::1/db", "postgresql://ann:s3cret@h\u2100/db"])
+def test_a_url_that_cannot_be_read_is_refused(url: str) -> None:
+    with pytest.raises(UnknownStore) as caught:
+        Config(url)
+    assert "s3cret" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
