@@ -38,6 +38,7 @@ from stepwell.errors import (
 )
 from stepwell.queue import Handler, handler
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskId, TaskKind, WorkerInfo
+from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
 from stepwell.worker import Worker
 
@@ -53,6 +54,7 @@ __all__ = [
     "InvalidName",
     "InvalidOption",
     "LeaseLost",
+    "Message",
     "Page",
     "PauseError",
     "Paused",

@@ -120,14 +120,11 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
     # Imported here: opening SQLite must not need, nor load, another database's driver.
     timeout = config.options.timeout
     match scheme:
-        case "memory":
+        case "memory" | "sqlite":
             from stepwell.store.sqlite import open_sqlite  # noqa: PLC0415
 
-            return open_sqlite(None, statements, timeout=timeout)
-        case "sqlite":
-            from stepwell.store.sqlite import open_sqlite  # noqa: PLC0415
-
-            return open_sqlite(_path(config.url), statements, timeout=timeout)
+            path = None if scheme == "memory" else _path(config.url)
+            return open_sqlite(None if path == ":memory:" else path, statements, timeout=timeout)
         case "turso":
             try:
                 from stepwell.store.turso import open_turso  # noqa: PLC0415

@@ -169,11 +169,14 @@ class LeaseLost(StepwellError):
 
 
 class StoreUnavailable(StepwellError):
-    """The database did not answer; whether it did the work is unknown, and repeating the call is safe."""
+    """The database did not answer; whether it did the work is unknown."""
 
     def __init__(self, why: object = "no answer") -> None:
         self.why = redact(str(why))
-        super().__init__(f"the database did not answer ({self.why}); the outcome is unknown, repeating is safe")
+        super().__init__(
+            f"the database did not answer ({self.why}); whether it did the work is unknown: repeat what has a "
+            "key, look first at what has none"
+        )
 
 
 class StoreBusy(StepwellError):

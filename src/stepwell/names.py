@@ -56,14 +56,24 @@ def check_schema(name: object) -> str:
     return name
 
 
+def check_id(task_id: object) -> int:
+    """The number of a task, if it can be one."""
+    return check_whole("id", task_id, -(2**63), 2**63 - 1)
+
+
+def check_filter(option: str, text: object) -> str | None:
+    """The text to look for, if a database can hold it; None looks for everything."""
+    return None if text is None else check_key(text, option)
+
+
 def check_priority(priority: object) -> int:
     """The priority, if it is a whole number that fits 16 bits; higher runs first."""
-    return _whole("priority", priority, -32_768, 32_767)
+    return check_whole("priority", priority, -32_768, 32_767)
 
 
 def check_max_attempts(max_attempts: object) -> int:
     """The attempts in all, from 1 to 1000."""
-    return _whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
+    return check_whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
 
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
@@ -76,7 +86,8 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return checked
 
 
-def _whole(option: str, value: object, least: int, most: int) -> int:
+def check_whole(option: str, value: object, least: int, most: int) -> int:
+    """The number, if it is a whole one within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidOption(option, value, f"it is a whole number, not {type(value).__name__}")
     if not least <= value <= most:

@@ -15,7 +15,7 @@ from stepwell.durations import Duration, seconds_of
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.threads import Threads
 from stepwell.errors import InvalidOption
-from stepwell.names import check_name
+from stepwell.names import check_name, check_whole
 from stepwell.records import Claimed
 
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -81,8 +81,8 @@ def handler(
     Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all;
     `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker.
     """
-    if concurrency is not None and concurrency < 1:
-        raise InvalidOption("concurrency", concurrency, "it is at least 1")
+    if concurrency is not None:
+        check_whole("concurrency", concurrency, 1, 10_000)
     policy = Retry.of(retry)
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
 

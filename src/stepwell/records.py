@@ -123,11 +123,12 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class SilentWorker:
-    """A session that was not heard of in time, and its last beat as it was seen."""
+class SeenWorker:
+    """A session that has not ended, and its last beat as it was seen."""
 
     worker_id: int
     beat_at: int
+    silent: bool = True  # by the database's clock that beat is older than the session's lease, or in the future
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,24 +8,27 @@ another event loop, after a fork) a call raises instead.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import functools
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 from stepwell import connecting, worker
 from stepwell.connecting import Config
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
 from stepwell.errors import InvalidOption
+from stepwell.store import by_hand
 from stepwell.store import store as store_
 from stepwell.worker import Serves
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -86,6 +89,10 @@ class Store:
     dead_letters = _verb(store_.Store.dead_letters)
     requeue = _verb(store_.Store.requeue)
     drop = _verb(store_.Store.drop)
+    pause_queue = _verb(store_.Store.pause_queue)
+    resume_queue = _verb(store_.Store.resume_queue)
+    purge = _verb(store_.Store.purge)
+    delete_queue = _verb(store_.Store.delete_queue)
 
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()
@@ -96,6 +103,38 @@ class Store:
             raise
         self.started: set[Worker] = set()
         _open.add(self)
+
+    def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: Any = Any,
+        until: Duration | None = 0,
+        visibility: Duration = 30,
+    ) -> list[Message[Any]]:
+        """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed."""
+        work = functools.partial(self.async_store.dequeue, queue, limit, type=type, until=until, visibility=visibility)
+        return [Message(self, message) for message in self.wait_for(work)]
+
+    @contextlib.contextmanager
+    def consume(
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
+    ) -> Iterator[Iterator[Message[Any]]]:
+        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
+        waiting: collections.deque[Message[Any]] = collections.deque()
+
+        def messages() -> Iterator[Message[Any]]:
+            while True:
+                waiting.extend(self.dequeue(queue, limit, until=None, visibility=visibility))
+                while waiting:
+                    yield waiting.popleft()
+
+        try:
+            yield messages()
+        finally:
+            for message in waiting:
+                message.release()
 
     def close(self) -> None:
         """Stop its workers, write what is pending and let go of the database; closing twice is harmless.
@@ -126,6 +165,40 @@ class Store:
                 one.retire(patience=self.async_store.options.timeout)
             self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
         _open.discard(self)
+
+
+class Message(Generic[T]):
+    """A message taken by hand, with verbs that return when they are done; see `stepwell.Message`."""
+
+    def __init__(self, store: Store, message: by_hand.Message[T]) -> None:
+        self._store = store
+        self._message = message
+        self.id = message.id
+        self.queue = message.queue
+        self.attempt = message.attempt
+        self.key = message.key
+        self.created_at = message.created_at
+
+    @property
+    def payload(self) -> T:
+        """What was enqueued, as the type asked for."""
+        return self._message.payload
+
+    def archive(self) -> bool:
+        """Done: never delivered again, kept as SUCCESS."""
+        return self._store.wait_for(self._message.archive)
+
+    def delete(self) -> bool:
+        """Done: removed."""
+        return self._store.wait_for(self._message.delete)
+
+    def extend(self, by: Duration) -> bool:
+        """Keep it for this long from now."""
+        return self._store.wait_for(lambda: self._message.extend(by))
+
+    def release(self, *, delay: Duration = 0) -> bool:
+        """Give it back, its attempt too; others may have it after `delay`."""
+        return self._store.wait_for(lambda: self._message.release(delay=delay))
 
 
 class Worker:

@@ -9,18 +9,20 @@ import signal
 import socket
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from stepwell._version import __version__
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
 from stepwell.engine.served import Served
 from stepwell.errors import InvalidOption
+from stepwell.names import check_key, check_whole
 from stepwell.queue import Handler
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 
 Serves = Handler[Any]
+MOST_PLACES: Final = 10_000
 
 
 class Worker:
@@ -42,18 +44,17 @@ class Worker:
         limits: Mapping[str, int] | None = None,
         grace: Duration = 25,
     ) -> None:
-        if concurrency < 1:
-            raise InvalidOption("concurrency", concurrency, "it is at least 1")
+        check_whole("concurrency", concurrency, 1, MOST_PLACES)
         served = _served(serves, limits or {})
         self._store = store
         self._runtime = Runtime(
             store,
             served,
             Identity(
-                name=name or f"{socket.gethostname()}-{os.getpid()}",
+                name=check_key(name or f"{socket.gethostname()}-{os.getpid()}", "worker"),
                 host=socket.gethostname(),
                 pid=os.getpid(),
-                port=port,
+                port=None if port is None else check_whole("port", port, 0, 65_535),
                 version=__version__,
                 handlers=[one.queue for one in served],
             ),
@@ -103,7 +104,9 @@ class Worker:
             if shutdown is not None:
                 waiting.append(asyncio.ensure_future(shutdown))
             try:
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for one in ended:
+                    one.result()  # a shutdown that failed is not to be taken for a wish
             finally:
                 for one in waiting:
                     one.cancel()
@@ -140,8 +143,8 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
             raise InvalidOption("serves", one, "a worker serves handlers: functions decorated with @handler(queue)")
         if one.queue in found:
             raise InvalidOption("serves", one, f"two handlers for the queue {one.queue}; give each its own")
-        if (limit := limits.get(one.queue)) is not None and limit < 1:
-            raise InvalidOption("limits", limit, f"the limit of {one.queue} is at least 1")
+        if (limit := limits.get(one.queue)) is not None:
+            check_whole("limits", limit, 1, MOST_PLACES)
         found[one.queue] = one.served(limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from stepwell import Store
 from stepwell.errors import Refused
-from stepwell.records import Claimed, RunStatus, Settlement
+from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
 from stepwell.store.driver import Call, Ddl, Driver, Row, Script
 from stepwell.store.sessions import Identity
 from stepwell.store.sql import Statement
@@ -206,3 +206,13 @@ async def waiting_for_locks(store: Store) -> int:
     )
     number: int = row["number"]
     return number
+
+
+async def silent(store: Store) -> list[SeenWorker]:
+    """The sessions whose beat is late by the database's clock."""
+    return [worker for worker in await store.sessions.living() if worker.silent]
+
+
+async def proven_dead(store: Store) -> list[SeenWorker]:
+    """The sessions whose process is certainly gone."""
+    return [worker for worker in await store.sessions.living() if store.sessions.is_proven_dead(worker)]

@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import Store
 from stepwell.engine.recovery import Recovery
-from tests.store.seam import AGAIN, DONE, ask, beat, begin, claim, one, row_of
+from tests.store.seam import AGAIN, DONE, ask, beat, begin, claim, one, row_of, silent
 
 HOUR = 3600
 MICROSECONDS = 1_000_000
@@ -57,7 +57,7 @@ async def test_a_process_whose_clock_is_an_hour_wrong_behaves(
     assert wait is not None
     assert 0 < wait < 5
     assert [found.id for found in await claim(store, worker, "q")] == [later]
-    assert await store.sessions.silent() == []
+    assert await silent(store) == []
     await Recovery(store).look()
     assert await beat(store, worker) == {worker}
 
@@ -71,13 +71,13 @@ async def test_setting_the_hosts_clock_steals_and_spares_no_session(
     worker = await begin(live_store)
     task = await one(live_store, worker)
     wrong_by(hours * HOUR, monkeypatch)
-    assert await live_store.sessions.silent() == []
+    assert await silent(live_store) == []
     await Recovery(live_store).look()
     assert await live_store.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
     monkeypatch.undo()
     dead = await begin(live_store, lease=100_000)
     await asyncio.sleep(0.15)
-    assert [silent.worker_id for silent in await live_store.sessions.silent()] == [dead]
+    assert [silent.worker_id for silent in await silent(live_store)] == [dead]
 
 
 @pytest.mark.proves("B-06", "Q-04")

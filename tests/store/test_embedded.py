@@ -22,7 +22,7 @@ from stepwell.store.driver import Call, Script
 from stepwell.store.files import FileGuards, WriteTurn
 from tests.ground.processes import Crew, wait_for
 from tests.ground.waiting import until
-from tests.store.seam import DONE, ask, begin, claim, count, do, one, row_of
+from tests.store.seam import DONE, ask, begin, claim, count, do, one, proven_dead, row_of
 
 ROOT = Path(__file__).parents[2]
 ENV = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
@@ -283,7 +283,7 @@ def test_a_free_lock_proves_death_and_a_held_or_missing_one_proves_nothing(backe
 async def test_a_session_without_its_lock_file_is_left_to_its_lease(store: Store, backend: str) -> None:
     worker = await begin(store)
     store.driver.guards.release(worker)  # the file is gone, whoever removed it
-    assert await store.sessions.proven_dead() == []
+    assert await proven_dead(store) == []
     await Recovery(store).look()
     assert len(await ask(store, "select 1 from {beat}")) == 1
 

@@ -10,7 +10,7 @@ from stepwell import Store
 from stepwell.clock import TestClock
 from stepwell.engine.recovery import Recovery
 from stepwell.errors import LeaseLost
-from stepwell.records import Claimed, RunStatus, Settlement, SilentWorker
+from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
 from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, Gate, ask, beat, begin, claim, do, one, row_of, watched
 
 
@@ -25,7 +25,7 @@ async def refused(store: Store, task_id: int, worker: int, turn: int, settlement
 
 async def bury(store: Store, worker: int) -> list[Any]:
     [row] = await ask(store, f"select beat_at from {{beat}} where worker_id = {worker}")
-    returned = await store.sessions.bury(SilentWorker(worker, row["beat_at"]))
+    returned = await store.sessions.bury(SeenWorker(worker, row["beat_at"]))
     assert returned is not None
     return returned
 

@@ -380,6 +380,7 @@ SPELLED_TWICE = {
     "lock_schema",
     "look_in",
     "patience",
+    "take",
     "reserve_blocks",
     "take_time",
 }

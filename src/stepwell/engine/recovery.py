@@ -1,17 +1,20 @@
 """Finding dead sessions and giving their tasks back. Every worker does it; nobody is elected.
 
-A session is dead when its beat is older than its lease by the database's clock, *and* this observer has seen the beat
-unchanged for a third of the lease by its own clock, without a gap. The first alone would kill every healthy session
-right after an outage or a jump of the clock. In an embedded store a free file lock proves death at once.
+A session is dead when its beat is older than its lease by the database's clock, *and* this observer has seen it so,
+unchanged, for a third of the lease by its own clock; or has seen it unchanged for two thirds, twice the time between
+beats, while it was not yet late. The first alone would kill every healthy session right after an outage or a jump of
+the clock. In an embedded store a free file lock proves death at once.
 """
 
 from __future__ import annotations
 
 from stepwell.clock import Clock
 from stepwell.errors import StoreBusy
-from stepwell.records import SilentWorker
+from stepwell.records import SeenWorker
 from stepwell.store.store import Store
 from stepwell.telemetry import SessionsRecovered
+
+Beat = tuple[int, int]  # a session and the moment of its last beat
 
 
 class Recovery:
@@ -21,15 +24,19 @@ class Recovery:
         self._store = store
         self._watch = Watch(store.clock, store.options.lease / 3)
 
+    def interrupted(self) -> None:
+        """The database was away: what was seen before proves nothing."""
+        self._watch.interrupted()
+
     async def look(self) -> set[int]:
         """Bury what is dead. Returns the queues that have tasks to claim because of it."""
         try:
-            silent = await self._store.sessions.silent()
+            living = await self._store.sessions.living()
         except BaseException:
-            self._watch.interrupted()
+            self.interrupted()
             raise
-        dead = {worker.worker_id: worker for worker in self._watch.dead_among(silent)}
-        dead.update({worker.worker_id: worker for worker in await self._store.sessions.proven_dead()})
+        dead = {worker.worker_id: worker for worker in self._watch.dead_among(living)}
+        dead.update({one.worker_id: one for one in living if self._store.sessions.is_proven_dead(one)})
         rows = await self._store.sessions.return_stranded()
         buried: list[int] = []
         for worker in dead.values():
@@ -46,23 +53,31 @@ class Recovery:
 
 
 class Watch:
-    """How long each silent session has been seen with the same beat, by this process's own clock."""
+    """How long each session has been seen with the same beat, and silent, by this process's own clock."""
 
     def __init__(self, clock: Clock, patience: float) -> None:
         self._clock = clock
         self._patience = patience
-        self._since: dict[SilentWorker, float] = {}
+        self._unchanged: dict[Beat, float] = {}
+        self._silent: dict[Beat, float] = {}
         self._looked: float | None = None
 
     def interrupted(self) -> None:
         """Forget everything: while we could not look, they could not beat."""
-        self._since.clear()
+        self._unchanged.clear()
+        self._silent.clear()
 
-    def dead_among(self, silent: list[SilentWorker]) -> list[SilentWorker]:
-        """Those of the silent that have been so, unchanged and watched all along, for long enough."""
+    def dead_among(self, living: list[SeenWorker]) -> list[SeenWorker]:
+        """Those of the living that are silent and have been watched, without a gap, for long enough."""
         now = self._clock.monotonic()
         if self._looked is not None and now - self._looked > 2 * self._patience:
             self.interrupted()
         self._looked = now
-        self._since = {worker: self._since.get(worker, now) for worker in silent}
-        return [worker for worker, since in self._since.items() if now - since >= self._patience]
+        beats = {(worker.worker_id, worker.beat_at): worker for worker in living}
+        self._unchanged = {beat: self._unchanged.get(beat, now) for beat in beats}
+        self._silent = {beat: self._silent.get(beat, now) for beat, worker in beats.items() if worker.silent}
+        return [
+            beats[beat]
+            for beat, since in self._silent.items()
+            if now - since >= self._patience or now - self._unchanged[beat] >= 2 * self._patience
+        ]

@@ -60,7 +60,7 @@ class Runtime:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
-        self._stopping = False
+        self._stopping = self._hurried = False
         self.session: Session | None = None
         self.executed = 0
 
@@ -69,7 +69,7 @@ class Runtime:
         for name, one in self._by_name.items():
             self._served[await self._store.queue_id(name, create=True)] = one
         self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
-        self._stopping = False
+        self._stopping = self._hurried = False
         self._threads = Threads(f"stepwell-{self._identity.name}")
         await self._begin_session()
         self._store.tasks.on_added(self._added)
@@ -91,7 +91,7 @@ class Runtime:
         await _gone(self._loops)
         self._loops = []
         if self._executions:
-            await asyncio.wait(self._executions, timeout=self._grace)
+            await asyncio.wait(self._executions, timeout=0 if self._hurried else self._grace)
         for execution in list(self._executions.values()):
             execution.give_up()
         if self._executions:
@@ -104,7 +104,7 @@ class Runtime:
 
     def hurry(self) -> None:
         """Wait for no body any more: give back at once what is under way."""
-        self._grace = 0.0
+        self._hurried = True
         for execution in self._executions.values():
             execution.give_up()
 
@@ -163,7 +163,9 @@ class Runtime:
         """Fill the free places with what is ready; how many were filled."""
         session = await self._living_session()
         wanted = self._demand.next()
-        limit = self._demand.free
+        # A place is free when its body has ended, while what came of it is still being written; but no more may wait
+        # to be written than are executed, or a slow database would be owed ever more.
+        limit = min(self._demand.free, 2 * self._concurrency - len(self._executions))
         if not wanted or limit <= 0:
             return 0
         session.claiming(time.monotonic())
@@ -267,6 +269,7 @@ class Runtime:
                 queues, next_due = await self._store.tasks.wake_due()
                 queues |= await recovery.look()
             except (StoreBusy, StoreUnavailable) as error:
+                recovery.interrupted()
                 self._store.telemetry.emit(StoreLost(str(error)))
                 await asyncio.sleep(next(pauses))
                 continue
@@ -327,6 +330,7 @@ class Runtime:
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         execution = self._executions.pop(job)
+        self._wake.set()
         execution.session.settled(execution.task.id, execution.task.turn)
         if not job.cancelled() and (error := job.exception()) is not None:
             self._store.telemetry.emit(InternalTaskFailed(f"execution of task {execution.task.id}", repr(error)))

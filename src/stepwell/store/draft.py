@@ -61,7 +61,7 @@ class Draft:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
         if unique not in ("ever", "unfinished"):
             raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
-        self._queue = check_name("queue", queue if isinstance(queue, str) else queue.queue)
+        self._queue = check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         self._defines_queue = not isinstance(queue, str)
         default = DEFAULT_ATTEMPTS if isinstance(queue, str) else queue.max_attempts
         self._max_attempts = check_max_attempts(default if max_attempts is None else max_attempts)
@@ -94,6 +94,8 @@ class Draft:
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
         payloads = list(payloads)
+        if isinstance(keys, str):
+            raise InvalidOption("keys", keys, "keys are several texts: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", len(keys), f"there are {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)

@@ -139,8 +139,6 @@ class Driver(Protocol):
 class SessionGuards(Protocol):
     """Proof, where the database lives in a file on this host, that a session's process is gone."""
 
-    can_prove: bool  # False if `proves_dead` never says True
-
     def hold(self, worker_id: int) -> None:
         """Show others that this session's process lives."""
 
@@ -153,8 +151,6 @@ class SessionGuards(Protocol):
 
 class NoGuards:
     """For a database that other hosts share: only the lease tells."""
-
-    can_prove = False
 
     def hold(self, worker_id: int) -> None:
         """Nothing to show."""

@@ -55,8 +55,6 @@ class FileGuards:
     A lock that is held proves nothing, since a forked child may have inherited it; neither does a missing file.
     """
 
-    can_prove = fcntl is not None
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[int, int] = {}
@@ -102,8 +100,6 @@ class FileGuards:
 
 class ProcessGuards:
     """For a database that only one process may open: a session this process does not hold is gone."""
-
-    can_prove = True
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
-from stepwell.records import Owned, SilentWorker, WorkerInfo
+from stepwell.records import Owned, SeenWorker, WorkerInfo
 from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
 
 MOST_RETURNED: Final = 1000
@@ -57,23 +57,16 @@ class Sessions:
             [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"])) for row in owned],
         )
 
-    async def silent(self) -> list[SilentWorker]:
-        """The sessions whose beat is older than their lease by the database's clock: suspected, not yet dead."""
-        rows = await self._driver.read(Call("silent_workers", self._params()))
-        return [SilentWorker(row["worker_id"], row["beat_at"]) for row in rows]
+    async def living(self) -> list[SeenWorker]:
+        """Every session that has not ended, with its last beat."""
+        rows = await self._driver.read(Call("living_workers", self._params()))
+        return [SeenWorker(row["worker_id"], row["beat_at"], bool(row["silent"])) for row in rows]
 
-    async def proven_dead(self) -> list[SilentWorker]:
-        """The sessions whose process is certainly gone: an embedded store can tell at once."""
-        if not self._driver.guards.can_prove:
-            return []
-        rows = await self._driver.read(Call("living_workers"))
-        return [
-            SilentWorker(row["worker_id"], row["beat_at"])
-            for row in rows
-            if self._driver.guards.proves_dead(row["worker_id"])
-        ]
+    def is_proven_dead(self, worker: SeenWorker) -> bool:
+        """True if the session's process is certainly gone: an embedded store can tell at once."""
+        return self._driver.guards.proves_dead(worker.worker_id)
 
-    async def bury(self, dead: SilentWorker) -> list[Row] | None:
+    async def bury(self, dead: SeenWorker) -> list[Row] | None:
         """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since."""
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
         returned = await self._driver.transact(lambda: self._end(stop, dead.worker_id, "lost", patient=False))

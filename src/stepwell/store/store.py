@@ -20,7 +20,7 @@ from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration, microseconds_of, seconds_of
 from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StoreClosed, WrongLoop
-from stepwell.names import check_name
+from stepwell.names import check_filter, check_id, check_name, check_whole
 from stepwell.records import DeadLetter, Page, QueueInfo, Task, TaskId, WorkerInfo
 from stepwell.store.by_hand import ByHand, Message, message_of
 from stepwell.store.draft import Addressed, Draft, Drafted, Unique
@@ -208,8 +208,9 @@ class Store:
         Waits up to `until` for the first; None waits for as long as it takes. Several queues take turns being first.
         """
         names = [queue] if isinstance(queue, str) else list(queue)
-        if limit < 1 or not names:
-            raise InvalidOption("limit", limit, "ask for at least one message of at least one queue")
+        check_whole("limit", limit, 1, 10_000)
+        if not names:
+            raise InvalidOption("queue", queue, "name at least one queue")
         wait = None if until is None else seconds_of(until, "until")
         ids = {await self.queue_id(name): name for name in names}
         rows = await self.by_hand.poll(list(ids), limit, microseconds_of(visibility, "visibility"), wait)
@@ -260,7 +261,7 @@ class Store:
     async def get(self, task_id: int) -> Task | None:
         """One message (or other task) as it stands; None if it is not there."""
         self.check()
-        return await self._queues.task(task_id)
+        return await self._queues.task(check_id(task_id))
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Every queue, by name."""
@@ -288,7 +289,13 @@ class Store:
     ) -> Page[DeadLetter]:
         """Tasks that ended in ERROR, oldest first: of one queue, kind, or type of error if given."""
         self.check()
-        return await self._queues.dead_letters(queue=queue, kind=kind, error=error, limit=limit, after=after)
+        return await self._queues.dead_letters(
+            queue=check_filter("queue", queue),
+            kind=check_filter("kind", kind),
+            error=check_filter("error", error),
+            limit=check_whole("limit", limit, 1, 10_000),
+            after=after,
+        )
 
     async def requeue(self, *ids: int, queue: str | None = None, error: str | None = None) -> int:
         """Give dead letters all their attempts again: those named, or all of a queue or type of error.
@@ -401,4 +408,6 @@ class Store:
 def _filter(ids: Sequence[int], queue: str | None, error: str | None) -> dict[str, str | None]:
     if bool(ids) == (queue is not None or error is not None):
         raise InvalidOption("ids", ids, "name the tasks, or give `queue` or `error` to take all that fit")
-    return {"queue": queue, "error": error}
+    for task_id in ids:
+        check_id(task_id)
+    return {"queue": check_filter("queue", queue), "error": check_filter("error", error)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from stepwell.clock import Clock
@@ -20,6 +21,7 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 MOST_DUE: Final = 1000
 ROW_BYTES: Final = 200 + LONGEST_NAME  # what a row weighs besides its JSON
 MOST_RACES: Final = 10
+SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
 
@@ -153,7 +155,7 @@ class Tasks:
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
         """The task's status, if the settle whose reply was lost had been written; None if it was not ours any more."""
         [row] = await self._repeated(Call("turns_of", rows=[(task_id,)])) or [None]
-        alive = await self._repeated(Call("living_workers"))
+        alive = await self._repeated(Call("living_workers", self._params()))
         if row is None or not any(session["worker_id"] == worker for session in alive):
             return None
         ours = row["turn"] == turn and row["owner"] is None
@@ -173,7 +175,8 @@ class Tasks:
             nonlocal tries
             tries += 1
             tolerant = statement if tries == 1 else "add_tasks_once"
-            return await self._driver.transact(lambda: _add_chunks(tolerant, params, rows))
+            script = partial(_add_chunks, tolerant, params, rows)
+            return await self._driver.transact(script, timeout=self._timeout + len(rows) * SLOWEST_ROW)
 
         return await repeated(write, clock=self._clock, telemetry=self._telemetry, within=self._timeout)
 

@@ -28,15 +28,12 @@ with rows as ({rows worker bigint})
 select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel
   from rows join {task} as task on task.owner = rows.worker;
 
--- name: silent_workers
--- List the sessions whose last beat is older than their lease, or lies in the future, by the database's clock.
--- That alone proves nothing: see `recovery.py`.
-select beat.worker_id, beat.beat_at from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
- where beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease;
-
 -- name: living_workers
--- List every session that has not ended.
-select beat.worker_id, beat.beat_at, worker.pid from {beat} as beat join {worker} as worker on worker.id = beat.worker_id;
+-- List every session that has not ended, and whether its last beat is older than its lease, or lies in the future, by
+-- the database's clock. That alone proves nothing: see `recovery.py`.
+select beat.worker_id, beat.beat_at,
+       beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent
+  from {beat} as beat join {worker} as worker on worker.id = beat.worker_id;
 
 -- name: patience [postgres]
 -- Let recovery give up on a lock quickly: it is tried again, and nothing else may wait behind it.
