@@ -144,7 +144,7 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
         if one.queue in found:
             raise InvalidOption("serves", one, f"two handlers for the queue {one.queue}; give each its own")
         if (limit := limits.get(one.queue)) is not None:
-            check_whole("limits", limit, 1, MOST_PLACES)
+            check_whole(f"limits of {one.queue}", limit, 1, MOST_PLACES)
         found[one.queue] = one.served(limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")

@@ -101,7 +101,7 @@ def test_messages_name_the_id_and_the_next_step() -> None:
     assert "pip install 'stepwell[postgres]'" in str(DriverMissing("postgres"))
     assert "session 3 no longer holds task 9" in str(LeaseLost(3, 9))
     assert "its tasks" in str(LeaseLost(3))
-    assert "repeating is safe" in str(StoreUnavailable("reset"))
+    assert "look first at what has none" in str(StoreUnavailable("reset"))
     assert "store.retry(5)" in str(ExecutionFailed(5))
 
 

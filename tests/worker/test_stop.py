@@ -182,7 +182,7 @@ async def test_a_turn_given_up_before_it_began_is_released_too(
     worker = Worker(live_store, [send])
     worker.stop()
     async with worker:
-        await until(lambda: worker._runtime._grace == 0)
+        await until(lambda: worker._runtime._hurried)
     task = await live_store.get(message)
     assert task is not None
     assert executed == []

@@ -506,7 +506,7 @@ async def test_what_cannot_be_served_is_refused_when_the_worker_is_made(store: S
         ([send], {"concurrency": 0}, "concurrency cannot be 0"),
         ([send], {"concurrency": -1}, "concurrency cannot be -1"),
         ([send], {"limits": {"mial": 1}}, "these queues are not served"),
-        ([send], {"limits": {"mail": 0}}, "the limit of mail is at least 1"),
+        ([send], {"limits": {"mail": 0}}, "limits of mail cannot be 0"),
         ([send], {"grace": -1}, "grace cannot be -1"),
         ([send], {"grace": "soon"}, "grace cannot be 'soon'"),
     ]
