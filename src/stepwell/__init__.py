@@ -1,4 +1,4 @@
-"""Durable queues, workflows and deciders in one store, on the database you already have."""
+"""Durable queues in the database you already have."""
 
 from stepwell import sync
 from stepwell._version import __version__
@@ -6,15 +6,13 @@ from stepwell.admin import Admin, admin
 from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
 from stepwell.errors import (
+    CannotOpen,
     DriverMissing,
-    ExecutionFailed,
     ForkError,
     IdempotencyConflict,
     InvalidName,
     InvalidOption,
     LeaseLost,
-    Paused,
-    PauseError,
     PayloadTooLarge,
     PermanentError,
     QueueInUse,
@@ -33,7 +31,6 @@ from stepwell.errors import (
     Timeout,
     TransientError,
     UnknownStore,
-    WorkflowNotFound,
     WrongLoop,
 )
 from stepwell.queue import Handler, handler
@@ -44,10 +41,10 @@ from stepwell.worker import Worker
 
 __all__ = [
     "Admin",
+    "CannotOpen",
     "Config",
     "DeadLetter",
     "DriverMissing",
-    "ExecutionFailed",
     "ForkError",
     "Handler",
     "IdempotencyConflict",
@@ -56,8 +53,6 @@ __all__ = [
     "LeaseLost",
     "Message",
     "Page",
-    "PauseError",
-    "Paused",
     "PayloadTooLarge",
     "PermanentError",
     "QueueInUse",
@@ -85,7 +80,6 @@ __all__ = [
     "UnknownStore",
     "Worker",
     "WorkerInfo",
-    "WorkflowNotFound",
     "WrongLoop",
     "__version__",
     "admin",

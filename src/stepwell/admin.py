@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def admin(store: Store) -> Admin:
-    """The operator's side of a store."""
+    """The operator's side of a store; of a sync store, pass its `async_store` and await on its loop."""
     return Admin(store)
 
 

@@ -16,7 +16,15 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from stepwell.clock import Clock, DatabaseClock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration, seconds_of
-from stepwell.errors import DriverMissing, InvalidOption, UnknownStore, redact_url
+from stepwell.errors import (
+    CannotOpen,
+    DriverMissing,
+    InvalidOption,
+    StoreUnavailable,
+    StoreUnusable,
+    UnknownStore,
+    redact_url,
+)
 from stepwell.names import check_key, check_schema
 from stepwell.store import schema as schema_
 from stepwell.store.driver import Driver
@@ -46,6 +54,8 @@ class Config:
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
+        if url is not None and not isinstance(url, str):
+            raise InvalidOption("url", url, "it is text like sqlite:///shop.db")
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
         self.schema = check_schema(said.get("schema", schema))
@@ -105,7 +115,7 @@ async def open_store(config: Config) -> Store:
     statements = Statements("postgres" if scheme.startswith("postgres") else "sqlite", config.schema)
     driver = _driver(config, scheme, statements)
     try:
-        await driver.open()
+        await _opened(driver, config.url)
         if config.install:
             await schema_.install(driver, statements)
         else:
@@ -114,6 +124,15 @@ async def open_store(config: Config) -> Store:
     except BaseException:
         await driver.close()
         raise
+
+
+async def _opened(driver: Driver, url: str) -> None:
+    try:
+        await driver.open()
+    except StoreUnusable as error:
+        raise CannotOpen(url, f"{error.why}; does it exist, and may this user open it?") from error
+    except StoreUnavailable as error:
+        raise CannotOpen(url, f"{error.why}; check the address, and that the server runs") from error
 
 
 def _driver(config: Config, scheme: str, statements: Statements) -> Driver:

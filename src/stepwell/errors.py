@@ -179,6 +179,15 @@ class StoreUnavailable(StepwellError):
         )
 
 
+class CannotOpen(StoreUnavailable):
+    """The store could not be opened; nothing was asked of it yet."""
+
+    def __init__(self, url: str, why: object) -> None:
+        StepwellError.__init__(self, f"cannot open {redact_url(url)}: {redact(str(why))}")
+        self.url = redact_url(url)
+        self.why = redact(str(why))
+
+
 class StoreBusy(StepwellError):
     """The database is locked by other writers; nothing was written, try again."""
 
@@ -230,7 +239,7 @@ class SchemaNewer(StepwellError):
 
 
 class SchemaMissing(StepwellError):
-    """The database holds no stepwell tables; run `stepwell install`, or connect with `install=True`."""
+    """The database holds no stepwell tables; connect once with `install=True`."""
 
 
 class SchemaDiffers(StepwellError):

@@ -59,8 +59,8 @@ class Handler(Generic[In_contra]):
         if inspect.iscoroutinefunction(self.fn):
             await self.fn(payload)
             return
-        slot.hold()
         running = threads.run(lambda: self.fn(payload))
+        slot.hold()
         running.add_done_callback(lambda _: slot.release())
         # Shielded: a thread cannot be cancelled, and its place is free only when it has really ended.
         result = await asyncio.shield(running)
@@ -81,6 +81,7 @@ def handler(
     Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all;
     `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker.
     """
+    check_name("queue", queue)  # here and not when it decorates: `@handler` without its queue is refused at once
     if concurrency is not None:
         check_whole("concurrency", concurrency, 1, 10_000)
     policy = Retry.of(retry)
@@ -94,14 +95,20 @@ def handler(
 
 def _payload_type(fn: Callable[..., object]) -> Any:
     """The type of the function's one parameter; Any if it is not annotated."""
-    parameters = list(inspect.signature(fn).parameters.values())
-    required = [
-        one
-        for one in parameters
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) > 1 or not parameters:
-        raise InvalidOption("handler", getattr(fn, "__name__", fn), "a handler takes one parameter, the payload")
-    annotation = typing.get_type_hints(fn).get(parameters[0].name, Any)
+    name = getattr(fn, "__name__", fn)
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise InvalidOption("handler", name, "it has a `yield`: calling it would run nothing of it")
+    signature = inspect.signature(fn)
+    parameters = list(signature.parameters.values())
+    try:
+        signature.bind(None)  # just as a worker calls it
+    except TypeError:
+        why = f"a handler is called with the payload alone, and `{name}{signature}` cannot be"
+        raise InvalidOption("handler", name, why) from None
+    try:
+        annotation = typing.get_type_hints(fn).get(parameters[0].name, Any)
+    except NameError as error:
+        why = f"its annotation cannot be read ({error}); define the class at the top of its module"
+        raise InvalidOption("handler", name, why) from error
     check_type(annotation, what=f"payload of {getattr(fn, '__name__', fn)}")
     return annotation

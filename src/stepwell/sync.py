@@ -8,12 +8,11 @@ another event loop, after a fork) a call raises instead.
 from __future__ import annotations
 
 import atexit
-import collections
 import contextlib
 import functools
-import signal
+import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
@@ -21,7 +20,7 @@ from stepwell import connecting, worker
 from stepwell.connecting import Config
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, StoreClosed
 from stepwell.store import by_hand
 from stepwell.store import store as store_
 from stepwell.worker import Serves
@@ -53,7 +52,7 @@ def _listed(verb: F) -> F:
     """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
 
     @functools.wraps(verb)
-    def call(store: Store, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
+    def call(store: Store, /, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
         return verb(store, queue, list(payloads), **options)
 
     return cast("F", call)
@@ -63,12 +62,18 @@ def _joinable(verb: F) -> F:
     """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
 
     @functools.wraps(verb)
-    def call(store: Store, queue: Any, payload: Any, *, tx: object = None, **options: Any) -> Any:
-        if tx is None:
-            return verb(store, queue, payload, **options)
+    def call(store: Store, /, *args: Any, **options: Any) -> Any:
+        if options.get("tx") is None:
+            return verb(store, *args, **options)
+        given = inspect.signature(verb).bind(store, *args, **options).arguments  # refuses what the verb does not take
+        _, queue, payload = (given.pop(name) for name in tuple(given)[:3])
+        options, tx = dict(given), given.pop("tx")
+        del options["tx"]
         store.background.refuse_dead_ends()
+        if not store.background.is_open:
+            raise StoreClosed
         one = verb.__name__ == "enqueue"
-        keys = options.pop("keys", None) if not one else [key] if (key := options.pop("key", None)) else None
+        keys = options.pop("keys", None) if not one else None if (key := options.pop("key", None)) is None else [key]
         drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
         ids = store.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else []
         return ids[0] if one else ids
@@ -122,19 +127,17 @@ class Store:
         self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
     ) -> Iterator[Iterator[Message[Any]]]:
         """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
-        waiting: collections.deque[Message[Any]] = collections.deque()
+        async_messages = self.async_store.consume(queue, limit=limit, visibility=visibility)
 
-        def messages() -> Iterator[Message[Any]]:
+        def messages(source: AsyncIterator[by_hand.Message[Any]]) -> Iterator[Message[Any]]:
             while True:
-                waiting.extend(self.dequeue(queue, limit, until=None, visibility=visibility))
-                while waiting:
-                    yield waiting.popleft()
+                yield Message(self, self.wait_for(lambda: _next(source)))
 
+        source = self.wait_for(async_messages.__aenter__)
         try:
-            yield messages()
+            yield messages(source)
         finally:
-            for message in waiting:
-                message.release()
+            self.wait_for(lambda: async_messages.__aexit__(None, None, None))
 
     def close(self) -> None:
         """Stop its workers, write what is pending and let go of the database; closing twice is harmless.
@@ -165,6 +168,10 @@ class Store:
                 one.retire(patience=self.async_store.options.timeout)
             self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
         _open.discard(self)
+
+
+async def _next(source: AsyncIterator[T]) -> T:
+    return await anext(source)
 
 
 class Message(Generic[T]):
@@ -220,6 +227,8 @@ class Worker:
         limits: Mapping[str, int] | None = None,
         grace: Duration = 25,
     ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidOption("store", store, "it is not a sync store; an async one is served by `stepwell.Worker`")
         self._store = store
         self._worker = worker.Worker(
             store.async_store, serves, name=name, port=port, concurrency=concurrency, limits=limits, grace=grace
@@ -252,7 +261,7 @@ class Worker:
 
         A second signal does not wait for the grace: what is under way is given back at once.
         """
-        with _caught(self.stop) if signals else contextlib.nullcontext():
+        with worker.caught_signals(self.stop) if signals else contextlib.nullcontext():
             self._until_ended(self._worker.run)
 
     def poll_forever(self) -> None:
@@ -283,20 +292,6 @@ class Worker:
             if not self._entered:
                 self._store.started.discard(self)
             self._ended.set()
-
-
-@contextlib.contextmanager
-def _caught(stop: Callable[[], None]) -> Iterator[None]:
-    """Have SIGTERM and SIGINT call `stop`; Python tells signals to the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
-        raise InvalidOption("signals", True, "signals reach only the main thread; run there, or call `stop()` yourself")
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: stop()) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, signal.SIG_DFL if previous is None else previous)
 
 
 _open: set[Store] = set()  # held until closed, so that none is forgotten at the end of the program

@@ -7,7 +7,9 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Iterable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,7 +17,7 @@ from stepwell._version import __version__
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
 from stepwell.engine.served import Served
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, StepwellError
 from stepwell.names import check_key, check_whole
 from stepwell.queue import Handler
 from stepwell.store.sessions import Identity
@@ -44,6 +46,8 @@ class Worker:
         limits: Mapping[str, int] | None = None,
         grace: Duration = 25,
     ) -> None:
+        if not isinstance(store, Store):
+            raise InvalidOption("store", store, "it is no async store; a sync one is served by `stepwell.sync.Worker`")
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
         served = _served(serves, limits or {})
         self._store = store
@@ -62,14 +66,14 @@ class Worker:
             grace=seconds_of(grace, "grace"),
         )
         self._stop = asyncio.Event()
-        self._started = False
+        self._started = self._draining = False
 
     @property
     def id(self) -> int:
         """The number of its session; a new one after every start and every lost lease."""
         session = self._runtime.session
         if session is None:
-            raise InvalidOption("worker", "id", "a worker has a session only while it is started")
+            raise StepwellError("a worker has an id only while it is started")
         return session.id
 
     async def __aenter__(self) -> Self:
@@ -95,10 +99,12 @@ class Worker:
 
         A second signal does not wait for the grace: what is under way is given back at once.
         """
+        self._store.check()
+        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._stop.clear)  # when all is over: it may run again
             if signals:  # first, so that they are heard to the end: the second one comes while the first is obeyed
-                stack.enter_context(_signals(self))
+                stack.enter_context(caught_signals(partial(loop.call_soon_threadsafe, self.stop)))
             await stack.enter_async_context(self)
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
@@ -123,11 +129,15 @@ class Worker:
         self._store.check()
         if self._started:
             return await self._runtime.drain()
-        await self._runtime.start(loops=False)
+        if self._draining:
+            raise InvalidOption("worker", "drain", "it is being drained already; wait for that")
+        self._draining = True
         try:
+            await self._runtime.start(loops=False)
             return await self._runtime.drain()
         finally:
             await self._runtime.stop()
+            self._draining = False
 
     def stop(self) -> None:
         """Let `run` or `poll_forever` end, gracefully; the second time at once."""
@@ -138,6 +148,8 @@ class Worker:
 
 def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]:
     found: dict[str, Served] = {}
+    if isinstance(serves, Handler) or not isinstance(serves, Iterable):
+        raise InvalidOption("serves", serves, "pass a list of handlers")
     for one in serves:
         if not isinstance(one, Handler):
             raise InvalidOption("serves", one, "a worker serves handlers: functions decorated with @handler(queue)")
@@ -152,15 +164,14 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
 
 
 @contextlib.contextmanager
-def _signals(worker: Worker) -> Any:
+def caught_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Have SIGTERM and SIGINT call `stop`, and put back what was there before; Python tells the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidOption("signals", True, "signals reach only the main thread; run there, or call `stop()` yourself")
     # Not through the loop's own registry: it forgets what was there before instead of putting it back.
-    loop = asyncio.get_running_loop()
-    before = {
-        number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(worker.stop))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handled in before.items():
-            signal.signal(number, handled)
+        for number, previous in before.items():
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)

@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "what recovery had to skip is never looked for again",
         "protocol-01",
-        "engine/recovery.py",
+        "store/recovery.py",
         "await self._store.sessions.return_stranded()",
         "[]",
         REAP + "test_a_task_left_under_a_dead_owner_is_returned_by_any_observer",
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "stale by the database's clock is dead at once",
         "protocol-09",
-        "engine/recovery.py",
+        "store/recovery.py",
         "if now - since >= self._patience]",
         "if now - since >= 0]",
         REAP + "test_a_fresh_observer_after_an_outage_declares_none_of_twenty_sessions_dead",
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "an outage counts as silence",
         "protocol-09",
-        "engine/recovery.py",
+        "store/recovery.py",
         "        self._since.clear()\n",
         "        pass\n",
         REAP + "test_the_watch_begins_anew_after_a_gap_or_a_failed_look",

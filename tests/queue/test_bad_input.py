@@ -161,7 +161,7 @@ def cases(store: Store) -> Iterator[Case]:
     yield "unknown", partial(enqueue, "unknown", 1), QueueNotFound, unknown
     yield "unknown many", partial(many, "unknown", [1]), QueueNotFound, unknown
     for keys in (["a"], ["a", "b", "c"], []):
-        words = f"keys cannot be {len(keys)}: there are 2 payloads; give each its key"
+        words = f"that is {len(keys)} for 2 payloads; give each its key"
         yield f"keys {keys}", partial(many, "mail", [1, 2], keys=keys), InvalidOption, words
     yield "many delay", partial(many, "mail", [1], delay=-1), InvalidOption, "delay cannot be -1"
     yield "many priority", partial(many, "mail", [1], priority=10**9), InvalidOption, "priority cannot be"

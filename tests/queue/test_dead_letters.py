@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import InvalidOption, PermanentError, Store, Worker, handler
+from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, Worker, handler
 from stepwell.clock import TestClock
 from stepwell.store import queues
 from tests.queue.raw import ask, change
@@ -42,7 +42,10 @@ async def test_a_message_without_attempts_left_is_a_dead_letter_with_its_last_er
     message = await store.enqueue(fail, "ann", key="k")
     once = await store.enqueue(fail, "bob", max_attempts=1)
     assert await until_dead(store, clock, fail) == 4
+    await store.create_queue("other")
     assert await store.dead_letters(queue="other") == []
+    with pytest.raises(QueueNotFound):
+        await store.dead_letters(queue="othre")
     letters = {letter.id: letter for letter in await store.dead_letters(queue="mail")}
     assert set(letters) == {message, once}
     letter = letters[message]

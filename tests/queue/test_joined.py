@@ -12,8 +12,7 @@ import pytest
 import stepwell
 from stepwell import InvalidOption, QueueNotFound, connect, handler
 
-pytestmark = pytest.mark.proves("protocol-22")
-
+JOINS = pytest.mark.proves("protocol-22")
 ONLY_POSTGRES = pytest.mark.backends("postgres", reason="an asyncpg connection belongs to Postgres")
 ONLY_SQLITE = pytest.mark.backends("sqlite", reason="a sqlite3 connection belongs to SQLite")
 
@@ -23,6 +22,7 @@ async def mails(address: str) -> None:
     """Send nothing."""
 
 
+@JOINS
 @ONLY_POSTGRES
 async def test_a_message_is_there_if_the_transaction_commits_and_never_was_if_not(store_url: str) -> None:
     connection = await asyncpg.connect(store_url)
@@ -47,6 +47,7 @@ async def test_a_message_is_there_if_the_transaction_commits_and_never_was_if_no
     await connection.close()
 
 
+@JOINS
 @ONLY_POSTGRES
 async def test_a_handlers_queue_made_in_a_rolled_back_transaction_is_not_remembered(store_url: str) -> None:
     connection = await asyncpg.connect(store_url)
@@ -62,6 +63,7 @@ async def test_a_handlers_queue_made_in_a_rolled_back_transaction_is_not_remembe
     await connection.close()
 
 
+@JOINS
 @ONLY_POSTGRES
 async def test_what_cannot_be_joined_is_refused_with_what_to_do(store_url: str) -> None:
     connection = await asyncpg.connect(store_url)
@@ -75,6 +77,7 @@ async def test_what_cannot_be_joined_is_refused_with_what_to_do(store_url: str) 
     await connection.close()
 
 
+@JOINS
 @ONLY_SQLITE
 def test_the_first_call_of_a_fresh_process_joins_a_transaction_that_has_already_written(store_url: str) -> None:
     # In a process of its own: ours has ids and queue numbers at hand, a fresh one has to get them through the
@@ -104,6 +107,7 @@ store.close()
         assert store.counts("mails") == {"PENDING": 1}
 
 
+@JOINS
 @ONLY_SQLITE
 def test_ids_of_a_rolled_back_transaction_are_never_used_twice(store_url: str) -> None:
     path = store_url.removeprefix("sqlite:///")
@@ -123,6 +127,7 @@ def test_ids_of_a_rolled_back_transaction_are_never_used_twice(store_url: str) -
         assert store.counts("q") == {"PENDING": 1_501}
 
 
+@JOINS
 @ONLY_SQLITE
 def test_a_sync_connection_is_used_in_its_own_thread_and_refused_by_the_async_store(store_url: str) -> None:
     path = store_url.removeprefix("sqlite:///")

@@ -15,11 +15,11 @@ import pytest
 
 from stepwell import Store, connect
 from stepwell.clock import TestClock
-from stepwell.engine.recovery import Recovery
 from stepwell.errors import InvalidName, SerializationError, StoreUnavailable
 from stepwell.records import RunStatus, Settlement
 from stepwell.store.driver import Call, Script
 from stepwell.store.files import FileGuards, WriteTurn
+from stepwell.store.recovery import Recovery
 from tests.ground.processes import Crew, wait_for
 from tests.ground.waiting import until
 from tests.store.seam import DONE, ask, begin, claim, count, do, one, proven_dead, row_of

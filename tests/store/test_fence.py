@@ -8,9 +8,9 @@ import pytest
 
 from stepwell import Store
 from stepwell.clock import TestClock
-from stepwell.engine.recovery import Recovery
 from stepwell.errors import LeaseLost
 from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
+from stepwell.store.recovery import Recovery
 from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, Gate, ask, beat, begin, claim, do, one, row_of, watched
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from stepwell import Store, connect
 from stepwell.clock import TestClock
-from stepwell.engine.recovery import Recovery, Watch
 from stepwell.errors import LeaseLost, StoreBusy, StoreUnavailable
 from stepwell.records import SeenWorker
 from stepwell.store.driver import Call
 from stepwell.store.postgres import Composer
+from stepwell.store.recovery import Recovery, Watch
 from tests.ground.waiting import until
 from tests.store.seam import (
     DONE,

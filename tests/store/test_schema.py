@@ -112,7 +112,7 @@ class NextRelease(Statements):
 @pytest.mark.proves("DP-02")
 async def test_nothing_installed_is_said(place: Place) -> None:
     for check in (schema.check_version, schema.verify):
-        with pytest.raises(SchemaMissing, match="stepwell install"):
+        with pytest.raises(SchemaMissing, match="connect once with `install=True`"):
             await check(place.driver, place.statements)
     assert await schema.version(place.driver) == 0
 

@@ -3,8 +3,8 @@
 import pytest
 
 from stepwell.clock import TestClock
-from stepwell.engine.recovery import Watch
 from stepwell.records import SeenWorker
+from stepwell.store.recovery import Watch
 
 A, B = SeenWorker(1, 100), SeenWorker(2, 200)
 

@@ -12,8 +12,8 @@ import pytest
 from stepwell import LeaseLost, PermanentError, Store, TransientError, Worker, connect, handler
 from stepwell.clock import TestClock
 from stepwell.engine.heartbeat import Heartbeat
-from stepwell.engine.recovery import Recovery
 from stepwell.records import RunStatus, Settlement
+from stepwell.store.recovery import Recovery
 from stepwell.telemetry import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change

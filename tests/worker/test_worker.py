@@ -16,6 +16,7 @@ from stepwell import (
     InvalidOption,
     Retry,
     SerializationError,
+    StepwellError,
     Store,
     Worker,
     __version__,
@@ -23,7 +24,7 @@ from stepwell import (
     handler,
 )
 from stepwell.clock import TestClock
-from stepwell.engine import runtime
+from stepwell.store import polling
 from stepwell.store.sessions import Identity
 from tests.ground.waiting import until
 from tests.queue.raw import ask, everything_written
@@ -85,7 +86,7 @@ async def test_a_worker_may_be_used_again_and_again(live_store: Store) -> None:
             await live_store.enqueue(two, number)
             await until(lambda: len(done) % 2 == 0 and len(done) > 0 and abs(done[-1]) == number)  # noqa: B023
     assert len(sessions) == 3  # an identity is never used twice
-    with pytest.raises(InvalidOption, match="only while it is started"):
+    with pytest.raises(StepwellError, match="only while it is started"):
         _ = worker.id
     for number in (4, 5):
         await live_store.enqueue(one, number)
@@ -350,8 +351,8 @@ async def test_while_there_is_work_no_poll_is_waited_for(
         await asyncio.sleep(0)
         done.append(number)
 
-    monkeypatch.setattr(runtime, "SHORTEST_POLL", 60.0)
-    monkeypatch.setattr(runtime, "LONGEST_POLL", 60.0)
+    monkeypatch.setattr(polling, "SHORTEST_POLL", 60.0)
+    monkeypatch.setattr(polling, "LONGEST_POLL", 60.0)
     async with connect(store_url) as other:  # no hint from another store
         await other.enqueue_many(send, range(30))
     async with Worker(live_store, [send], concurrency=concurrency):
@@ -476,7 +477,7 @@ def _lock(payload: threading.Lock) -> None: ...
 
 def test_what_cannot_be_a_handler_is_refused_when_it_is_declared() -> None:
     for fn in (_two, _none):
-        with pytest.raises(InvalidOption, match="a handler takes one parameter, the payload"):
+        with pytest.raises(InvalidOption, match="a handler is called with the payload alone"):
             handler("mail")(fn)  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="payload of _lock"):
         handler("mail")(_lock)

@@ -9,12 +9,11 @@ import asyncio
 import contextlib
 import threading
 import time
-import weakref
 from collections import defaultdict
 
 from stepwell.backoff import waits
 from stepwell.engine.session import Session
-from stepwell.errors import StepwellError
+from stepwell.errors import StepwellError, StoreClosed
 from stepwell.records import Owned
 from stepwell.store.driver import Pulse
 from stepwell.store.store import Store
@@ -36,8 +35,9 @@ class Heartbeat:
     @classmethod
     def of(cls, store: Store) -> Heartbeat:
         """The one heartbeat of a store."""
-        if (heartbeat := _heartbeats.get(store)) is None:
-            heartbeat = _heartbeats[store] = cls(store)
+        heartbeat: Heartbeat | None = getattr(store, "heartbeat", None)
+        if heartbeat is None:
+            heartbeat = store.heartbeat = cls(store)
         return heartbeat
 
     def add(self, session: Session) -> None:
@@ -83,6 +83,10 @@ class Heartbeat:
         while True:
             try:
                 alive, owned = self._store.sessions.beat(pulse, workers, timeout=self._every)
+            except StoreClosed:
+                with self._lock:
+                    self._sessions.clear()
+                return 0.0
             except StepwellError as error:
                 self._store.telemetry.emit(StoreLost(str(error)))
             except Exception as error:  # noqa: BLE001 - nothing may end the heartbeat of a living worker
@@ -104,6 +108,3 @@ class Heartbeat:
             if session is not None:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
                     self._loop.call_soon_threadsafe(session.beaten, worker in alive, by_worker[worker], sent_at)
-
-
-_heartbeats: weakref.WeakKeyDictionary[Store, Heartbeat] = weakref.WeakKeyDictionary()

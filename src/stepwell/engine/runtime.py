@@ -16,12 +16,13 @@ from stepwell.backoff import waits
 from stepwell.engine.claiming import Demand, Places
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, settlement_of
-from stepwell.engine.recovery import Recovery
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.session import Session
 from stepwell.engine.threads import Threads
-from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreUnavailable, Timeout
+from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable, Timeout
 from stepwell.records import Claimed, Owned
+from stepwell.store.polling import LONGEST_POLL, Polling
+from stepwell.store.recovery import Recovery
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
@@ -35,8 +36,6 @@ from stepwell.telemetry import (
     TaskFailed,
 )
 
-SHORTEST_POLL: Final = 0.02
-LONGEST_POLL: Final = 0.5
 SWEEP_EVERY: Final = 1.0
 
 
@@ -57,7 +56,7 @@ class Runtime:
         self._threads = Threads(f"stepwell-{identity.name}")
         self._executions: dict[asyncio.Task[None], Execution] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._wake = asyncio.Event()
+        self._polling = Polling(store.clock)
         self._idle = asyncio.Event()
         self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
         self._stopping = self._hurried = False
@@ -66,9 +65,6 @@ class Runtime:
 
     async def start(self, *, loops: bool = True) -> None:
         """Register the session and begin to serve; with `loops=False`, only when `drain` asks."""
-        for name, one in self._by_name.items():
-            self._served[await self._store.queue_id(name, create=True)] = one
-        self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
         self._stopping = self._hurried = False
         self._threads = Threads(f"stepwell-{self._identity.name}")
         await self._begin_session()
@@ -82,7 +78,8 @@ class Runtime:
     async def stop(self) -> None:
         """Claim nothing more, let bodies end within the grace, give back what is left, end the session."""
         self._stopping = True
-        self._wake.set()
+        self._polling.wake()
+        self._idle.set()
         with contextlib.suppress(ValueError):
             self._store.tasks.off_added(self._added)
         if self._loops:
@@ -128,17 +125,16 @@ class Runtime:
         """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
         await self._store.tasks.wake_due()
         wanted = self._claims + 1
-        while self._idle_at < wanted:
+        while self._idle_at < wanted and not self._stopping:
             self._idle.clear()
-            self._wake.set()
+            self._polling.wake()
             await self._idle.wait()
 
     async def _claim_forever(self) -> None:
-        poll = SHORTEST_POLL
         pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
         while not self._stopping:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
-            self._wake.clear()
+            self._polling.begin()
             self._claims += 1
             idle = not self._executions
             try:
@@ -152,12 +148,9 @@ class Runtime:
                 self._idle_at = self._claims
                 self._idle.set()
             if claimed:
-                poll = SHORTEST_POLL
-            elif self._demand.free > 0:
-                await self._rest(poll * (0.8 + 0.4 * self._store.clock.random()))
-                poll = min(LONGEST_POLL, poll * 1.5)
+                self._polling.found()
             else:
-                await self._rest(LONGEST_POLL)
+                await self._polling.rest()
 
     async def _claim_once(self) -> int:
         """Fill the free places with what is ready; how many were filled."""
@@ -191,9 +184,10 @@ class Runtime:
         return claimed
 
     def _start(self, task: Claimed, session: Session) -> None:
-        self._demand.take(task.queue_id)
+        demand = self._demand  # this start's: a thread may outlive the stop and free its place only later
+        demand.take(task.queue_id)
         execution = Execution(task, self._served[task.queue_id], session)
-        slot = Slot(lambda: self._freed(task.queue_id))
+        slot = Slot(lambda: self._freed(demand, task.queue_id))
         job = asyncio.create_task(self._execute(execution, slot))
         execution.job = job
         self._executions[job] = execution
@@ -291,6 +285,17 @@ class Runtime:
         self.session = Session(worker_id, self._session_lost, self._orphans_found)
         Heartbeat.of(self._store).add(self.session)
         self._store.telemetry.emit(SessionStarted(worker_id))
+        await self._find_queues()
+
+    async def _find_queues(self) -> None:
+        """Learn the numbers of the queues, making those that are missing.
+
+        After the session has begun and names them: from then on nobody can delete them under us.
+        """
+        self._served = {
+            await self._store.queue_id(name, create=True, anew=True): one for name, one in self._by_name.items()
+        }
+        self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
 
     async def _end_session(self) -> None:
         session, self.session = self.session, None
@@ -306,7 +311,7 @@ class Runtime:
         for execution in self._executions.values():
             if execution.session is session:
                 execution.give_up()
-        self._wake.set()
+        self._polling.wake()
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
         self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
@@ -318,26 +323,22 @@ class Runtime:
     async def _release(self, session: Session, orphan: Owned) -> None:
         with contextlib.suppress(LeaseLost):
             await self._store.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
-            self._wake.set()
+            self._polling.wake()
 
     def _added(self, queue_ids: set[int]) -> None:
         if not queue_ids.isdisjoint(self._served):
-            self._wake.set()
+            self._polling.wake()
 
-    def _freed(self, queue_id: int) -> None:
-        self._demand.give_back(queue_id)
-        self._wake.set()
+    def _freed(self, demand: Demand, queue_id: int) -> None:
+        demand.give_back(queue_id)
+        self._polling.wake()
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         execution = self._executions.pop(job)
-        self._wake.set()
+        self._polling.wake()
         execution.session.settled(execution.task.id, execution.task.turn)
         if not job.cancelled() and (error := job.exception()) is not None:
             self._store.telemetry.emit(InternalTaskFailed(f"execution of task {execution.task.id}", repr(error)))
-
-    async def _rest(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
 
     def _chance(self) -> float:
         return self._store.clock.random()
@@ -346,6 +347,8 @@ class Runtime:
         while not self._stopping:
             try:
                 await loop()
+            except StoreClosed:
+                self._stopping = True  # under us: nothing could be settled, so nothing more is begun
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
                 self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)

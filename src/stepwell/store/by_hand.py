@@ -9,76 +9,113 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from stepwell.clock import Clock
 from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of
+from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskId
-from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.flush import GroupCommit, Operation
 from stepwell.store.polling import Polling
-from stepwell.store.tasks import ROW_BYTES, Tasks
+from stepwell.store.recovery import Recovery
+from stepwell.store.tasks import ROW_BYTES
+
+if TYPE_CHECKING:
+    from stepwell.store.store import Store
 
 T = TypeVar("T")
-SLOT: Final = 0
 SWEEP_EVERY: Final = 1.0
+SHORTEST_SWEEP: Final = 0.02
 
 
 class ByHand:
     """Taking messages without a worker: no session and no lease, a visibility timeout for each message instead."""
 
-    def __init__(self, driver: Driver, flusher: GroupCommit, tasks: Tasks, clock: Clock, *, timeout: float) -> None:
-        self._driver = driver
+    def __init__(self, store: Store, flusher: GroupCommit) -> None:
+        self._store = store
         self._flusher = flusher
-        self._tasks = tasks
+        self._recovery = Recovery(store)
+        self._recovered_at = time.monotonic()
         self._swept_at = float("-inf")
         self._turns = 0
-        self._clock = clock
-        self._timeout = timeout
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     async def poll(self, queues: Sequence[int], limit: int, visibility: int, until: float | None) -> list[Row]:
         """Take messages as soon as there are any; nothing if none came in time."""
+        self._store.check()
         loop = asyncio.get_running_loop()
         deadline = math.inf if until is None else loop.time() + until
-        polling = Polling(self._clock)
-        with polling.hearing(self._tasks, queues):
+        polling = Polling(self._store.clock)
+        with polling.hearing(self._store.tasks, queues):
             while True:
                 polling.begin()
                 self._turns += 1
                 first = self._turns % len(queues)
-                taken = await self._take_due([*queues[first:], *queues[:first]], limit, visibility)
+                try:
+                    taken = await self._take_due([*queues[first:], *queues[:first]], limit, visibility)
+                except (StoreBusy, StoreUnavailable):
+                    if loop.time() >= deadline:
+                        raise
+                    taken = []
                 if taken or loop.time() >= deadline:
                     return taken
                 await polling.rest(deadline - loop.time())
 
-    async def _take_due(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
-        """Take what is ready, and what is due although no worker is there to sweep.
+    async def ended(self) -> None:
+        """Wait until everything that nobody is left to hear of has been given back."""
+        await asyncio.gather(*self._giving_back, return_exceptions=True)
 
-        The sweep comes first once a second, so that a backlog cannot keep what became due out for ever, and otherwise
-        only when too little was ready.
+    async def _take_due(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
+        """Take what is ready, and what is due, or was lost by a dead worker, although no worker is there to sweep.
+
+        Swept first once a second, so that a backlog cannot keep what became due out for ever; otherwise only when
+        nothing was ready. What has been taken is returned whatever becomes of the sweep.
         """
         if time.monotonic() - self._swept_at >= SWEEP_EVERY:
             await self._sweep()
-            return await self.take(queues, limit, visibility)
-        taken = await self.take(queues, limit, visibility)
-        if len(taken) < limit and not (await self._sweep()).isdisjoint(queues):
-            taken += await self.take(queues, limit - len(taken), visibility)
+        taken = await self._take_for_caller(queues, limit, visibility)
+        if not taken and not (await self._sweep()).isdisjoint(queues):
+            taken = await self._take_for_caller(queues, limit, visibility)
         return taken
 
     async def _sweep(self) -> set[int]:
-        self._swept_at = time.monotonic()
-        woken, _ = await self._tasks.wake_due()
+        now = time.monotonic()
+        if self._store.clock.now() is None and now - self._swept_at < SHORTEST_SWEEP:
+            return set()  # another of many idle takers has just done it
+        self._swept_at = now
+        woken = await self._store.tasks.wake()
+        if now - self._recovered_at >= min(SWEEP_EVERY, self._store.options.lease / 6):
+            self._recovered_at = now
+            woken |= await self._recovery.look()
         return woken
 
-    async def take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
+    async def _take_for_caller(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
+        """Take messages for a caller who may leave meanwhile: then they are given back, attempts and all."""
+        taking = asyncio.ensure_future(self._take(queues, limit, visibility))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._keep(asyncio.ensure_future(self._give_back(taking)))
+            raise
+
+    async def _give_back(self, taking: asyncio.Future[list[Row]]) -> None:
+        for row in await taking:
+            await self.close(row["id"], row["turn"], RunStatus.PENDING)
+
+    def _keep(self, job: asyncio.Task[None]) -> None:
+        self._giving_back.add(job)
+        job.add_done_callback(self._giving_back.discard)
+
+    async def _take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
         """Up to `limit` ready messages, hidden from everybody else for `visibility` microseconds."""
-        params: dict[str, Value] = {"now": self._clock.now(), "limit": limit, "visibility": visibility}
-        if self._driver.claims_many_queues:
+        driver = self._store.driver
+        params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
+        if driver.claims_many_queues:
             wanted = [(queue_id, limit) for queue_id in queues]
-            [rows] = await self._driver.run(SLOT, [Call("take", params, wanted)])
+            [rows] = await driver.run(self._store.tasks.claim_slot, [Call("take", params, wanted)])
         else:
-            rows = await self._driver.transact(lambda: _take_queues(params, queues, limit))
+            rows = await driver.transact(lambda: _take_queues(params, queues, limit))
         place = {queue_id: index for index, queue_id in enumerate(queues)}
         return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
 
@@ -96,18 +133,33 @@ class ByHand:
         return await self._submit("delete_taken", (task_id, turn))
 
     async def _submit(self, statement: str, row: tuple[Value, ...]) -> bool:
+        self._store.check()
         task_id = int(row[0] or 0)
-        answer = await self._flusher.submit(
-            Operation(
-                statement, row, row_id=task_id, size=ROW_BYTES, within=self._timeout, keeps_lane=True, order=(task_id,)
-            )
+        operation = Operation(
+            statement,
+            row,
+            row_id=task_id,
+            size=ROW_BYTES,
+            within=2 * self._store.options.timeout,
+            keeps_lane=True,
+            order=(task_id,),
         )
+        answer = await self._flusher.submit(operation)
+        if answer.value is None and answer.repeated:
+            return await self._was_done(statement, task_id, row[1])
         return answer.value is not None
+
+    async def _was_done(self, statement: str, task_id: int, turn: Value) -> bool:
+        """Whether a try whose reply was lost had been written: the turn is still ours, and closed."""
+        rows = await self._store.driver.read(Call("turns_of", rows=[(task_id,)]))
+        if not rows:
+            return statement == "delete_taken"
+        return bool(rows[0]["turn"] == turn and (rows[0]["status"] != "RUNNING") == (statement != "extend_taken"))
 
 
 @dataclass(frozen=True)
 class Message(Generic[T]):
-    """A message taken by hand: yours until its visibility timeout, unless you archive, delete or release it before.
+    """A message taken by hand: yours until you close it, or its visibility timeout has passed and it was taken back.
 
     Every verb answers False, and changes nothing, when the message is no longer yours.
     """

@@ -73,31 +73,13 @@ class Draft:
         self._tags = encode(checked) if checked else None
         self._unique = unique
 
-    def of(self, payload: Any, key: str | None) -> NewTask:
-        """The task for one payload, its queue's number still open; raises if it cannot be stored."""
-        text = encode(payload, limit=self._payload_limit)
-        return NewTask(
-            TaskKind.MESSAGE,
-            0,
-            self._queue,
-            text,
-            self._priority,
-            self._delay,
-            self._run_at,
-            self._max_attempts,
-            None if key is None else check_key(key),
-            self._unique,
-            None if key is None else value_hash(payload),
-            self._tags,
-        )
-
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
         payloads = list(payloads)
         if isinstance(keys, str):
             raise InvalidOption("keys", keys, "keys are several texts: pass a list")
         if keys is not None and len(keys) != len(payloads):
-            raise InvalidOption("keys", len(keys), f"there are {len(payloads)} payloads; give each its key")
+            raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
         tasks = [self._of(payload, key) for payload, key in zip(payloads, named, strict=True)]
         return Drafted(self._queue, self._defines_queue, tasks)

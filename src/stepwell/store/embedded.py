@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stepwell.clock import boot_microseconds, wall_microseconds
-from stepwell.errors import StoreUnavailable
+from stepwell.errors import StoreClosed, StoreUnavailable
 from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, Script, SessionGuards, SyncJoin, Value, play
 from stepwell.store.sql import Parameter, RowSet, Statement, Statements
 
@@ -127,7 +127,9 @@ class Embedded:
                 # After a full disk the database may have rolled back by itself: ask, do not assume.
                 if connection.in_transaction:
                     connection.execute("rollback")
-                raise self._engine.translate(error) from error
+                if (translated := self._engine.translate(error)) is error:
+                    raise  # ours already; raised `from` itself it would be its own cause
+                raise translated from error
             self._engine.after_commit(connection)
             return value
 
@@ -138,11 +140,14 @@ class Embedded:
                 return []
             return self._statements.execute(connection, call, call.rows)
         except Exception as error:
-            raise self._engine.translate(error) from error
+            if (translated := self._engine.translate(error)) is error:
+                raise
+            raise translated from error
 
     async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(work), timeout)
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(work)
         except TimeoutError as error:
             raise StoreUnavailable(
                 f"{self.name}: no answer in {timeout:g} s; is another process holding the file?"
@@ -186,6 +191,9 @@ class ConnectionThread:
     def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
         """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        if self._closing:
+            future.set_exception(StoreClosed())
+            return future
         (self._pending.appendleft if first else self._pending.append)((future, work))
         self._wake.release()
         with self._started:

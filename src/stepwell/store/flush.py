@@ -16,7 +16,7 @@ from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.telemetry import StoreBack, StoreLost, Telemetry
+from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
 
 MOST_OPERATIONS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
@@ -111,7 +111,10 @@ class GroupCommit:
     async def _drain(self, lane: Lane) -> None:
         try:
             while batch := lane.take():
-                await self._flush(lane, batch)
+                try:
+                    await self._flush(lane, batch)
+                except Exception as error:  # noqa: BLE001 - its callers were told; the others' lane must go on
+                    self._telemetry.emit(InternalTaskFailed("flush", repr(error)))
         finally:
             lane.task = None
 
@@ -188,7 +191,8 @@ class GroupCommit:
                 continue
             calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
             if part in FED:
-                calls.append(Call(FED[part], {"shard": self._shard}, fed_by=len(calls) - 1))
+                # A shard for each part: one statement cannot change a row of counts twice.
+                calls.append(Call(FED[part], {"shard": self._shard + PARTS.index(part)}, fed_by=len(calls) - 1))
         workers = sorted({operation.worker for operation in batch if operation.worker is not None})
         if workers and self._driver.flush_beats:
             calls.append(Call("beat", clock, [(worker,) for worker in workers]))

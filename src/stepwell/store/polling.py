@@ -28,7 +28,7 @@ class Polling:
 
         def added(changed: set[int]) -> None:
             if not changed.isdisjoint(queue_ids):
-                self._wake.set()
+                self.wake()
 
         tasks.on_added(added)
         try:
@@ -36,13 +36,23 @@ class Polling:
         finally:
             tasks.off_added(added)
 
+    def wake(self) -> None:
+        """End the pause: there may be something to claim."""
+        self._wake.set()
+
+    def found(self) -> None:
+        """Something was there: the next pause is a short one again."""
+        self._pause = SHORTEST_POLL
+
     def begin(self) -> None:
         """Call before a claim: whatever arrives while it is under way wakes the pause after it."""
         self._wake.clear()
 
-    async def rest(self, at_most: float | None) -> None:
+    async def rest(self, at_most: float | None = None) -> None:
         """Pause until a hint, the next poll, or the time given."""
         pause = self._pause * (0.8 + 0.4 * self._clock.random())
         self._pause = min(LONGEST_POLL, self._pause * 1.5)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), pause if at_most is None else min(pause, at_most))
+            # Not `wait_for`: before Python 3.12 it may swallow a cancellation that comes together with the hint.
+            async with asyncio.timeout(pause if at_most is None else min(pause, at_most)):
+                await self._wake.wait()

@@ -14,7 +14,16 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from stepwell.errors import InvalidOption, Refused, StepwellError, StoreBusy, StoreUnavailable, StoreUnusable
+from stepwell.errors import (
+    InvalidOption,
+    Refused,
+    StepwellError,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    StoreUnusable,
+    UnknownStore,
+)
 from stepwell.store.driver import (
     AsyncJoin,
     Call,
@@ -101,7 +110,8 @@ class Postgres:
     @contextlib.asynccontextmanager
     async def _spare_link(self) -> AsyncIterator[Link]:
         try:
-            link = await asyncio.wait_for(self._free.get(), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                link = await self._free.get()
         except TimeoutError as error:
             raise StoreUnavailable(f"all connections of the pool were busy for {self._timeout:g} s") from error
         try:
@@ -147,6 +157,7 @@ class Link:
         self._url = url
         self._timeout = timeout
         self._connection: Any = None
+        self._closed = False
         self._lock: asyncio.Lock | None = None
 
     @contextlib.asynccontextmanager
@@ -179,12 +190,15 @@ class Link:
 
     async def connected(self) -> Any:
         """The open connection; opens it if need be."""
+        if self._closed:
+            raise StoreClosed
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(self._url, self._timeout)
         return self._connection
 
     async def close(self) -> None:
-        """Close the connection, politely if it answers."""
+        """Close the connection for good, politely if it answers."""
+        self._closed = True
         if self._connection is not None and not self._connection.is_closed():
             with contextlib.suppress(Exception):
                 await self._connection.close(timeout=1)
@@ -221,6 +235,8 @@ async def connect(url: str, timeout: float) -> Any:
         )
     except asyncpg.PostgresError as error:
         raise translate(error) from error
+    except ValueError:
+        raise UnknownStore(url) from None  # asyncpg quotes what it could not read, part of a password perhaps
 
 
 def translate(error: asyncpg.PostgresError) -> StepwellError:
@@ -325,7 +341,8 @@ def _unnest(columns: Sequence[Column], taken: int) -> str:
 
 def _columns_of(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> list[Any]:
     values: list[Any] = []
-    for column, cells in zip(columns, zip(*rows, strict=True), strict=True):
+    cells_of: Sequence[Sequence[Value]] = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    for column, cells in zip(columns, cells_of, strict=True):
         match column.type:
             case "bigint":
                 values.append(",".join(["" if cell is None else str(cell) for cell in cells]))

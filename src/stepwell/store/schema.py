@@ -54,8 +54,7 @@ async def check_version(driver: Driver, statements: Statements) -> None:
         raise SchemaMissing
     if found < known:
         raise SchemaMissing(
-            f"the store has schema {found}, this release needs {known}; run `stepwell install`, "
-            "or connect with `install=True`"
+            f"the store has schema {found}, this release needs {known}; connect once with `install=True`"
         )
 
 

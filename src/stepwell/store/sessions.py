@@ -30,10 +30,11 @@ class Identity:
 class Sessions:
     """Worker sessions in one store."""
 
-    def __init__(self, driver: Driver, clock: Clock, *, slots: int) -> None:
+    def __init__(self, driver: Driver, clock: Clock, *, slots: int, tenant: str) -> None:
         self._driver = driver
         self._clock = clock
         self._slots = slots
+        self._tenant = tenant
 
     async def begin(self, identity: Identity, lease: int) -> int:
         """Register a session that may write from now on; its id was never used before."""
@@ -83,13 +84,14 @@ class Sessions:
 
     async def latest(self, limit: int = 100) -> list[WorkerInfo]:
         """Sessions, newest first."""
-        rows = await self._driver.read(Call("workers", self._params(limit=limit)))
+        rows = await self._driver.read(Call("workers", self._params(limit=limit, tenant=self._tenant)))
         return [_worker_info(row) for row in rows]
 
     def _begin(self, identity: Identity, lease: int) -> Script[int]:
         [row] = yield Call(
             "begin_worker",
             self._params(
+                tenant=self._tenant,
                 name=identity.name,
                 host=identity.host,
                 pid=identity.pid,

@@ -7,6 +7,7 @@ locks, and this is the copy that users' own connections, SQLAlchemy's and Django
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ CHECKPOINT_BYTES = 4 * 1024 * 1024
 
 def open_sqlite(path: str | None, statements: Statements, *, timeout: float) -> Embedded:
     """A driver for a file, or for a database in memory when there is no path."""
-    engine = SQLite(path, timeout)
+    # The file itself: beside a link SQLite's log is elsewhere, and two names must not mean two queues for one file.
+    engine = SQLite(None if path is None else os.path.realpath(path), timeout)
     guards = ProcessGuards(f"memory:{id(engine)}") if path is None else FileGuards(engine.folder)
     return Embedded(engine, statements, guards, timeout=timeout, separate_reader=path is not None)
 
@@ -86,7 +88,8 @@ class SQLite:
         """A cursor of the user's connection: its rows are read our way, the connection's own settings stay."""
         if not isinstance(tx, sqlite3.Connection):
             raise InvalidOption("tx", tx, "pass the sqlite3 connection whose transaction the call is to join")
-        if not tx.in_transaction and tx.isolation_level is None:
+        # `autocommit` is new in Python 3.12; as True it begins nothing, whatever the isolation level says.
+        if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
             raise InvalidOption("tx", tx, "begin a transaction on it first: it is in autocommit mode")
         cursor = tx.cursor()
         cursor.row_factory = sqlite3.Row
@@ -106,8 +109,20 @@ class SQLite:
             return
         if size < self._checkpoint_at:
             return
-        (busy, _, _) = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
-        self._checkpoint_at = size + CHECKPOINT_BYTES if busy else CHECKPOINT_BYTES
+        self._checkpoint_at = size + CHECKPOINT_BYTES if self._checkpoint(connection) else CHECKPOINT_BYTES
+
+    def _checkpoint(self, connection: Any) -> bool:
+        """Try to fold the log; True if somebody was in the way.
+
+        Without waiting for them: what was just committed is not answered yet, and every writer waits behind us.
+        """
+        try:
+            connection.execute("pragma busy_timeout = 0")
+            return bool(connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0])
+        except sqlite3.Error:
+            return True  # the commit stands whatever becomes of the log; the next one tries again
+        finally:
+            connection.execute(f"pragma busy_timeout = {int(self._timeout * 1000)}")
 
     def close(self) -> None:
         """Let go of the writer's lock file."""

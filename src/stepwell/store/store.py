@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar, overload
 from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration, microseconds_of, seconds_of
-from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StoreClosed, WrongLoop
+from stepwell.errors import ForkError, InvalidOption, QueueNotFound, Refused, StepwellError, StoreClosed, WrongLoop
 from stepwell.names import check_filter, check_id, check_name, check_whole
 from stepwell.records import DeadLetter, Page, QueueInfo, Task, TaskId, WorkerInfo
 from stepwell.store.by_hand import ByHand, Message, message_of
@@ -37,6 +37,7 @@ from stepwell.telemetry import Telemetry
 
 In = TypeVar("In")
 T = TypeVar("T")
+SHORTEST_VISIBILITY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,9 @@ class Store:
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
         self.tasks = Tasks(driver, flusher, Ids(self._reserve), clock, telemetry, timeout=options.timeout)
-        self.by_hand = ByHand(driver, flusher, self.tasks, clock, timeout=options.timeout)
-        self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1)
+        self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
+        self.by_hand = ByHand(self, flusher)
+        self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closed = False
@@ -213,29 +215,43 @@ class Store:
             raise InvalidOption("queue", queue, "name at least one queue")
         wait = None if until is None else seconds_of(until, "until")
         ids = {await self.queue_id(name): name for name in names}
-        rows = await self.by_hand.poll(list(ids), limit, microseconds_of(visibility, "visibility"), wait)
+        hidden = microseconds_of(visibility, "visibility")
+        if hidden < SHORTEST_VISIBILITY:
+            raise InvalidOption("visibility", visibility, "it is at least 10 ms: the time you need for a message")
+        rows = await self.by_hand.poll(list(ids), limit, hidden, wait)
         return [message_of(row, ids[row["queue_id"]], type, self.by_hand) for row in rows]
 
     @contextlib.asynccontextmanager
     async def consume(
         self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
     ) -> AsyncIterator[AsyncIterator[Message[Any]]]:
-        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
+        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back.
+
+        Those that have waited here for half of `visibility` are given back too, and taken anew: whoever comes to one
+        late would find that somebody else has it.
+        """
         waiting: collections.deque[Message[Any]] = collections.deque()
 
         async def messages() -> AsyncGenerator[Message[Any], None]:
+            loop, patience = asyncio.get_running_loop(), seconds_of(visibility, "visibility") / 2
             while True:
                 waiting.extend(await self.dequeue(queue, limit, until=None, visibility=visibility))
-                while waiting:
+                until = loop.time() + patience
+                while waiting and loop.time() < until:
                     yield waiting.popleft()
+                await give_back()
+
+        async def give_back() -> None:
+            while waiting:
+                with contextlib.suppress(StepwellError):  # its visibility timeout brings it back
+                    await waiting.popleft().release()
 
         iterator = messages()
         try:
             yield iterator
         finally:
             await iterator.aclose()
-            for message in waiting:
-                await message.release()
+            await give_back()
 
     async def pause_queue(self, queue: str) -> None:
         """Let nobody claim from the queue until it is resumed; what is under way goes on."""
@@ -288,9 +304,9 @@ class Store:
         after: str | None = None,
     ) -> Page[DeadLetter]:
         """Tasks that ended in ERROR, oldest first: of one queue, kind, or type of error if given."""
-        self.check()
+        await self._known(queue)
         return await self._queues.dead_letters(
-            queue=check_filter("queue", queue),
+            queue=queue,
             kind=check_filter("kind", kind),
             error=check_filter("error", error),
             limit=check_whole("limit", limit, 1, 10_000),
@@ -302,23 +318,28 @@ class Store:
 
         Returns how many; a task that succeeded, was cancelled or is still under way is never touched.
         """
-        self.check()
-        rows = await self._queues.requeue(ids, **_filter(ids, queue, error))
+        chosen = _filter(ids, queue, error)
+        await self._known(queue)
+        rows = await self._queues.requeue(ids, **chosen)
         self.tasks.hint({row["queue_id"] for row in rows})
         return len(rows)
 
     async def drop(self, *ids: int, queue: str | None = None, error: str | None = None) -> int:
         """Delete dead letters: those named, or all of a queue or type of error. Returns how many."""
-        self.check()
-        return len(await self._queues.drop(ids, **_filter(ids, queue, error)))
+        chosen = _filter(ids, queue, error)
+        await self._known(queue)
+        return len(await self._queues.drop(ids, **chosen))
 
     async def close(self) -> None:
         """Write what is pending and let go of the database; closing twice is harmless."""
         if self._closed:
             return
+        await self.by_hand.ended()
         self._closed = True
-        await self._flusher.close()
-        await self.driver.close()
+        try:
+            await self._flusher.close()
+        finally:
+            await self.driver.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -328,10 +349,12 @@ class Store:
     ) -> None:
         await self.close()
 
-    async def queue_id(self, name: str, *, create: bool = False) -> int:
-        """The number of a queue, made if asked for."""
+    async def queue_id(self, name: str, *, create: bool = False, anew: bool = False) -> int:
+        """The number of a queue, made if asked for; `anew` asks the database even if it was just asked."""
         self.check()
         check_name("queue", name)
+        if anew:
+            self._queues.forget(name)
         return await repeated(
             lambda: self._queues.create(name) if create else self._queues.find(name),
             clock=self.clock,
@@ -367,13 +390,19 @@ class Store:
             return []
         if tx is not None:
             return await self._join(drafted, tx)
+        try:
+            return await self._write(drafted)
+        except Refused as error:
+            explained = await self._explained(drafted.queue, error)
+            if not (drafted.defines_queue and isinstance(explained, QueueNotFound)):
+                raise explained from error
+        return await self._write(drafted)  # deleted under us; a handler makes its queue again
+
+    async def _write(self, drafted: Drafted) -> list[TaskId]:
         # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
         queue_id = await self.queue_id(drafted.queue, create=drafted.defines_queue)
         tasks = [replace(task, queue_id=queue_id) for task in drafted.tasks]
-        try:
-            return [await self.tasks.add(tasks[0])] if len(tasks) == 1 else await self.tasks.add_many(tasks)
-        except Refused as error:
-            raise await self._explained(drafted.queue, error) from error
+        return [await self.tasks.add(tasks[0])] if len(tasks) == 1 else await self.tasks.add_many(tasks)
 
     async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
         self.check()
@@ -386,6 +415,12 @@ class Store:
     def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
         params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
         return add_joined(params, drafted.tasks, create=drafted.defines_queue)
+
+    async def _known(self, queue: str | None) -> None:
+        """Refuse a misspelt queue instead of finding nothing in it."""
+        self.check()
+        if queue is not None:
+            await self.queue_id(queue)
 
     async def _explained(self, queue: str, error: Refused) -> Exception:
         """A refusal because the queue was deleted under us says so."""
@@ -409,5 +444,7 @@ def _filter(ids: Sequence[int], queue: str | None, error: str | None) -> dict[st
     if bool(ids) == (queue is not None or error is not None):
         raise InvalidOption("ids", ids, "name the tasks, or give `queue` or `error` to take all that fit")
     for task_id in ids:
+        if isinstance(task_id, Iterable):
+            raise InvalidOption("ids", task_id, "pass them one by one: `requeue(*ids)`, `drop(*ids)`")
         check_id(task_id)
-    return {"queue": check_filter("queue", queue), "error": check_filter("error", error)}
+    return {"queue": queue, "error": check_filter("error", error)}

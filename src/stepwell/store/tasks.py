@@ -112,11 +112,14 @@ class Tasks:
 
     async def wake_due(self) -> tuple[set[int], float | None]:
         """Make ready what is due. Returns the queues concerned, and in how many seconds the next task is due."""
-        [rows] = await self._driver.run(0, [Call("wake_due", self._params(limit=MOST_DUE))])
-        if len(rows) == MOST_DUE:
-            return {row["queue_id"] for row in rows}, 0.0
+        woken = await self.wake()
         wait = (await self._driver.read(Call("next_due", self._params())))[0]["wait"]
-        return {row["queue_id"] for row in rows}, None if wait is None else max(0.0, wait / 1_000_000)
+        return woken, None if wait is None else max(0.0, wait / 1_000_000)
+
+    async def wake(self) -> set[int]:
+        """Make ready what is due, a bounded number at once; the queues concerned."""
+        [rows] = await self._driver.run(self.claim_slot, [Call("wake_due", self._params(limit=MOST_DUE))])
+        return {row["queue_id"] for row in rows}
 
     def _adding(self, task: NewTask, task_id: int) -> Operation:
         return Operation(
@@ -124,7 +127,7 @@ class Tasks:
             row_of(task, task_id),
             row_id=task_id,
             size=_size(task),
-            within=self._timeout,
+            within=2 * self._timeout,  # time for one try that hangs until its own deadline, and one that answers
             order=(task.queue_id, task.key or "", task_id),
         )
 

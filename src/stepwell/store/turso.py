@@ -6,6 +6,7 @@ Turso serves one process at a time, any number of stores in it; a second process
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,10 @@ from stepwell.store.sql import Statements
 
 def open_turso(path: str, statements: Statements, *, timeout: float) -> Embedded:
     """A driver for a file that only this process has open."""
+    path = os.path.realpath(path)
     engine = Turso(path)
     # Its reader is its writer: a second connection would only meet the first one's locks.
-    return Embedded(
-        engine, statements, ProcessGuards(str(Path(path).resolve())), timeout=timeout, separate_reader=False
-    )
+    return Embedded(engine, statements, ProcessGuards(path), timeout=timeout, separate_reader=False)
 
 
 class Turso:

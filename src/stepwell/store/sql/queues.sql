@@ -43,7 +43,8 @@ select queue.id,
 
 -- name: serving
 -- List the queues that living sessions serve.
-select worker.id, worker.handlers from {worker} as worker join {beat} as beat on beat.worker_id = worker.id;
+select worker.id, worker.handlers from {worker} as worker join {beat} as beat on beat.worker_id = worker.id
+ where worker.tenant = :tenant;
 
 -- name: delete_queue
 -- Remove a queue; the foreign keys refuse it while anything stands in it.
@@ -79,17 +80,23 @@ update {task} as task
        suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.status = 'ERROR' and task.deleted_at is null
+   and task.queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning {own task}id, {own task}queue_id;
 
 -- name: drop_steps
 -- Remove the recorded steps of tasks that ended in ERROR; with `drop`, in its transaction.
 with rows as ({rows id bigint})
-delete from {step} where run_id in (select task.id from {task} as task join rows on rows.id = task.id where task.status = 'ERROR');
+delete from {step}
+ where run_id in (select task.id from {task} as task join rows on rows.id = task.id
+                    join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
+                   where task.status = 'ERROR');
 
 -- name: drop
 -- Remove tasks that ended in ERROR; no other task is touched.
 with rows as ({rows id bigint})
-delete from {task} where id in (select rows.id from rows) and status = 'ERROR'
+delete from {task}
+ where id in (select rows.id from rows) and status = 'ERROR'
+   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning id, queue_id;
 
 -- name: task
@@ -97,7 +104,8 @@ returning id, queue_id;
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
        task.created_at, task.started_at, task.finished_at
-  from {task} as task join {queue} as queue on queue.id = task.queue_id where task.id = :id;
+  from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where task.id = :id and queue.tenant = :tenant;
 
 -- name: counts
 -- Count the tasks of a queue by status.

@@ -2,8 +2,8 @@
 
 -- name: begin_worker
 -- Write a new session; its id was never used before.
-insert into {worker} (name, host, pid, port, version, handlers, lease, started_at)
-values (:name, :host, :pid, :port, :version, cast(:handlers as {json}), :lease, {now})
+insert into {worker} (tenant, name, host, pid, port, version, handlers, lease, started_at)
+values (:tenant, :name, :host, :pid, :port, :version, cast(:handlers as {json}), :lease, {now})
 returning id;
 
 -- name: begin_fence
@@ -92,6 +92,7 @@ select distinct task.owner as worker from {task} as task
 select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.version, worker.handlers, worker.lease,
        worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent
   from {worker} as worker left join {beat} as beat on beat.worker_id = worker.id
+ where worker.tenant = :tenant
  order by worker.id desc limit :limit;
 
 -- name: patience [sqlite]

@@ -22,6 +22,7 @@ create table {workflow} (
 -- One row per session of a worker; the id is never used again.
 create table {worker} (
     id {identity},
+    tenant text not null default '',
     name text not null,
     host text not null,
     pid bigint not null,

@@ -8,11 +8,15 @@ the clock. In an embedded store a free file lock proves death at once.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from stepwell.clock import Clock
 from stepwell.errors import StoreBusy
 from stepwell.records import SeenWorker
-from stepwell.store.store import Store
 from stepwell.telemetry import SessionsRecovered
+
+if TYPE_CHECKING:
+    from stepwell.store.store import Store
 
 Beat = tuple[int, int]  # a session and the moment of its last beat
 
