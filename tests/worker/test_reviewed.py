@@ -14,7 +14,7 @@ import pytest
 import stepwell
 from stepwell import InvalidOption, Message, Store, StoreBusy, StoreClosed, Worker, connect, handler
 from stepwell.clock import TestClock
-from stepwell.records import RunStatus, Settlement
+from stepwell.records import NewTask, RunStatus, Settlement, TaskKind
 from stepwell.store.driver import Call
 from stepwell.store.sessions import Identity
 from tests.ground.waiting import until
@@ -320,3 +320,34 @@ def test_a_closed_sync_store_joins_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreClosed):
         store.enqueue("mail", 1, tx=mine)
     mine.close()
+
+
+async def test_dead_letters_whose_key_is_in_use_again_do_not_keep_the_others_dead(store: Store) -> None:
+    @handler("mail", retry=1)
+    async def fail(number: int) -> None:
+        raise ValueError
+
+    for number in range(3):
+        await store.enqueue(fail, number, key=f"k{number}", unique="unfinished")
+    await Worker(store, [fail]).drain()
+    await store.enqueue(fail, 1, key="k1", unique="unfinished")
+    assert await store.requeue(queue="mail") == 2
+    assert [letter.payload for letter in await store.dead_letters()] == [1]
+
+
+async def test_a_purge_leaves_what_was_added_meanwhile(store: Store, clock: TestClock) -> None:
+    await store.enqueue_many(mail, range(1_500))
+    real = store.driver.transact
+
+    async def adding(script: Any, *, timeout: float | None = None) -> Any:
+        clock.advance(1)
+        await store.tasks.add(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
+        return await real(script, timeout=timeout)
+
+    queue_id = await store.queue_id("mail")
+    store.driver.transact = adding  # type: ignore[method-assign]
+    try:
+        assert await store.purge("mail") == 1_500
+    finally:
+        del store.driver.transact
+    assert await store.counts("mail") == {"PENDING": 2}

@@ -58,7 +58,7 @@ class FileGuards:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[int, int] = {}
-        _every_guard.append(self._held)
+        _every_guard.add(self)
 
     def hold(self, worker_id: int) -> None:
         """Lock this session's file; it appears under its name only once it is locked."""
@@ -93,6 +93,12 @@ class FileGuards:
             return True
         finally:
             os.close(descriptor)
+
+    def let_go(self) -> None:
+        """Close what was inherited by a fork; the parent's locks stay."""
+        for descriptor in self._held.values():
+            os.close(descriptor)
+        self._held.clear()
 
     def _path(self, worker_id: int) -> Path:
         return self._folder / f"worker-{worker_id}.lock"
@@ -165,7 +171,7 @@ class OneProcess:
 _process_lock = threading.Lock()
 _process_sessions: dict[str, set[int]] = {}
 _process_files: dict[str, tuple[int, int]] = {}
-_every_guard: list[dict[int, int]] = []
+_every_guard: weakref.WeakSet[FileGuards] = weakref.WeakSet()
 _every_turn: weakref.WeakSet[WriteTurn] = weakref.WeakSet()
 
 
@@ -173,13 +179,14 @@ def _close_in_child() -> None:
     """Close what a forked child inherited: while it holds a lock, its parent's death would not show."""
     for turn in _every_turn:
         turn.close()
-    for held in _every_guard:
-        for descriptor in held.values():
-            os.close(descriptor)
-        held.clear()
+    for guard in _every_guard:
+        guard.let_go()
     for descriptor, _ in _process_files.values():
         os.close(descriptor)
     _process_files.clear()
+    _process_sessions.clear()
+    global _process_lock  # noqa: PLW0603 - another thread of the parent may have held it, and is not here to free it
+    _process_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -199,9 +199,12 @@ class GroupCommit:
         return calls
 
     def _lost(self, lane: Lane, batch: Sequence[Operation], error: StoreBusy | StoreUnavailable) -> None:
+        again = any(operation.trouble is not None for operation in batch)
         for operation in batch:
             operation.trouble = error
         if isinstance(error, StoreBusy):
+            if again:  # once is an ordinary race; what goes on has to be heard of
+                self._telemetry.emit(StoreLost(str(error)))
             return
         for operation in batch:
             operation.repeated = True

@@ -14,19 +14,19 @@ from stepwell.errors import QueueNotFound, Refused
 from stepwell.records import NewTask, TaskId
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
-from stepwell.store.tasks import asking_after, found_among, in_lock_order, row_of
+from stepwell.store.tasks import add_chunks, asking_after, found_among, in_lock_order
 
 
 def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: bool) -> Script[list[TaskId]]:
     """Find the queue of these tasks (or make it), reserve ids, and write them."""
+    # The ids first: that writes, so on SQLite the queue is read inside the transaction and not before it begins.
+    blocks = yield from reserve_blocks(-(-len(drafted) // BLOCK))
     queue = drafted[0].queue
     queue_id = yield from _queue_id({**params, "name": queue}, queue, create=create)
     tasks = [replace(task, queue_id=queue_id) for task in drafted]
-    blocks = yield from reserve_blocks(-(-len(tasks) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)][: len(tasks)]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
-    rows = yield Call("add_tasks_once", params, [row_of(task, task_id) for task, task_id in numbered])
-    written = {row["id"] for row in rows}
+    written = yield from add_chunks("add_tasks_once", params, numbered)
     missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
     found = found_among(missing, (yield asking_after(missing))) if missing else {}
     if len(found) < len(missing):

@@ -245,6 +245,8 @@ def translate(error: asyncpg.PostgresError) -> StepwellError:
     why = f"{error} [{state}]"
     if state in {"40001", "40P01", "55P03", "57014"}:  # serialization, deadlock, lock or statement timeout
         return StoreBusy(why)
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return StoreBusy(why)  # the tables were changed under a prepared statement; it is prepared anew
     if state[:2] in {"22", "23"}:
         return Refused(why)
     if state[:2] in {"0A", "28", "3D", "3F", "42"}:  # feature, login, database, schema; a right, a table, our own SQL

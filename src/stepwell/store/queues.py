@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
-from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound
+from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 
@@ -66,14 +66,14 @@ class Queues:
             raise QueueNotFound(name)
 
     async def purge(self, name: str) -> int:
-        """Remove the queue's tasks but those a worker is executing, a bounded number in each transaction."""
-        removed = 0
-        while found := await self._driver.read(Call("purgeable", self._params(name=name, limit=CHUNK))):
+        """Remove the queue's tasks but those a worker is executing and those added meanwhile, in bounded pieces."""
+        removed, after, started = 0, 0, None
+        while found := await self._driver.read(
+            Call("purgeable", self._params(name=name, limit=CHUNK, after=after, started=started))
+        ):
             ids = [row["id"] for row in found]
-            rows = await self._driver.transact(lambda ids=ids: self._purge(ids))  # type: ignore[misc]
-            removed += len(rows)
-            if not rows:
-                break  # all of it was claimed meanwhile
+            after, started = ids[-1], found[0]["now"] if started is None else started
+            removed += len(await self._driver.transact(lambda ids=ids: self._purge(ids)))  # type: ignore[misc]
         return removed
 
     async def delete(self, name: str) -> None:
@@ -151,6 +151,8 @@ class Queues:
         return removed
 
     def _delete(self, name: str) -> Script[None]:
+        # Locked first and counted in a statement of its own: what the lock waited for is in the second snapshot only.
+        yield Call("lock_queue", self._params(name=name))
         found = yield Call("uses_of_queue", self._params(name=name))
         if not found:
             raise QueueNotFound(name)
@@ -162,7 +164,20 @@ class Queues:
         yield Call("delete_queue", self._params(id=uses["id"]))
 
     def _requeue(self, ids: Sequence[int]) -> Script[list[Row]]:
-        return (yield Call("requeue", self._params(), [(task_id,) for task_id in ids]))
+        """Requeue all, or where a key is in use again, all that can be."""
+        untried = [list(ids)]
+        requeued: list[Row] = []
+        while untried:
+            part = untried.pop()
+            yield Call("savepoint")
+            try:
+                requeued += yield Call("requeue", self._params(), [(task_id,) for task_id in part])
+            except Refused:
+                yield Call("rollback_to_savepoint")
+                if len(part) > 1:
+                    untried += [part[: len(part) // 2], part[len(part) // 2 :]]
+            yield Call("release_savepoint")
+        return requeued
 
     def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
         rows = [(task_id,) for task_id in ids]

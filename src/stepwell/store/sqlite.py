@@ -60,25 +60,23 @@ class SQLite:
             connection.execute("pragma wal_autocheckpoint = 0")
             connection.execute("pragma journal_size_limit = 67108864")
         except sqlite3.Error as error:
-            if error.sqlite_errorcode in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB}:
+            if getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB}:
                 raise StoreUnusable(f"{self._path}: {error}") from error
             raise StoreUnavailable(f"{self._path}: {error}") from error
         return connection
 
     def translate(self, error: Exception) -> Exception:
         """Say which of the driver's errors an SQLite error is."""
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # the extended codes end in the plain one
         match error:
             case sqlite3.IntegrityError() | sqlite3.DataError() | OverflowError():
                 return Refused(str(error))
-            case sqlite3.OperationalError() if error.sqlite_errorcode & 0xFF in {
-                sqlite3.SQLITE_BUSY,
-                sqlite3.SQLITE_LOCKED,
-            }:
-                return StoreBusy(str(error))
             case sqlite3.ProgrammingError():
                 return error
-            case sqlite3.OperationalError() if error.sqlite_errorcode == sqlite3.SQLITE_ERROR:
-                return StoreUnusable(str(error))  # no such table, and the like
+            case sqlite3.Error() if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+                return StoreBusy(str(error))
+            case sqlite3.Error() if code in {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+                return StoreUnusable(str(error))  # no such table, and worse
             case sqlite3.Error():
                 return StoreUnavailable(str(error))
             case _:

@@ -316,7 +316,8 @@ class Store:
     async def requeue(self, *ids: int, queue: str | None = None, error: str | None = None) -> int:
         """Give dead letters all their attempts again: those named, or all of a queue or type of error.
 
-        Returns how many; a task that succeeded, was cancelled or is still under way is never touched.
+        Returns how many; a task that succeeded, was cancelled or is still under way is never touched, nor one whose
+        key has been taken again meanwhile.
         """
         chosen = _filter(ids, queue, error)
         await self._known(queue)

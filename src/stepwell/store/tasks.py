@@ -178,7 +178,7 @@ class Tasks:
             nonlocal tries
             tries += 1
             tolerant = statement if tries == 1 else "add_tasks_once"
-            script = partial(_add_chunks, tolerant, params, rows)
+            script = partial(add_chunks, tolerant, params, rows)
             return await self._driver.transact(script, timeout=self._timeout + len(rows) * SLOWEST_ROW)
 
         return await repeated(write, clock=self._clock, telemetry=self._telemetry, within=self._timeout)
@@ -220,7 +220,7 @@ def _claim_queues(params: dict[str, Value], queues: Sequence[tuple[int, int]], l
     return claimed
 
 
-def _add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
+def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
     """Add in pieces that a statement can carry; the transaction makes them one."""
     written: set[int] = set()
     chunk: list[tuple[Value, ...]] = []

@@ -23,9 +23,10 @@ with rows as ({rows id bigint})
 delete from {step} where run_id in (select rows.id from rows);
 
 -- name: purgeable
--- List up to :limit tasks of a queue that no worker is executing.
-select task.id from {task} as task join {queue} as queue on queue.id = task.queue_id
+-- List up to :limit tasks of a queue that no worker is executing, after the id given and not added since :started.
+select task.id, {now} as now from {task} as task join {queue} as queue on queue.id = task.queue_id
  where queue.tenant = :tenant and queue.name = :name and task.owner is null
+   and task.id > :after and task.created_at <= coalesce(cast(:started as bigint), {now})
  order by task.id
  limit :limit;
 
@@ -34,12 +35,16 @@ select task.id from {task} as task join {queue} as queue on queue.id = task.queu
 with rows as ({rows id bigint})
 delete from {task} where id in (select rows.id from rows) and owner is null returning id, queue_id;
 
+-- name: lock_queue
+-- Let nobody add to a queue until this transaction ends; waits for those that are adding.
+select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
+
 -- name: uses_of_queue
 -- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.
 select queue.id,
        (select count(*) from {task} as task where task.queue_id = queue.id) as tasks,
        (select count(*) from {workflow} as workflow where workflow.queue_id = queue.id) as workflows
-  from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
+  from {queue} as queue where queue.tenant = :tenant and queue.name = :name;
 
 -- name: serving
 -- List the queues that living sessions serve.
