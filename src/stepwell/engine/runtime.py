@@ -66,8 +66,13 @@ class Runtime:
     async def start(self, *, loops: bool = True) -> None:
         """Register the session and begin to serve; with `loops=False`, only when `drain` asks."""
         self._stopping = self._hurried = False
+        self._served = {}
         self._threads = Threads(f"stepwell-{self._identity.name}")
-        await self._begin_session()
+        try:
+            await self._begin_session()
+        except BaseException:
+            await self._end_session()  # begun or not: nobody would beat for nothing
+            raise
         self._store.tasks.on_added(self._added)
         if loops:
             self._loops = [
@@ -292,10 +297,10 @@ class Runtime:
 
         After the session has begun and names them: from then on nobody can delete them under us.
         """
-        self._served = {
-            await self._store.queue_id(name, create=True, anew=True): one for name, one in self._by_name.items()
-        }
-        self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in self._served.items()})
+        served = {await self._store.queue_id(name, create=True, anew=True): one for name, one in self._by_name.items()}
+        if served.keys() != self._served.keys():  # else a body left over from the last session keeps its place
+            self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in served.items()})
+        self._served = served
 
     async def _end_session(self) -> None:
         session, self.session = self.session, None
