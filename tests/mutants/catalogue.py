@@ -279,8 +279,8 @@ MUTANTS = (
         "a release costs an attempt",
         "rule-06",
         "engine/outcome.py",
-        "Settlement(RunStatus.PENDING, attempt_back=True)",
-        "Settlement(RunStatus.PENDING)",
+        "delay=microseconds_of(delay), attempt_back=True)",
+        "delay=microseconds_of(delay))",
         "tests/worker/test_stop.py::test_beyond_the_grace_it_is_released_with_its_attempt",
     ),
     Mutant(

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -351,3 +352,30 @@ async def test_a_purge_leaves_what_was_added_meanwhile(store: Store, clock: Test
     finally:
         del store.driver.transact
     assert await store.counts("mail") == {"PENDING": 2}
+
+
+async def test_a_thread_that_cannot_be_started_costs_neither_a_place_nor_an_attempt(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[int] = []
+    refused = 0
+
+    @handler("mail", retry=1)
+    def work(number: int) -> None:
+        executed.append(number)
+
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal refused
+        if refused < 2 and thread.name.startswith("stepwell-crew"):
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    await live_store.enqueue_many(work, [1, 2])
+    async with Worker(live_store, [work], name="crew", concurrency=2):
+        await until(lambda: sorted(executed) == [1, 2])
+    assert refused == 2
+    assert await live_store.counts("mail") == {"SUCCESS": 2}

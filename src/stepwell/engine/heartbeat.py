@@ -16,6 +16,7 @@ from stepwell.engine.session import Session
 from stepwell.errors import StepwellError, StoreClosed
 from stepwell.records import Owned
 from stepwell.store.driver import Pulse
+from stepwell.store.ending import ended
 from stepwell.store.store import Store
 from stepwell.telemetry import InternalTaskFailed, StoreLost
 
@@ -55,7 +56,7 @@ class Heartbeat:
             last = None if self._sessions else self._thread
         if last is not None:
             self._wake.set()
-            await asyncio.to_thread(last.join, 5)
+            await ended(last, 5)
 
     def _work(self) -> None:
         pulse = self._store.sessions.pulse()

@@ -38,7 +38,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Not finished, by no fault of its own: somebody else may go on at once, the attempt is given back."""
+    """Not finished, by no fault of its own: somebody may go on after `delay` seconds, the attempt is given back."""
+
+    delay: float = 0.0
 
 
 Outcome = Done | Again | Failed | Released
@@ -80,7 +82,7 @@ def settlement_of(outcome: Outcome) -> Settlement:
             return Settlement(
                 RunStatus.ERROR, error=encode(error, limit=ERROR_LIMIT, what="error"), last_error=one_line(error)
             )
-        case Released():
-            return Settlement(RunStatus.PENDING, attempt_back=True)
+        case Released(delay):
+            return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
         case _:
             assert_never(outcome)

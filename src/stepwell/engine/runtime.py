@@ -18,7 +18,7 @@ from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, settlement_of
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.session import Session
-from stepwell.engine.threads import Threads
+from stepwell.engine.threads import NoThread, Threads
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable, Timeout
 from stepwell.records import Claimed, Owned
 from stepwell.store.polling import LONGEST_POLL, Polling
@@ -232,6 +232,8 @@ class Runtime:
                 else error
             )
             return judge(late, task.attempt, task.max_attempts, served.retry, self._chance())
+        except NoThread:
+            return Released(SWEEP_EVERY)
         except KeyboardInterrupt:
             raise  # a person's wish to end the process, wherever it came in
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too

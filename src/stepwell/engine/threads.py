@@ -13,6 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 
+class NoThread(Exception):  # noqa: N818 - a word of ours, never seen by users
+    """The system gives no thread: it has too many, or the interpreter is ending. No body was called."""
+
+
 class Threads:
     """As many threads as bodies run at once; an idle one is used again."""
 
@@ -41,8 +45,12 @@ class Threads:
             if self._idle > 0:
                 self._idle -= 1
             else:
+                thread = threading.Thread(target=self._serve, name=f"{self._name}-{self._count + 1}", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise NoThread(str(error)) from error
                 self._count += 1
-                threading.Thread(target=self._serve, name=f"{self._name}-{self._count}", daemon=True).start()
         self._work.put(work)
         return future
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from stepwell.clock import boot_microseconds, wall_microseconds
 from stepwell.errors import StoreClosed, StoreUnavailable
 from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, Script, SessionGuards, SyncJoin, Value, play
+from stepwell.store.ending import ended
 from stepwell.store.sql import Parameter, RowSet, Statement, Statements
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class Embedded:
     async def close(self) -> None:
         """Close both connections after what is under way."""
         for thread in {self._writer, self._reader}:
-            await asyncio.to_thread(thread.close)
+            await thread.close()
         self._engine.close()
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
@@ -201,13 +202,12 @@ class ConnectionThread:
                 self._thread.start()
         return future
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Finish what is pending and close the connection."""
         with self._started:
             self._closing = True
         self._wake.release()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=10)
+        await ended(self._thread, 10)
 
     def _work(self) -> None:
         connection: Any = None
