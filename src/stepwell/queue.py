@@ -79,7 +79,7 @@ def handler(
     """Make the function the handler of a queue's messages, sync or async.
 
     Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all;
-    `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker.
+    `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker. What it returns is not kept.
     """
     check_name("queue", queue)  # here and not when it decorates: `@handler` without its queue is refused at once
     if concurrency is not None:

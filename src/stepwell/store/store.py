@@ -132,6 +132,8 @@ class Store:
         With `key`, a message of the queue that has it already is returned instead (`created` is False); another
         payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
+        By a queue's name a message is tried three times unless `max_attempts` says otherwise; through a handler, as
+        often as the handler says.
         """
         drafted = self.drafted(
             queue,
@@ -285,7 +287,7 @@ class Store:
         return await self._queues.all()
 
     async def counts(self, queue: str) -> dict[str, int]:
-        """How many messages of a queue have each status."""
+        """How many messages of a queue have each status; a status that none has is left out."""
         await self.queue_id(queue)
         return {str(status): count for status, count in (await self._queues.counts(queue)).items()}
 
