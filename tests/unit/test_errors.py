@@ -56,7 +56,6 @@ def test_every_error_is_documented(cls: type[StepwellError]) -> None:
     assert cls.__doc__
 
 
-@pytest.mark.proves("E-09")
 def test_the_public_exceptions_carry_their_facts() -> None:
     assert WorkflowNotFound("zip").name == "zip"
     failed = ExecutionFailed(5, {"type": "ValueError", "message": "no"})

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
 
 from stepwell.backoff import waits
 from stepwell.engine.claiming import Demand, Places
@@ -21,7 +20,7 @@ from stepwell.engine.session import Session
 from stepwell.engine.threads import NoThread, Threads
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable, Timeout
 from stepwell.records import Claimed, Owned
-from stepwell.store.polling import LONGEST_POLL, Polling
+from stepwell.store.polling import LONGEST_POLL, SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
@@ -35,8 +34,6 @@ from stepwell.telemetry import (
     TaskDied,
     TaskFailed,
 )
-
-SWEEP_EVERY: Final = 1.0
 
 
 class Runtime:

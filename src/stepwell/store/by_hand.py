@@ -15,17 +15,16 @@ from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskId
-from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.driver import Call, Row, Value
 from stepwell.store.flush import GroupCommit, Operation
-from stepwell.store.polling import Polling
+from stepwell.store.polling import SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
-from stepwell.store.tasks import ROW_BYTES
+from stepwell.store.tasks import ROW_BYTES, each_queue, in_claim_order
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
 
 T = TypeVar("T")
-SWEEP_EVERY: Final = 1.0
 SHORTEST_SWEEP: Final = 0.02
 
 
@@ -55,6 +54,7 @@ class ByHand:
                 try:
                     taken = await self._take_due([*queues[first:], *queues[:first]], limit, visibility)
                 except (StoreBusy, StoreUnavailable):
+                    self._recovery.interrupted()
                     if loop.time() >= deadline:
                         raise
                     taken = []
@@ -111,13 +111,12 @@ class ByHand:
         """Up to `limit` ready messages, hidden from everybody else for `visibility` microseconds."""
         driver = self._store.driver
         params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
+        wanted = [(queue_id, limit) for queue_id in queues]
         if driver.claims_many_queues:
-            wanted = [(queue_id, limit) for queue_id in queues]
             [rows] = await driver.run(self._store.tasks.claim_slot, [Call("take", params, wanted)])
         else:
-            rows = await driver.transact(lambda: _take_queues(params, queues, limit))
-        place = {queue_id: index for index, queue_id in enumerate(queues)}
-        return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
+            rows = await driver.transact(lambda: each_queue("take", params, wanted, limit))
+        return in_claim_order(rows, queues)
 
     async def close(self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0) -> bool:
         """Archive a message, or give it back with its attempt; False if it is no longer the taker's."""
@@ -210,11 +209,3 @@ def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any
         _type=type_,
         _by_hand=by_hand,
     )
-
-
-def _take_queues(params: dict[str, Value], queues: Sequence[int], limit: int) -> Script[list[Row]]:
-    taken: list[Row] = []
-    for queue_id in queues:
-        if len(taken) < limit:
-            taken += yield Call("take", {**params, "queue_id": queue_id, "limit": limit - len(taken)})
-    return taken

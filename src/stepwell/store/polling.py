@@ -12,6 +12,7 @@ from stepwell.store.tasks import Tasks
 
 SHORTEST_POLL: Final = 0.02
 LONGEST_POLL: Final = 0.5
+SWEEP_EVERY: Final = 1.0  # how often what is due is woken, and what is lost looked for, at the least
 
 
 class Polling:

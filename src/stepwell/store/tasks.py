@@ -89,7 +89,7 @@ class Tasks:
         if self._driver.claims_many_queues:
             [rows] = await self._driver.run(self.claim_slot, [Call("claim", params, queues)])
         else:
-            rows = await self._driver.transact(lambda: _claim_queues(params, queues, limit))
+            rows = await self._driver.transact(lambda: each_queue("claim", params, queues, limit))
         return _claimed(worker, rows, [queue_id for queue_id, _ in queues])
 
     async def claim_above(self, worker: int, places: Sequence[Place], limit: int) -> list[Claimed]:
@@ -210,14 +210,22 @@ def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> 
     return found
 
 
-def _claim_queues(params: dict[str, Value], queues: Sequence[tuple[int, int]], limit: int) -> Script[list[Row]]:
-    """Claim of each queue in turn what is still wanted, in one transaction."""
+def each_queue(
+    statement: str, params: dict[str, Value], queues: Sequence[tuple[int, int]], limit: int
+) -> Script[list[Row]]:
+    """Claim of each queue in turn what is still wanted, in one transaction, where one statement serves one queue."""
     claimed: list[Row] = []
     for queue_id, capacity in queues:
         wanted = min(capacity, limit - len(claimed))
         if wanted > 0:
-            claimed += yield Call("claim", {**params, "queue_id": queue_id, "limit": wanted})
+            claimed += yield Call(statement, {**params, "queue_id": queue_id, "limit": wanted})
     return claimed
+
+
+def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
+    """Claimed rows in the order of the claim: what a statement returns has none."""
+    place = {queue_id: index for index, queue_id in enumerate(queues)}
+    return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
 
 
 def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
@@ -267,9 +275,7 @@ def _size(task: NewTask) -> int:
 
 
 def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Claimed]:
-    """Claimed tasks in the order they are to be started: what a statement returns has none."""
-    place = {queue_id: index for index, queue_id in enumerate(queues)}
-    ordered = sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
+    """Claimed tasks in the order they are to be started."""
     return [
         Claimed(
             id=row["id"],
@@ -289,5 +295,5 @@ def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Cl
             created_at=row["created_at"],
             stale=row["seen_turn"] != row["turn"] - 1,
         )
-        for row in ordered
+        for row in in_claim_order(rows, queues)
     ]
