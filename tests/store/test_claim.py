@@ -222,13 +222,17 @@ async def test_deleted_and_finished_tasks_are_never_claimed(store: Store, clock:
 async def test_eight_connections_never_claim_one_task_twice(store_url: str, backend: str) -> None:
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(connect(store_url, pool=4)) for _ in range(8)]
+        empty = await stores[0].queue_id("empty", create=True)
+        workers = [await begin(store) for store in stores]
+        for store, worker in zip(stores, workers, strict=True):  # connected, so that none begins when all is claimed
+            assert await store.tasks.claim(worker, [(empty, 1)], 1) == []
         queues = await fill(stores[0], a=100, b=100)
+        seen: set[int] = set()
 
-        async def drain(store: Store) -> list[int]:
-            worker = await begin(store)
+        async def drain(store: Store, worker: int) -> list[int]:
             found: list[int] = []
-            # Nothing found is not the end: a claim locks three of each queue and takes five, so the sixth is passed over
-            # by whoever looks meanwhile.
+            # Nothing found is not the end: a claim locks three of each queue and takes five, so the sixth is passed
+            # over by whoever looks meanwhile.
             while len(seen) < 200:
                 tasks = await store.tasks.claim(worker, [(queue, 3) for queue in queues.values()], 5)
                 assert len(tasks) <= 5
@@ -236,9 +240,8 @@ async def test_eight_connections_never_claim_one_task_twice(store_url: str, back
                 seen.update(found)
             return found
 
-        seen: set[int] = set()
         async with asyncio.timeout(60):
-            claimed = await asyncio.gather(*(drain(store) for store in stores))
+            claimed = await asyncio.gather(*map(drain, stores, workers))
         everything = [task_id for found in claimed for task_id in found]
         assert len(everything) == len(set(everything)) == 200
         assert sum(bool(found) for found in claimed) >= 4, "they did not compete: void"
