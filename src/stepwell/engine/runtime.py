@@ -157,11 +157,11 @@ class Runtime:
     async def _claim_once(self) -> int:
         """Fill the free places with what is ready; how many were filled."""
         session = await self._living_session()
-        wanted = self._demand.next()
         # A place is free when its body has ended, while what came of it is still being written; but no more may wait
         # to be written than are executed, or a slow database would be owed ever more.
         limit = min(self._demand.free, 2 * self._concurrency - len(self._executions))
-        if not wanted or limit <= 0:
+        # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
+        if limit <= 0 or not (wanted := self._demand.next()):
             return 0
         session.claiming(time.monotonic())
         claimed: list[Claimed] = []
