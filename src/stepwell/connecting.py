@@ -28,8 +28,9 @@ from stepwell.errors import (
 from stepwell.names import check_key, check_schema
 from stepwell.store import schema as schema_
 from stepwell.store.driver import Driver
+from stepwell.store.opened import Options
 from stepwell.store.sql import Statements
-from stepwell.store.store import Options, Store
+from stepwell.store.store import Store
 from stepwell.telemetry import Telemetry
 
 URL_VARIABLE: Final = "STEPWELL_URL"

@@ -1,6 +1,6 @@
 """The worker's loop: claim what is ready, call its body, judge what came of it, settle.
 
-Around it two more: one wakes what is due and recovers dead sessions, one beats (in a thread, `heartbeat.py`). A loop
+Around it two more: one looks after the store (`upkeep.py`), one beats (in a thread, `heartbeat.py`). A loop
 that fails is reported and started again; nothing a body does can stop them.
 """
 
@@ -18,10 +18,10 @@ from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, sett
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.session import Session
 from stepwell.engine.threads import NoThread, Threads
+from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable, Timeout
 from stepwell.records import Claimed, Owned
 from stepwell.store.polling import LONGEST_POLL, SWEEP_EVERY, Polling
-from stepwell.store.recovery import Recovery
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
@@ -74,7 +74,7 @@ class Runtime:
         if loops:
             self._loops = [
                 asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim"),
-                asyncio.create_task(self._supervised("upkeep", self._upkeep_forever), name="stepwell-upkeep"),
+                asyncio.create_task(self._supervised("upkeep", Upkeep(self._store).forever), name="stepwell-upkeep"),
             ]
 
     async def stop(self) -> None:
@@ -256,25 +256,6 @@ class Runtime:
             self._store.telemetry.emit(TaskDied(task.id, queue, described))
         else:
             self._store.telemetry.emit(TaskFailed(task.id, queue, task.attempt, described))
-
-    async def _upkeep_forever(self) -> None:
-        """Wake what is due and recover what is lost, as often as each needs it."""
-        recovery = Recovery(self._store)
-        look_every = min(SWEEP_EVERY, self._store.options.lease / 6)
-        pauses = waits(LONGEST_POLL, self._store.clock.random)
-        while not self._stopping:
-            try:
-                queues, next_due = await self._store.tasks.wake_due()
-                queues |= await recovery.look()
-            except (StoreBusy, StoreUnavailable) as error:
-                recovery.interrupted()
-                self._store.telemetry.emit(StoreLost(str(error)))
-                await asyncio.sleep(next(pauses))
-                continue
-            pauses = waits(LONGEST_POLL, self._store.clock.random)
-            if queues:
-                self._store.tasks.hint(queues)
-            await asyncio.sleep(look_every if next_due is None else min(look_every, next_due + 0.001))
 
     async def _living_session(self) -> Session:
         if self.session is None or self.session.lost:

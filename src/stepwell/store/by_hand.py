@@ -22,7 +22,7 @@ from stepwell.store.recovery import Recovery
 from stepwell.store.tasks import ROW_BYTES, each_queue, in_claim_order
 
 if TYPE_CHECKING:
-    from stepwell.store.store import Store
+    from stepwell.store.opened import Opened
 
 T = TypeVar("T")
 SHORTEST_SWEEP: Final = 0.02
@@ -31,7 +31,7 @@ SHORTEST_SWEEP: Final = 0.02
 class ByHand:
     """Taking messages without a worker: no session and no lease, a visibility timeout for each message instead."""
 
-    def __init__(self, store: Store, flusher: GroupCommit) -> None:
+    def __init__(self, store: Opened, flusher: GroupCommit) -> None:
         self._store = store
         self._flusher = flusher
         self._recovery = Recovery(store)

@@ -16,7 +16,7 @@ from stepwell.records import SeenWorker
 from stepwell.telemetry import SessionsRecovered
 
 if TYPE_CHECKING:
-    from stepwell.store.store import Store
+    from stepwell.store.opened import Opened
 
 Beat = tuple[int, int]  # a session and the moment of its last beat
 
@@ -24,7 +24,7 @@ Beat = tuple[int, int]  # a session and the moment of its last beat
 class Recovery:
     """One observer of the other sessions."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Opened) -> None:
         self._store = store
         self._watch = Watch(store.clock, store.options.lease / 3)
 

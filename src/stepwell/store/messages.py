@@ -1,0 +1,259 @@
+"""The verbs of messages: write them, and take them by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar, overload
+
+from stepwell.durations import Duration, microseconds_of, seconds_of
+from stepwell.errors import InvalidOption, QueueNotFound, Refused, StepwellError
+from stepwell.names import check_whole
+from stepwell.records import TaskId
+from stepwell.store.by_hand import Message, message_of
+from stepwell.store.draft import Addressed, Draft, Drafted, Unique
+from stepwell.store.driver import AsyncJoin, Script, SyncJoin, Value, play, play_async
+from stepwell.store.joined import add_joined
+from stepwell.store.opened import Opened
+
+In = TypeVar("In")
+T = TypeVar("T")
+SHORTEST_VISIBILITY = 10_000
+
+
+class Messages(Opened):
+    """Queues as those who fill and empty them see them."""
+
+    async def create_queue(self, name: str) -> None:
+        """Make a queue; does nothing if it is there."""
+        await self.queue_id(name, create=True)
+
+    @overload
+    async def enqueue(
+        self,
+        queue: Addressed[In],
+        payload: In,
+        *,
+        key: str | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
+        tx: object = None,
+    ) -> TaskId: ...
+    @overload
+    async def enqueue(
+        self,
+        queue: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
+        tx: object = None,
+    ) -> TaskId: ...
+    async def enqueue(
+        self,
+        queue: str | Addressed[Any],
+        payload: Any,
+        *,
+        key: str | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
+        tx: object = None,
+    ) -> TaskId:
+        """Write a message; when this returns it is durable and will be handled.
+
+        With `key`, a message of the queue that has it already is returned instead (`created` is False); another
+        payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
+        message is there if that commits and never was if it does not. Bad input is refused before anything is written.
+        By a queue's name a message is tried three times unless `max_attempts` says otherwise; through a handler, as
+        often as the handler says.
+        """
+        drafted = self.drafted(
+            queue,
+            [payload],
+            None if key is None else [key],
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            tags=tags,
+            unique=unique,
+        )
+        [task_id] = await self._add(drafted, tx)
+        return task_id
+
+    @overload
+    async def enqueue_many(
+        self,
+        queue: Addressed[In],
+        payloads: Iterable[In],
+        *,
+        keys: Sequence[str] | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        tx: object = None,
+    ) -> list[TaskId]: ...
+    @overload
+    async def enqueue_many(
+        self,
+        queue: str,
+        payloads: Iterable[Any],
+        *,
+        keys: Sequence[str] | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        tx: object = None,
+    ) -> list[TaskId]: ...
+    async def enqueue_many(
+        self,
+        queue: str | Addressed[Any],
+        payloads: Iterable[Any],
+        *,
+        keys: Sequence[str] | None = None,
+        priority: int = 0,
+        delay: Duration | None = None,
+        tx: object = None,
+    ) -> list[TaskId]:
+        """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
+        return await self._add(self.drafted(queue, payloads, keys, priority=priority, delay=delay), tx)
+
+    @overload
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: type[T],
+        until: Duration | None = 0,
+        visibility: Duration = 30,
+    ) -> list[Message[T]]: ...
+    @overload
+    async def dequeue(
+        self, queue: str | Sequence[str], limit: int = 1, *, until: Duration | None = 0, visibility: Duration = 30
+    ) -> list[Message[Any]]: ...
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: Any = Any,
+        until: Duration | None = 0,
+        visibility: Duration = 30,
+    ) -> list[Message[Any]]:
+        """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed.
+
+        Waits up to `until` for the first; None waits for as long as it takes. Several queues take turns being first.
+        """
+        names = [queue] if isinstance(queue, str) else list(queue)
+        check_whole("limit", limit, 1, 10_000)
+        if not names:
+            raise InvalidOption("queue", queue, "name at least one queue")
+        wait = None if until is None else seconds_of(until, "until")
+        ids = {await self.queue_id(name): name for name in names}
+        hidden = microseconds_of(visibility, "visibility")
+        if hidden < SHORTEST_VISIBILITY:
+            raise InvalidOption("visibility", visibility, "it is at least 10 ms: the time you need for a message")
+        rows = await self.by_hand.poll(list(ids), limit, hidden, wait)
+        return [message_of(row, ids[row["queue_id"]], type, self.by_hand) for row in rows]
+
+    @contextlib.asynccontextmanager
+    async def consume(
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
+    ) -> AsyncIterator[AsyncIterator[Message[Any]]]:
+        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back.
+
+        Those that have waited here for half of `visibility` are given back too, and taken anew: whoever comes to one
+        late would find that somebody else has it.
+        """
+        waiting: collections.deque[Message[Any]] = collections.deque()
+
+        async def messages() -> AsyncGenerator[Message[Any], None]:
+            loop, patience = asyncio.get_running_loop(), seconds_of(visibility, "visibility") / 2
+            while True:
+                waiting.extend(await self.dequeue(queue, limit, until=None, visibility=visibility))
+                until = loop.time() + patience
+                while waiting and loop.time() < until:
+                    yield waiting.popleft()
+                await give_back()
+
+        async def give_back() -> None:
+            while waiting:
+                with contextlib.suppress(StepwellError):  # its visibility timeout brings it back
+                    await waiting.popleft().release()
+
+        iterator = messages()
+        try:
+            yield iterator
+        finally:
+            await iterator.aclose()
+            await give_back()
+
+    def drafted(
+        self, queue: str | Addressed[Any], payloads: Iterable[Any], keys: Sequence[str] | None, **options: Any
+    ) -> Drafted:
+        """Messages checked and encoded; nothing is written yet."""
+        return Draft(queue, payload_limit=self.options.payload_limit, **options).each(payloads, keys)
+
+    def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        """Write the messages through the user's own sync connection, in the user's thread."""
+        match self.driver.join(tx):
+            case SyncJoin(answer):
+                return play(self._joining(drafted), answer)
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+
+    async def _add(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        if not drafted.tasks:
+            return []
+        if tx is not None:
+            return await self._join(drafted, tx)
+        try:
+            return await self._write(drafted)
+        except Refused as error:
+            explained = await self._explained(drafted.queue, error)
+            if not (drafted.defines_queue and isinstance(explained, QueueNotFound)):
+                raise explained from error
+        return await self._write(drafted)  # deleted under us; a handler makes its queue again
+
+    async def _write(self, drafted: Drafted) -> list[TaskId]:
+        # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
+        queue_id = await self.queue_id(drafted.queue, create=drafted.defines_queue)
+        tasks = [replace(task, queue_id=queue_id) for task in drafted.tasks]
+        return [await self.tasks.add(tasks[0])] if len(tasks) == 1 else await self.tasks.add_many(tasks)
+
+    async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        self.check()
+        match self.driver.join(tx):
+            case AsyncJoin(answer):
+                return await play_async(self._joining(drafted), answer)
+            case SyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
+
+    def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
+        return add_joined(params, drafted.tasks, create=drafted.defines_queue)
+
+    async def _explained(self, queue: str, error: Refused) -> Exception:
+        """A refusal because the queue was deleted under us says so."""
+        self._queues.forget(queue)
+        try:
+            await self._queues.find(queue)
+        except QueueNotFound as missing:
+            return missing
+        return error

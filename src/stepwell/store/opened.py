@@ -1,0 +1,123 @@
+"""An open database, before its verbs: what they all need, and the rules of its use.
+
+It belongs to the event loop and the process that opened it, and says so when used from another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from stepwell.clock import Clock
+from stepwell.codec import PAYLOAD_LIMIT
+from stepwell.errors import ForkError, StoreClosed, WrongLoop
+from stepwell.names import check_name
+from stepwell.store.by_hand import ByHand
+from stepwell.store.driver import Driver
+from stepwell.store.flush import GroupCommit
+from stepwell.store.ids import Ids, reserve_blocks
+from stepwell.store.queues import Queues
+from stepwell.store.repeat import repeated
+from stepwell.store.sessions import Sessions
+from stepwell.store.sql import Statements
+from stepwell.store.tasks import Tasks
+from stepwell.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a store was opened."""
+
+    lease: float = 30.0
+    timeout: float = 10.0
+    payload_limit: int = PAYLOAD_LIMIT
+    tenant: str = ""
+
+
+class Opened:
+    """A driver with its flusher, and what each group of verbs is made of."""
+
+    def __init__(
+        self, driver: Driver, statements: Statements, options: Options, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        self.driver = driver
+        self.statements = statements
+        self.options = options
+        self.clock = clock
+        self.telemetry = telemetry
+        flusher = GroupCommit(
+            driver,
+            clock,
+            telemetry,
+            shard=secrets.randbits(62),
+            # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
+            longest_wait=min(1.0, options.lease / 6),
+        )
+        self._flusher = flusher
+        self._queues = Queues(driver, clock, options.tenant)
+        self.tasks = Tasks(driver, flusher, Ids(self._reserve), clock, telemetry, timeout=options.timeout)
+        self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
+        self.by_hand = ByHand(self, flusher)
+        self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Write what is pending and let go of the database; closing twice is harmless."""
+        if self._closed:
+            return
+        await self.by_hand.ended()
+        self._closed = True
+        try:
+            await self._flusher.close()
+        finally:
+            await self.driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def queue_id(self, name: str, *, create: bool = False, anew: bool = False) -> int:
+        """The number of a queue, made if asked for; `anew` asks the database even if it was just asked."""
+        self.check()
+        check_name("queue", name)
+        if anew:
+            self._queues.forget(name)
+        return await repeated(
+            lambda: self._queues.create(name) if create else self._queues.find(name),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
+
+    def check(self) -> None:
+        """Refuse a use that could only hang or break: after closing, after a fork, on another loop."""
+        if self._closed:
+            raise StoreClosed
+        if os.getpid() != self._pid:
+            raise ForkError
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongLoop
+
+    async def known(self, queue: str | None) -> None:
+        """Refuse a misspelt queue instead of finding nothing in it."""
+        self.check()
+        if queue is not None:
+            await self.queue_id(queue)
+
+    async def _reserve(self, count: int) -> list[int]:
+        return await repeated(
+            lambda: self.driver.transact(lambda: reserve_blocks(count)),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
