@@ -86,6 +86,16 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return checked
 
 
+def check_prefix(prefix: object) -> str:
+    """The beginning of queue names, if a name may begin so; compared letter by letter, nothing in it is a wildcard."""
+    return check_name("prefix", prefix)
+
+
+def is_served(queue: str, handlers: Iterable[str]) -> bool:
+    """True if a worker that says it serves these takes from the queue: its name, or `media.*` for a prefix."""
+    return any(queue == one or (one.endswith("*") and queue.startswith(one[:-1])) for one in handlers)
+
+
 def check_whole(option: str, value: object, least: int, most: int) -> int:
     """The number, if it is a whole one within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
 from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused
+from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 
@@ -157,7 +158,7 @@ class Queues:
         if not found:
             raise QueueNotFound(name)
         serving = yield Call("serving", self._params())
-        workers = sum(name in json.loads(row["handlers"]) for row in serving)
+        workers = sum(is_served(name, json.loads(row["handlers"])) for row in serving)
         uses = found[0]
         if uses["tasks"] or uses["workflows"] or workers:
             raise QueueInUse(name, uses["tasks"], workers, uses["workflows"])
