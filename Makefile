@@ -23,7 +23,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons soak mutants requirements check lint types imports format wheel lock clean
+.PHONY: help demo test test-pythons soak mutants bench requirements check lint types imports format wheel lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ soak: .venv/.ready ## the long runs; writes docs/proof.md
 
 mutants: .venv/.ready ## break each rule on purpose and see its test go red
 	$(DEV) -m tests.mutants $(ARGS)
+
+bench: .venv/.ready $(UV_TOOL) ## raw SQL, stepwell and its peers; writes docs/benchmarks.md (ARGS="--quick" to try it)
+	@$(DEV) -m bench --uv $(UV) $(ARGS)
 
 requirements: .venv/.ready ## what is proved on which backend; rewrites the last column of docs/requirements.md
 	@$(PYTEST) -q -p no:randomly --proved=write
@@ -86,7 +89,7 @@ lock: $(UV_TOOL) ## resolve the versions again (ARGS=--upgrade for newer ones)
 clean: ## remove everything that was built or fetched
 	rm -rf .tools .venv .venv-* dist .coverage .coverage.* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
-	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .tools/bin/uv: requirements/tools.txt
 	rm -rf .tools

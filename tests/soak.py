@@ -1,7 +1,7 @@
-"""The long runs: `python -m tests.soak` runs the crash tests at full size and makes docs/proof.md of what it measured.
+"""The long runs: `python -m tests.soak` runs these tests at full size and makes docs/proof.md of what they measured.
 
-The same tests as in `make test`, with more processes, more messages, longer outages and the default lease. A run
-whose faults did not land fails, so every number in the report was paid for.
+The same tests as in `make test`, with more processes, more messages, fuller tables, longer outages and the default
+lease. A run whose faults did not land fails, so every number in the report was paid for.
 """
 
 import json
@@ -17,6 +17,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "proof.md"
+TESTS = (
+    "tests/crash",
+    "tests/store/test_full_size.py",
+    "tests/store/test_plans.py",
+    "tests/store/test_many_queues.py",
+    "tests/store/test_contention.py",
+)
 BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite", "turso": "Turso"}
 
 Numbers = dict[str, Any]
@@ -80,6 +87,63 @@ PROMISES = {
         "After SIGTERM and the grace time a body that is not done is released with its attempt, for another worker.",
         lambda of: f"grace {of['grace']:.0f} s: executed by another worker {of['seconds']:.1f} s after SIGTERM",
     ),
+    "poison": Promise(
+        "A message that kills its worker ends",
+        "Its body SIGKILLs the process. It has three attempts; 20 harmless messages stand beside it.",
+        lambda of: (
+            f"executed {of['attempts']} times, {of['killed']} processes killed, then a dead letter; "
+            f"{of['others']} others acknowledged"
+        ),
+    ),
+    "flat": Promise(
+        "A worker uses after ten minutes what it used after one",
+        "Four workers at the same time: two have nothing to do, two get 100 messages a second, half of them for a sync "
+        "body, from another process. Compared are the medians of the first minute after a minute of warming up and of "
+        "the last: files, threads and connections are equal, and no type has more objects than may be under way.",
+        lambda of: (
+            f"{of['kind']}, {of['messages']:,} messages: {of['early']:.1f} MiB, then {of['late']:.1f} MiB; "
+            f"{of['files']} files, {of['threads']} threads"
+            + (f", {of['connections']} connections" if of["connections"] else "")
+        ),
+    ),
+    "claim": Promise(
+        "The claim costs the same whatever lies around it",
+        "With 1,000 ready, 1,000 scheduled and 1,000 finished tasks, then with many more. On Postgres the plans were "
+        "made while the table was empty, and what is counted are pages touched, those of the writes included; on "
+        "SQLite it is instructions of its machine.",
+        lambda of: (
+            f"{of['ready']:,} ready, {of['scheduled']:,} scheduled and {of['finished']:,} finished tasks: "
+            f"claim of ten {_grown(of, 'claim')} {of['unit']}"
+            + (f" ({of['found']} to find and lock them)" if of["found"] else "")
+            + f", claim of one {_grown(of, 'one')}, settle of ten {_grown(of, 'settle')}, "
+            f"sweep {_grown(of, 'wake')}, next due {_grown(of, 'due')}"
+        ),
+    ),
+    "snapshot": Promise(
+        "A snapshot held open elsewhere does not make claims dearer",
+        "Somebody's transaction stays open, so nothing that was claimed since can be cleaned up.",
+        lambda of: (
+            f"claim of ten, before and after {of['claimed']:,} others: {of['first']} and {of['last']} pages; "
+            f"from the beginning of the index it would be {of['plain_first']} and {of['plain_last']:,}"
+        ),
+    ),
+    "queues": Promise(
+        "A thousand queues cost a claim little",
+        "A claim of ten from the only queue with work: alone, among the others, and by a worker that serves them all "
+        "and comes to it first or last.",
+        lambda of: (
+            f"{of['alone']:,} {of['unit']} alone, {of['among']:,} among {of['queues']:,}, "
+            f"serving all {of['first']:,} if it comes first and {of['last']:,} if it comes last"
+        ),
+    ),
+    "crowd": Promise(
+        "Fifty sessions after few tasks pay alike and do not wait",
+        "All claim while nobody commits, so that the later ones meet locked tasks only.",
+        lambda of: (
+            f"{of['sessions']} sessions, {of['tasks']} tasks: the first claim {of['first']} pages, the third "
+            f"{of['third']}, the last {of['last']}, nobody waiting for a lock"
+        ),
+    ),
 }
 
 
@@ -125,9 +189,14 @@ def _proofs(measured: Iterable[dict[str, Any]]) -> Iterable[tuple[Promise, str, 
 
 
 def _run(measured: Path, arguments: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", "tests/crash", "-p", "no:randomly", "--timeout=300", "-q", *arguments]
+    command = [sys.executable, "-m", "pytest", *TESTS, "-p", "no:randomly", "--timeout=300", "-q", *arguments]
     environment = {**os.environ, "STEPWELL_SOAK": "1", "STEPWELL_SOAK_REPORT": str(measured)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def _grown(of: Numbers, name: str) -> str:
+    few, full = of["few"][name], of["full"][name]
+    return f"{few:,}" if few == full else f"{few:,} → {full:,}"
 
 
 def _processes(count: int) -> str:

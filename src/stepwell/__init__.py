@@ -12,9 +12,11 @@ from stepwell.errors import (
     IdempotencyConflict,
     InvalidName,
     InvalidOption,
+    KeyTaken,
     LeaseLost,
     PayloadTooLarge,
     PermanentError,
+    QueueDraining,
     QueueInUse,
     QueueNotFound,
     Refused,
@@ -34,10 +36,21 @@ from stepwell.errors import (
     WrongLoop,
 )
 from stepwell.queue import Handler, handler
-from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskId, TaskKind, WorkerInfo
+from stepwell.records import (
+    DeadLetter,
+    Maintenance,
+    Page,
+    QueueInfo,
+    RunStatus,
+    Task,
+    TaskId,
+    TaskKind,
+    Unserved,
+    WorkerInfo,
+)
 from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
-from stepwell.worker import Worker
+from stepwell.worker import Worker, poll_all
 
 __all__ = [
     "Admin",
@@ -50,11 +63,14 @@ __all__ = [
     "IdempotencyConflict",
     "InvalidName",
     "InvalidOption",
+    "KeyTaken",
     "LeaseLost",
+    "Maintenance",
     "Message",
     "Page",
     "PayloadTooLarge",
     "PermanentError",
+    "QueueDraining",
     "QueueInUse",
     "QueueInfo",
     "QueueNotFound",
@@ -78,6 +94,7 @@ __all__ = [
     "Timeout",
     "TransientError",
     "UnknownStore",
+    "Unserved",
     "Worker",
     "WorkerInfo",
     "WrongLoop",
@@ -86,5 +103,6 @@ __all__ = [
     "connect",
     "connect_with",
     "handler",
+    "poll_all",
     "sync",
 ]

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
+from stepwell.backoff import Retry
 from stepwell.clock import Clock, DatabaseClock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.durations import Duration, seconds_of
@@ -31,7 +32,7 @@ from stepwell.store.driver import Driver
 from stepwell.store.opened import Options
 from stepwell.store.sql import Statements
 from stepwell.store.store import Store
-from stepwell.telemetry import Telemetry
+from stepwell.telemetry import PoolerFound, Telemetry
 
 URL_VARIABLE: Final = "STEPWELL_URL"
 DEFAULT_URL: Final = "sqlite:///stepwell.db"
@@ -51,7 +52,12 @@ class Config:
         pool: int = 10,
         timeout: Duration = 10,
         payload_limit: int = PAYLOAD_LIMIT,
+        retry: int | Retry = 3,
+        visibility: Duration = 30,
+        keep: Duration | None = "7d",
+        keep_dead_letters: Duration | None = None,
         tenant: str | None = None,
+        listen: bool | str = True,
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -66,8 +72,14 @@ class Config:
             lease=_span("lease", said.get("lease", lease)),
             timeout=_span("timeout", said.get("timeout", timeout)),
             payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
+            retry=_retry(said.get("retry", retry)),
+            visibility=_span("visibility", said.get("visibility", visibility)),
+            keep=_kept("keep", said.get("keep", keep)),
+            keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
+            listen=bool(listen_ := _listen(said.get("listen", listen), place)),
         )
+        self.listen_url = listen_ if isinstance(listen_, str) else None
         self.clock = clock or DatabaseClock()
         self.telemetry = telemetry or Telemetry()
 
@@ -117,6 +129,8 @@ async def open_store(config: Config) -> Store:
     driver = _driver(config, scheme, statements)
     try:
         await _opened(driver, config.url)
+        if driver.pooled:
+            config.telemetry.emit(PoolerFound())
         if config.install:
             await schema_.install(driver, statements)
         else:
@@ -156,12 +170,17 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
                 from stepwell.store.postgres import Postgres  # noqa: PLC0415
             except ImportError as error:
                 raise DriverMissing("postgres") from error
-            return Postgres(config.url, statements, pool=config.pool, timeout=timeout)
+            return Postgres(
+                config.url, statements, pool=config.pool, timeout=timeout, listen_url=config.listen_url
+            )
         case _:
             raise UnknownStore(config.url)
 
 
-_OURS: Final = frozenset({"schema", "install", "lease", "pool", "timeout", "payload_limit", "tenant"})
+_OURS: Final = frozenset(
+    {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
+    | {"keep", "keep_dead_letters"}
+)
 
 
 def _split(url: str) -> tuple[str, dict[str, Any]]:
@@ -170,7 +189,7 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
     with contextlib.suppress(ValueError):  # not chained: its message shows the password
         parts = urlsplit(url)
     if parts is None:
-        raise UnknownStore(url)
+        raise UnknownStore(url.partition("?")[0])  # in the query another password may stand, and not as one
     said = parse_qsl(parts.query, keep_blank_values=True)
     theirs = [(name, value) for name, value in said if name not in _OURS]
     if theirs and not parts.scheme.startswith("postgres"):
@@ -194,6 +213,10 @@ def _span(option: str, value: Any) -> float:
     return span
 
 
+def _kept(option: str, value: Any) -> float | None:
+    return None if value is None or value == "forever" else seconds_of(value, option)
+
+
 def _whole(option: str, value: Any, *, least: int) -> int:
     try:
         number = int(value)
@@ -202,6 +225,19 @@ def _whole(option: str, value: Any, *, least: int) -> int:
     if number < least:
         raise InvalidOption(option, value, f"it is at least {least}")
     return number
+
+
+def _retry(value: Any) -> Retry:
+    return value if isinstance(value, Retry) else Retry.of(_whole("retry", value, least=1))
+
+
+def _listen(value: Any, url: str) -> bool | str:
+    """Whether to listen to other processes, and where if not at the store's own address."""
+    if not (isinstance(value, str) and "://" in value):
+        return _truth("listen", value)
+    if value.startswith(("postgresql://", "postgres://")) and url.startswith("postgres"):
+        return value
+    raise InvalidOption("listen", redact_url(value), "it is true, false, or for Postgres a postgresql:// address")
 
 
 def _truth(option: str, value: Any) -> bool:

@@ -79,6 +79,17 @@ class QueueInUse(StepwellError):
         self.workflows = workflows
 
 
+class QueueDraining(StepwellError):
+    """A queue takes no new messages while it is being drained."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"queue {_shown(name)} is being drained and takes no new messages: nothing was written; enqueue to the "
+            "queue that replaces it, or end the draining with `store.reopen_queue(name)`"
+        )
+        self.name = name
+
+
 class WorkflowNotFound(StepwellError):
     """No workflow has this name."""
 
@@ -140,6 +151,20 @@ class IdempotencyConflict(StepwellError):
             f"key {_shown(key)} in {_shown(queue)} belongs to task {existing}, which has another payload; "
             "use another key, or look at that task"
         )
+        self.queue = queue
+        self.key = key
+        self.existing = existing
+
+
+class KeyTaken(StepwellError):
+    """A deleted task cannot be restored while another one has its key."""
+
+    def __init__(self, task_id: int, queue: str, key: str, existing: int) -> None:
+        super().__init__(
+            f"task {task_id} stays deleted: its key {_shown(key)} in {_shown(queue)} belongs to task {existing} now; "
+            "delete that one first, or enqueue the payload anew under another key"
+        )
+        self.task_id = task_id
         self.queue = queue
         self.key = key
         self.existing = existing

@@ -14,6 +14,8 @@ from stepwell.errors import InvalidName, InvalidOption
 LONGEST_NAME: Final = 255
 MOST_TAGS: Final = 20
 MOST_ATTEMPTS: Final = 1_000
+LOWEST_PRIORITY: Final = -32_768
+HIGHEST_PRIORITY: Final = 32_767
 
 # ASCII only: two names that look alike must be alike, and letters beyond it have several spellings (NFC, NFD).
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
@@ -68,7 +70,7 @@ def check_filter(option: str, text: object) -> str | None:
 
 def check_priority(priority: object) -> int:
     """The priority, if it is a whole number that fits 16 bits; higher runs first."""
-    return check_whole("priority", priority, -32_768, 32_767)
+    return check_whole("priority", priority, LOWEST_PRIORITY, HIGHEST_PRIORITY)
 
 
 def check_max_attempts(max_attempts: object) -> int:

@@ -6,8 +6,8 @@ import asyncio
 import functools
 import inspect
 import typing
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 from stepwell.backoff import Retry
 from stepwell.codec import check_type, decode
@@ -26,20 +26,29 @@ class Handler(Generic[In_contra]):
     """A function and the queue whose messages it takes; calling it calls the function."""
 
     def __init__(
-        self, fn: Callable[[Any], object], queue: str, retry: Retry, timeout: float | None, concurrency: int | None
+        self,
+        fn: Callable[[Any], object],
+        queue: str,
+        *,
+        retry: Retry | None,
+        timeout: float | None,
+        concurrency: int | None,
+        batch: int | None,
     ) -> None:
         self.fn = fn
         self.queue = check_name("queue", queue)
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency
-        self.payload_type = _payload_type(fn)
+        self.batch = batch
+        taken = _taken_type(fn)
+        self.payload_type = taken if batch is None else _element_type(fn, taken)
         functools.update_wrapper(self, fn)
 
     @property
-    def max_attempts(self) -> int:
-        """How often a message is tried in all, unless `enqueue` says otherwise."""
-        return self.retry.max_attempts
+    def max_attempts(self) -> int | None:
+        """How often a message is tried in all, unless `enqueue` says otherwise; None leaves it to the store."""
+        return None if self.retry is None else self.retry.max_attempts
 
     def accepts(self, payload: In_contra, /) -> None:
         """Nothing at run time; tells a type checker what a payload may be."""
@@ -50,16 +59,19 @@ class Handler(Generic[In_contra]):
     def __repr__(self) -> str:
         return f"<handler {self.__name__} of {self.queue}>"  # type: ignore[attr-defined]
 
-    def served(self, limit: int | None = None) -> Served:
-        """The handler as a worker takes it; a worker's own limit goes before the handler's."""
-        return Served(self.queue, self._body, self.retry, self.timeout, limit or self.concurrency)
+    def served(self, retry: Retry, limit: int | None = None) -> Served:
+        """The handler as a worker takes it; its own policy goes before the store's, a worker's limit before its own."""
+        return Served(
+            self.queue, self._body, self.retry or retry, self.timeout, limit or self.concurrency, self.batch or 1
+        )
 
-    async def _body(self, task: Claimed, threads: Threads, slot: Slot) -> None:
-        payload = decode(task.input or "null", self.payload_type)
+    async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> None:
+        payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
+        argument = payloads[0] if self.batch is None else payloads
         if inspect.iscoroutinefunction(self.fn):
-            await self.fn(payload)
+            await self.fn(argument)
             return
-        running = threads.run(lambda: self.fn(payload))
+        running = threads.run(lambda: self.fn(argument))
         slot.hold()
         running.add_done_callback(lambda _: slot.release())
         # Shielded: a thread cannot be cancelled, and its place is free only when it has really ended.
@@ -68,32 +80,57 @@ class Handler(Generic[In_contra]):
             await result
 
 
+@overload
 def handler(
     queue: str,
     /,
     *,
-    retry: int | Retry = 3,
+    retry: int | Retry | None = None,
     timeout: Duration | None = None,
     concurrency: int | None = None,
-) -> Callable[[Callable[[In], object]], Handler[In]]:
+    batch: None = None,
+) -> Callable[[Callable[[In], object]], Handler[In]]: ...
+@overload
+def handler(
+    queue: str,
+    /,
+    *,
+    batch: int,
+    retry: int | Retry | None = None,
+    timeout: Duration | None = None,
+    concurrency: int | None = None,
+) -> Callable[[Callable[[list[In]], object]], Handler[In]]: ...
+def handler(
+    queue: str,
+    /,
+    *,
+    retry: int | Retry | None = None,
+    timeout: Duration | None = None,
+    concurrency: int | None = None,
+    batch: int | None = None,
+) -> Callable[[Callable[[Any], object]], Handler[Any]]:
     """Make the function the handler of a queue's messages, sync or async.
 
-    Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all;
-    `timeout` ends an attempt; `concurrency` bounds how many run at once in one worker. What it returns is not kept.
+    Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all, three
+    times unless the store says otherwise; `timeout` ends an attempt; `concurrency` bounds how many run at once in one
+    worker. With `batch` it takes a list: up to that many messages, as many as there are. If that fails, each of them is
+    delivered again alone, so that one bad message cannot spoil the others. What it returns is not kept.
     """
     check_name("queue", queue)  # here and not when it decorates: `@handler` without its queue is refused at once
     if concurrency is not None:
         check_whole("concurrency", concurrency, 1, 10_000)
-    policy = Retry.of(retry)
+    if batch is not None:
+        check_whole("batch", batch, 1, 1_000)
+    policy = None if retry is None else Retry.of(retry)
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
 
-    def decorate(fn: Callable[[In], object]) -> Handler[In]:
-        return Handler(fn, queue, policy, seconds, concurrency)
+    def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
+        return Handler(fn, queue, retry=policy, timeout=seconds, concurrency=concurrency, batch=batch)
 
     return decorate
 
 
-def _payload_type(fn: Callable[..., object]) -> Any:
+def _taken_type(fn: Callable[..., object]) -> Any:
     """The type of the function's one parameter; Any if it is not annotated."""
     name = getattr(fn, "__name__", fn)
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -112,3 +149,13 @@ def _payload_type(fn: Callable[..., object]) -> Any:
         raise InvalidOption("handler", name, why) from error
     check_type(annotation, what=f"payload of {getattr(fn, '__name__', fn)}")
     return annotation
+
+
+def _element_type(fn: Callable[..., object], taken: Any) -> Any:
+    """The type of one message where the function takes a list of them; Any if that is not said."""
+    if taken is Any or taken is list:
+        return Any
+    if typing.get_origin(taken) in (list, Sequence):
+        return typing.get_args(taken)[0]
+    name = getattr(fn, "__name__", fn)
+    raise InvalidOption("handler", name, f"with `batch` it takes a list of messages: annotate list[...], not {taken}")

@@ -96,8 +96,8 @@ class Claimed:
     codec: str
     payload_version: int
     wakes: int
+    suspect: bool  # it was lost or failed together with others: it is executed alone
     created_at: int
-    stale: bool  # the claim waited for somebody: whatever else it read with the task is to be read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,7 @@ class Settlement:
     status: RunStatus
     delay: int = 0
     attempt_back: bool = False
+    alone: bool = False
     output: str | None = None
     error: str | None = None
     last_error: str | None = None
@@ -154,6 +155,8 @@ class Task:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    deleted_at: datetime | None = None
+    delete_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,25 @@ class QueueInfo:
     id: int
     name: str
     paused: bool
+    draining: bool
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A queue with work that no living worker serves, and how much of it; a large number is not counted to its end."""
+
+    queue: str
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Since when and why nothing is claimed, and how many tasks workers are still executing."""
+
+    began_at: datetime
+    reason: str | None
+    running: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from stepwell.engine.background import LoopThread
 from stepwell.errors import InvalidOption, StoreClosed
 from stepwell.store import by_hand
 from stepwell.store import store as store_
-from stepwell.worker import Serves
+from stepwell.store.polling import LONGEST_POLL
+from stepwell.worker import OnMissing, Serves
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,6 +99,15 @@ class Store:
     resume_queue = _verb(store_.Store.resume_queue)
     purge = _verb(store_.Store.purge)
     delete_queue = _verb(store_.Store.delete_queue)
+    drain_queue = _verb(store_.Store.drain_queue)
+    reopen_queue = _verb(store_.Store.reopen_queue)
+    begin_maintenance = _verb(store_.Store.begin_maintenance)
+    end_maintenance = _verb(store_.Store.end_maintenance)
+    maintenance = _verb(store_.Store.maintenance)
+    unserved = _verb(store_.Store.unserved)
+    delete = _verb(store_.Store.delete)
+    restore = _verb(store_.Store.restore)
+    prune = _verb(store_.Store.prune)
 
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()
@@ -116,7 +126,7 @@ class Store:
         *,
         type: Any = Any,
         until: Duration | None = 0,
-        visibility: Duration = 30,
+        visibility: Duration | None = None,
     ) -> list[Message[Any]]:
         """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed."""
         work = functools.partial(self.async_store.dequeue, queue, limit, type=type, until=until, visibility=visibility)
@@ -124,7 +134,7 @@ class Store:
 
     @contextlib.contextmanager
     def consume(
-        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
     ) -> Iterator[Iterator[Message[Any]]]:
         """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
         async_messages = self.async_store.consume(queue, limit=limit, visibility=visibility)
@@ -226,12 +236,24 @@ class Worker:
         concurrency: int = 10,
         limits: Mapping[str, int] | None = None,
         grace: Duration = 25,
+        poll: Duration = LONGEST_POLL,
+        prefixes: Iterable[str] | None = None,
+        on_missing_handler: OnMissing = "fail",
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidOption("store", store, "it is not a sync store; an async one is served by `stepwell.Worker`")
         self._store = store
         self._worker = worker.Worker(
-            store.async_store, serves, name=name, port=port, concurrency=concurrency, limits=limits, grace=grace
+            store.async_store,
+            serves,
+            name=name,
+            port=port,
+            concurrency=concurrency,
+            limits=limits,
+            grace=grace,
+            poll=poll,
+            prefixes=prefixes,
+            on_missing_handler=on_missing_handler,
         )
         self._grace = seconds_of(grace, "grace")
         self._entered = False

@@ -92,11 +92,44 @@ class OrphansReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkUnserved:
+    """Queues have work that no living worker serves: the name of each, and how much of it."""
+
+    queues: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InternalTaskFailed:
     """One of the engine's own loops raised; it is started again."""
 
     name: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolerFound:
+    """A pooler stands before the database: nothing is prepared, and a call takes two round trips."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLost:
+    """What other processes add is not heard of; polling finds it. Told once, until it is heard again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerBack:
+    """What other processes add is heard of again."""
+
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyFailed:
+    """Other processes could not be told of new tasks; their polling finds them. Told once, until it works again."""
+
+    why: str
 
 
 Event = (
@@ -109,7 +142,12 @@ Event = (
     | TaskDied
     | SessionsRecovered
     | OrphansReleased
+    | WorkUnserved
     | InternalTaskFailed
+    | PoolerFound
+    | ListenerLost
+    | ListenerBack
+    | NotifyFailed
 )
 Subscriber = Callable[[Event], object]
 
@@ -182,7 +220,7 @@ def write_log(event: Event) -> None:
         logger.log(level, "%s (%d more)" if held else "%s", *((words, held) if held else (words,)))
 
 
-def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901 - one case an event
+def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one case an event
     """The event's level, what its budget is shared by, and its sentence."""
     match event:
         case StoreLost(why):
@@ -205,8 +243,20 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901 - one case an 
         case OrphansReleased(worker_id, task_ids):
             words = f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
             return logging.WARNING, "", words
+        case WorkUnserved(queues):
+            listed = _listed(tuple(f"{name} ({waiting} waiting)" for name, waiting in queues))
+            return logging.WARNING, "", f"no living worker serves {listed}: start one that does, or take them by hand"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
+        case PoolerFound():
+            return logging.INFO, "", "a pooler stands before the database: no settings, no prepared statements"
+        case ListenerLost(why):
+            words = f"what other processes add is not heard of: {why}; it is found by polling, and listened for again"
+            return logging.WARNING, "", words
+        case ListenerBack(after_seconds):
+            return logging.WARNING, "", f"what other processes add is heard of again, after {after_seconds:.1f} s"
+        case NotifyFailed(why):
+            return logging.INFO, "", f"other processes were not told of new tasks: {why}; their polling finds them"
         case _:
             assert_never(event)
 
@@ -221,6 +271,6 @@ def _report(error: Exception, event: Event) -> None:
         logger.error("a telemetry subscriber raised at %s", type(event).__name__, exc_info=error)
 
 
-def _listed(ids: tuple[int, ...]) -> str:
+def _listed(ids: tuple[object, ...]) -> str:
     shown = ", ".join(str(each) for each in ids[:10])
     return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown

@@ -9,22 +9,28 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
+from stepwell.backoff import Retry
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
 from stepwell.engine.served import Served
 from stepwell.errors import InvalidOption, StepwellError
-from stepwell.names import check_key, check_whole
+from stepwell.names import check_key, check_prefix, check_whole
 from stepwell.queue import Handler
+from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 
 Serves = Handler[Any]
+OnMissing = Literal["fail", "release"]
 MOST_PLACES: Final = 10_000
+PREFIXES_VARIABLE: Final = "WORKER_TYPE_PREFIXES"
+DEFAULT_PREFIX: Final = "default."
 
 
 class Worker:
@@ -33,6 +39,11 @@ class Worker:
     `async with Worker(store, [handler]):` works in the background of your program and stops at the end of the block;
     `await Worker(...).run(signals=True)` is a whole process's work. It claims only what it has a free place for,
     beats from a thread of its own, and begins a new session by itself if it was taken for dead.
+
+    It claims from the queues of its handlers. With `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the
+    environment) it claims from the queues whose names begin so, and from no other. What it then has no handler for ends
+    in ERROR with reason `no_handler_registered`; with `on_missing_handler="release"` it is left to other workers. A
+    worker with neither handlers nor prefixes takes `default.`.
     """
 
     def __init__(
@@ -45,11 +56,15 @@ class Worker:
         concurrency: int = 10,
         limits: Mapping[str, int] | None = None,
         grace: Duration = 25,
+        poll: Duration = LONGEST_POLL,
+        prefixes: Iterable[str] | None = None,
+        on_missing_handler: OnMissing = "fail",
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidOption("store", store, "it is no async store; a sync one is served by `stepwell.sync.Worker`")
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
-        served = _served(serves, limits or {})
+        routing = Routing.of(prefixes, on_missing_handler)
+        served = routing.chosen(_served(serves, limits or {}, store.options.retry))
         self._store = store
         self._runtime = Runtime(
             store,
@@ -60,10 +75,12 @@ class Worker:
                 pid=os.getpid(),
                 port=None if port is None else check_whole("port", port, 0, 65_535),
                 version=__version__,
-                handlers=[one.queue for one in served],
+                handlers=[*(one.queue for one in served), *(f"{prefix}*" for prefix in routing.claimed(served))],
             ),
+            prefixes=routing.claimed(served),
             concurrency=concurrency,
             grace=seconds_of(grace, "grace"),
+            poll=_poll(poll),
         )
         self._stop = asyncio.Event()
         self._started = self._draining = False
@@ -146,7 +163,59 @@ class Worker:
         self._stop.set()
 
 
-def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]:
+async def poll_all(workers: Iterable[Worker]) -> None:
+    """Work with all of these until each is stopped; if one fails, all are stopped and its error is raised."""
+    running = {asyncio.ensure_future(worker.run()): worker for worker in workers}
+    if not running:
+        return
+    try:
+        await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for run, worker in running.items():
+            if not run.done():
+                worker.stop()
+        ended = await asyncio.gather(*running, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, BaseException):
+            raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Which queues a worker claims from, besides those of its handlers or instead of them."""
+
+    prefixes: tuple[str, ...]
+    on_missing: OnMissing
+
+    @classmethod
+    def of(cls, prefixes: Iterable[str] | None, on_missing: OnMissing) -> Routing:
+        """What was said, or else what the environment says."""
+        if on_missing not in ("fail", "release"):
+            raise InvalidOption("on_missing_handler", on_missing, "it is 'fail' or 'release'")
+        if isinstance(prefixes, str):
+            raise InvalidOption("prefixes", prefixes, "prefixes are several texts: pass a list")
+        if prefixes is None:
+            said = os.environ.get(PREFIXES_VARIABLE, "").split(",")
+            prefixes = [prefix.strip() for prefix in said if prefix.strip()]
+        return cls(tuple(dict.fromkeys(check_prefix(prefix) for prefix in prefixes)), on_missing)
+
+    def chosen(self, served: list[Served]) -> list[Served]:
+        """Those of the handlers that this worker is for."""
+        if not self.prefixes:
+            return served
+        chosen = [one for one in served if one.queue.startswith(self.prefixes)]
+        if not chosen and self.on_missing == "release":
+            raise InvalidOption("prefixes", self.prefixes, "no handler's queue begins so; this worker would do nothing")
+        return chosen
+
+    def claimed(self, served: list[Served]) -> tuple[str, ...]:
+        """The prefixes whose queues it claims from although it may have no handler for them."""
+        if self.prefixes:
+            return self.prefixes if self.on_missing == "fail" else ()
+        return () if served else (DEFAULT_PREFIX,)
+
+
+def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -> list[Served]:
     found: dict[str, Served] = {}
     if isinstance(serves, Handler) or not isinstance(serves, Iterable):
         raise InvalidOption("serves", serves, "pass a list of handlers")
@@ -157,10 +226,17 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int]) -> list[Served]
             raise InvalidOption("serves", one, f"two handlers for the queue {one.queue}; give each its own")
         if (limit := limits.get(one.queue)) is not None:
             check_whole(f"limits of {one.queue}", limit, 1, MOST_PLACES)
-        found[one.queue] = one.served(limit)
+        found[one.queue] = one.served(retry, limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
     return list(found.values())
+
+
+def _poll(poll: Duration) -> float:
+    seconds = seconds_of(poll, "poll")
+    if seconds < SHORTEST_POLL:
+        raise InvalidOption("poll", poll, f"it is at least {SHORTEST_POLL:g} s; what is added here is heard at once")
+    return seconds
 
 
 @contextlib.contextmanager

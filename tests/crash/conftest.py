@@ -1,48 +1,16 @@
 """Fixtures of the crash tests. The same tests run small in `make test` and full-size in `make soak`."""
 
-import json
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 from tests.crash.site import Site
+from tests.ground.scale import Scale, measured, scale
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """How large the faults are in this run."""
-
-    is_full: bool
-
-    def of(self, small: T, full: T) -> T:
-        """The small number, or in a soak the full one."""
-        return full if self.is_full else small
-
-
-@pytest.fixture
-def scale() -> Scale:
-    return Scale(bool(os.environ.get("STEPWELL_SOAK")))
+__all__ = ["Scale", "measured", "scale", "site"]
 
 
 @pytest.fixture
 def site(store_url: str, tmp_path: Path) -> Site:
     """A fresh store with its witness, on each backend in turn."""
     return Site(store_url, tmp_path)
-
-
-@pytest.fixture
-def measured(backend: str) -> Callable[..., None]:
-    """Tell what a test measured: `measured("kill", messages=600)`; a soak makes its report of it."""
-
-    def tell(promise: str, **numbers: Any) -> None:
-        if path := os.environ.get("STEPWELL_SOAK_REPORT"):
-            with Path(path).open("a") as file:
-                file.write(json.dumps({"promise": promise, "backend": backend, "numbers": numbers}) + "\n")
-
-    return tell

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -36,14 +36,14 @@ _task: ContextVar[Claimed] = ContextVar("task")
 class Told(Handler[Payload]):
     """A handler whose body can see the task it belongs to."""
 
-    async def _body(self, task: Claimed, threads: Threads, slot: Slot) -> Any:
-        _task.set(task)
-        return await super()._body(task, threads, slot)
+    async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Any:
+        _task.set(tasks[0])
+        return await super()._body(tasks, threads, slot)
 
 
 def handler_of(body: Callable[[Payload], object], attempts: int = ATTEMPTS) -> Told:
     """The body as the handler of the queue."""
-    return Told(body, QUEUE, Retry(attempts), None, None)
+    return Told(body, QUEUE, retry=Retry(attempts), timeout=None, concurrency=None, batch=None)
 
 
 class Bodies:

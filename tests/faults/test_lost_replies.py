@@ -218,7 +218,7 @@ async def test_tasks_of_a_claim_whose_reply_was_lost_are_released_at_the_second_
 
 
 def claimed(task_id: int, turn: int) -> Claimed:
-    return Claimed(task_id, TaskKind.MESSAGE, 1, 1, turn, 1, 3, 0, 0, None, None, "json", 1, 0, 0, stale=False)
+    return Claimed(task_id, TaskKind.MESSAGE, 1, 1, turn, 1, 3, 0, 0, None, None, "json", 1, 0, False, 0)
 
 
 @pytest.mark.proves("protocol-02")
@@ -291,7 +291,7 @@ async def test_a_worker_whose_claim_lost_its_reply_on_the_wire_executes_the_task
     telemetry = Telemetry(log=False)
     async with connect(proxied_url, lease=2, telemetry=telemetry) as store:
         task_id = await store.enqueue(work, 7)
-        trap = proxy.drop_reply("skip locked.*seen_turn")
+        trap = proxy.drop_reply("skip locked.*returning task.id, task.kind")
         async with Worker(store, [work]):
             await until(lambda: count(store, "status = 'SUCCESS'"))
         row = await row_of(store, task_id)

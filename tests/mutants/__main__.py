@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.ground.postgres import PostgresServer
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("src", "tests", "docs", "pyproject.toml", "README.md")
+COPIED = ("src", "tests", "bench", "docs", "pyproject.toml", "README.md")
 LONGEST = 240
 TESTS_FAILED = 1  # pytest's exit code; every other one means that the tests did not even run
 

@@ -1,19 +1,7 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One rule broken: `rule` is replaced by `broken` in a file below src/stepwell, and `test` must go red."""
-
-    name: str
-    proves: str
-    file: str
-    rule: str
-    broken: str
-    test: str
-
+from tests.mutants.mutant import Mutant
+from tests.mutants.upkeep import UPKEEP_MUTANTS
 
 FENCE = "tests/store/test_fence.py::"
 REAP = "tests/store/test_reap.py::"
@@ -23,6 +11,11 @@ LOST = "tests/faults/test_lost_replies.py::"
 EMBEDDED = "tests/store/test_embedded.py::"
 PLANS = "tests/store/test_plans.py::"
 SCHEMA = "tests/store/test_schema.py::"
+FULL_SIZE = "tests/store/test_full_size.py::"
+BATCHES = "tests/worker/test_batches.py::"
+JOINED = "tests/queue/test_joined.py::"
+JOINED_DRIVERS = "tests/queue/test_joined_drivers.py::"
+JOINED_FRAMEWORKS = "tests/queue/test_joined_frameworks.py::"
 
 MUTANTS = (
     Mutant(
@@ -124,14 +117,6 @@ MUTANTS = (
         GROUP + "test_two_operations_on_one_row_go_in_two_flushes_in_order",
     ),
     Mutant(
-        "a claim does not say that it is stale",
-        "protocol-06",
-        "store/tasks.py",
-        'stale=row["seen_turn"] != row["turn"] - 1',
-        "stale=False",
-        CLAIM + "test_a_claim_that_was_blocked_after_its_snapshot_says_that_it_is_stale",
-    ),
-    Mutant(
         "operations of one task use any connection",
         "protocol-07",
         "store/flush.py",
@@ -214,8 +199,8 @@ MUTANTS = (
     Mutant(
         "plans are left to the planner",
         "protocol-16",
-        "store/postgres.py",
-        '                "enable_seqscan": "off",\n',
+        "store/links.py",
+        '            "enable_seqscan": "off",\n',
         "",
         PLANS + "test_plans_made_on_an_empty_table_stay_good_on_a_full_one",
     ),
@@ -299,4 +284,144 @@ MUTANTS = (
         "",
         SCHEMA + "test_twenty_stores_of_one_process_install_at_once",
     ),
+    Mutant(
+        "a failed batch costs everybody in it an attempt",
+        "Q-20",
+        "engine/outcome.py",
+        "                attempt_back=True,\n                alone=True,\n",
+        "                alone=True,\n",
+        BATCHES + "test_a_batch_that_fails_is_delivered_again_one_by_one_and_costs_the_innocent_nothing",
+    ),
+    Mutant(
+        "nobody remembers that a batch failed",
+        "Q-20",
+        "store/sql/tasks.sql",
+        "       suspect = task.suspect or rows.alone = 1,\n",
+        "",
+        BATCHES + "test_a_batch_that_fails_is_delivered_again_one_by_one_and_costs_the_innocent_nothing",
+    ),
+    Mutant(
+        "what failed alone is put into a batch again",
+        "Q-20",
+        "engine/claiming.py",
+        "if not (task.suspect or task.attempt > 1)]",
+        "if not task.suspect]",
+        BATCHES + "test_what_failed_alone_stays_alone_and_spoils_no_other_batch",
+    ),
+    Mutant(
+        "priority starves what has waited longest",
+        "promise-16",
+        "store/fairness.py",
+        "OLDEST_EVERY: Final = 10\n",
+        "OLDEST_EVERY: Final = 10_000\n",
+        "tests/queue/test_order.py::test_in_a_backlog_every_tenth_claim_takes_what_has_waited_longest",
+    ),
+    Mutant(
+        "SQLAlchemy is not told of the transaction",
+        "protocol-22",
+        "store/joins/sqlalchemy.py",
+        "        if not connection.in_transaction():\n            connection.execute(select(1))\n",
+        "",
+        JOINED_FRAMEWORKS + "test_the_first_thing_a_sqlalchemy_session_does_may_be_a_joined_call",
+    ),
+    Mutant(
+        "asyncpg below SQLAlchemy has not begun",
+        "protocol-22",
+        "store/joins/sqlalchemy.py",
+        "if not connection.in_transaction() or not begun():",
+        "if not connection.in_transaction():",
+        JOINED_FRAMEWORKS + "test_the_first_thing_an_async_sqlalchemy_session_does_may_be_a_joined_call",
+    ),
+    Mutant(
+        "asyncpg is joined outside a transaction",
+        "protocol-22",
+        "store/postgres.py",
+        "    if not begun:",
+        "    if False:",
+        JOINED + "test_every_promise_on_postgres",
+    ),
+    Mutant(
+        "psycopg is joined outside a transaction",
+        "protocol-22",
+        "store/joins/psycopg.py",
+        "if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:",
+        "if False:",
+        JOINED + "test_every_promise_on_postgres",
+    ),
+    Mutant(
+        "a failed transaction is not named",
+        "protocol-22",
+        "store/sqlstates.py",
+        'case "25P02":',
+        'case "25P0X":',
+        JOINED_DRIVERS + "test_an_asyncpg_connection_that_takes_no_more_is_refused_with_what_to_do",
+    ),
+    Mutant(
+        "Django's failed block is joined",
+        "protocol-22",
+        "store/joins/django.py",
+        "if tx.in_atomic_block and tx.needs_rollback:",
+        "if False:",
+        JOINED_FRAMEWORKS + "test_djangos_default_connection_is_joined_by_its_proxy_and_savepoints_count",
+    ),
+    Mutant(
+        "Django's connection of another thread is joined",
+        "protocol-22",
+        "store/joins/django.py",
+        "tx.validate_thread_sharing()",
+        "pass",
+        JOINED_FRAMEWORKS + "test_a_django_connection_of_another_thread_is_refused",
+    ),
+    Mutant(
+        "the queues are walked in another order",
+        "Q-23",
+        "store/sql/tasks.sql",
+        "     cross join rows\n     cross join lateral (\n        select task.ctid as place from {task} as task\n"
+        "         where task.queue_id = rows.queue_id and task.ready and task.priority between",
+        "     cross join (select * from rows order by rows.queue_id) as rows\n     cross join lateral (\n"
+        "        select task.ctid as place from {task} as task\n"
+        "         where task.queue_id = rows.queue_id and task.ready and task.priority between",
+        "tests/store/test_many_queues.py::test_the_queues_are_walked_in_the_order_given_whatever_the_planner_knew",
+    ),
+    Mutant(
+        "a settle finds its tasks by their owner",
+        "protocol-16",
+        "store/sql/tasks.sql",
+        "task.turn = rows.turn) is true",
+        "task.turn = rows.turn)",
+        FULL_SIZE + "test_on_postgres_the_pages_touched_do_not_grow",
+    ),
+    Mutant(
+        "the claim sorts its backlog",
+        "PR-15",
+        "store/sql/tasks.sql",
+        "order by task.priority desc, task.run_at, task.id\n         limit rows.capacity",
+        "order by task.priority desc, task.run_at + 0, task.id\n         limit rows.capacity",
+        FULL_SIZE + "test_on_postgres_the_pages_touched_do_not_grow",
+    ),
+    Mutant(
+        "SQLite's claim sorts its backlog",
+        "PR-15",
+        "store/sql/tasks.sql",
+        "order by walk.priority desc, walk.run_at, walk.id",
+        "order by walk.priority desc, walk.run_at + 0, walk.id",
+        FULL_SIZE + "test_on_sqlite_the_instructions_executed_do_not_grow",
+    ),
+    Mutant(
+        "a heartbeat that cannot connect dies",
+        "rule-34",
+        "engine/heartbeat.py",
+        "except Exception as error:  # noqa: BLE001 - no file for its connection",
+        "except ZeroDivisionError as error:  # noqa: BLE001 - no file for its connection",
+        "tests/worker/test_loops.py::test_a_heartbeat_that_breaks_is_told_and_beats_again",
+    ),
+    Mutant(
+        "a broken loop stays dead",
+        "rule-34",
+        "engine/runtime.py",
+        "except Exception as error:  # noqa: BLE001 - a dead loop",
+        "except MemoryError as error:  # noqa: BLE001 - a dead loop",
+        "tests/worker/test_loops.py::test_a_loop_that_breaks_is_told_and_started_again",
+    ),
+    *UPKEEP_MUTANTS,
 )

@@ -133,3 +133,48 @@ async def test_nothing_but_the_due_time_delays_a_retry(store: Store, clock: Test
     task = await store.get(message)
     assert task is not None
     assert (len(tried), task.attempt, task.status, task.ready) == (3, 3, "PENDING", False)
+
+
+@pytest.mark.proves("promise-16")
+async def test_in_a_backlog_every_tenth_claim_takes_what_has_waited_longest(store: Store, clock: TestClock) -> None:
+    done: list[str] = []
+
+    @handler("mail")
+    async def send(to: str) -> None:
+        done.append(to)
+
+    await store.enqueue(send, "low", priority=-5)
+    clock.advance(1)
+    await store.enqueue(send, "middle")
+    clock.advance(1)
+    await store.enqueue_many(send, [f"high {number}" for number in range(40)], priority=9)
+    await Worker(store, [send], concurrency=1).drain()
+    assert (done.index("low"), done.index("middle")) == (9, 19)
+    assert len(done) == 42
+
+
+@pytest.mark.proves("promise-16")
+async def test_taken_by_hand_it_is_no_other(store: Store, clock: TestClock) -> None:
+    await store.create_queue("mail")
+    await store.enqueue("mail", "low", priority=-5)
+    clock.advance(1)
+    await store.enqueue_many("mail", range(30), priority=9)
+    taken = [(await store.dequeue("mail"))[0].payload for _ in range(12)]
+    assert taken.index("low") == 9
+
+
+@pytest.mark.proves("promise-16")
+async def test_without_a_backlog_priority_alone_decides(store: Store) -> None:
+    done: list[str] = []
+
+    @handler("mail")
+    async def send(to: str) -> None:
+        done.append(to)
+
+    worker = Worker(store, [send], concurrency=50)
+    for _ in range(12):
+        await store.enqueue(send, "low", priority=-5)
+        await store.enqueue_many(send, ["high"] * 5, priority=9)
+        await worker.drain()
+        assert done == ["high"] * 5 + ["low"]
+        done.clear()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from stepwell import Store
+from stepwell.engine.claiming import Demand
 from stepwell.errors import Refused
 from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
 from stepwell.store.driver import Call, Ddl, Driver, Row, Script
@@ -216,3 +217,8 @@ async def silent(store: Store) -> list[SeenWorker]:
 async def proven_dead(store: Store) -> list[SeenWorker]:
     """The sessions whose process is certainly gone."""
     return [worker for worker in await store.sessions.living() if store.sessions.is_proven_dead(worker)]
+
+
+def asked(demand: Demand) -> list[tuple[int, int]]:
+    """What the next claim of a worker without batches asks for."""
+    return [wanted for queues in demand.turns() for wanted in demand.wanted(queues)]

@@ -1,8 +1,8 @@
 """What the statements cost on Postgres: plans made on an empty table, old snapshots, locks that pile up."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -11,112 +11,12 @@ import pytest
 from stepwell import Store, connect
 from stepwell.engine.claiming import Places
 from stepwell.store.driver import Call
-from stepwell.store.postgres import Composer
-from stepwell.store.postgres import connect as connect_as_the_driver_does
 from tests.ground.postgres import PostgresServer
+from tests.ground.scale import Scale
+from tests.store.plans import Calls, Prepared, buffers, drawn, fill, nodes, picked
 from tests.store.seam import DONE, begin, claim, do
 
 pytestmark = pytest.mark.backends("postgres", reason="plans, snapshots and row locks are Postgres's own")
-
-FILL = """
-insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, max_attempts, input,
-                    created_at, updated_at, finished_at)
-select number, 'message', (select max(id) from {queue}), '%(status)s', %(ready)s, 0, %(run_at)s, null, 3, '0', 1, 1,
-       %(finished)s
-  from generate_series(%(first)s, %(last)s) as number
-"""
-
-
-async def fill(store: Store, ids: range, status: str, *, ready: str, run_at: str, finished: str = "null") -> None:
-    given = {"status": status, "ready": ready, "run_at": run_at, "finished": finished}
-    await do(store, FILL % {"first": ids.start, "last": ids.stop, **given})
-
-
-def literal(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"array[{', '.join(literal(cell) for cell in value)}]::text[]"
-    quoted = str(value).replace("'", "''")
-    return f"'{quoted}'"
-
-
-def arguments(values: list[Any]) -> str:
-    return f"({', '.join(literal(value) for value in values)})" if values else ""
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
-def buffers(plan: dict[str, Any]) -> int:
-    return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
-
-
-def drawn(name: str, plan: dict[str, Any], depth: int = 0) -> str:
-    """The plan as a person reads it."""
-    facts = ("Node Type", "Index Name", "Index Cond", "Filter", "Rows Removed by Filter", "Actual Rows")
-    line = ", ".join(f"{plan[fact]}" for fact in facts if fact in plan)
-    children = [drawn("", child, depth + 1) for child in plan.get("Plans", ())]
-    return "\n".join([f"{name}{'  ' * depth}{line} ({buffers(plan)} buffers)", *children])
-
-
-class Prepared:
-    """Statements on a connection like the driver's own: prepared once, planned once, explained as they run."""
-
-    def __init__(self, connection: Any, store: Store) -> None:
-        self._connection = connection
-        self._composer = Composer(store.statements)
-        self._made: set[str] = set()
-
-    async def prepare(self, name: str, calls: list[Call]) -> None:
-        text, values = self._composer.compose(calls)
-        if name in self._made:
-            await self._connection.execute(f"deallocate made_{name}")
-        self._made.add(name)
-        await self._connection.execute(f"prepare made_{name} as {text}")
-        async with self._rolled_back():
-            await self._connection.execute(f"execute made_{name}{arguments(values)}")
-
-    async def explain(self, name: str, calls: list[Call]) -> dict[str, Any]:
-        """What the prepared plan did, rolled back."""
-        _, values = self._composer.compose(calls)
-        async with self._rolled_back():
-            found = await self._connection.fetchval(
-                f"explain (analyze, buffers, format json) execute made_{name}{arguments(values)}"
-            )
-        plan: dict[str, Any] = json.loads(found)[0]["Plan"]
-        return plan
-
-    def _rolled_back(self) -> "RolledBack":
-        return RolledBack(self._connection)
-
-
-class RolledBack:
-    def __init__(self, connection: Any) -> None:
-        self._transaction = connection.transaction()
-
-    async def __aenter__(self) -> None:
-        await self._transaction.start()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._transaction.rollback()
-
-
-@pytest.fixture
-async def prepared(live_store: Store, store_url: str) -> AsyncIterator[Prepared]:
-    connection = await connect_as_the_driver_does(store_url, 30)
-    try:
-        yield Prepared(connection, live_store)
-    finally:
-        await connection.close()
-
-
-def settling(worker: int, ids: range) -> list[Call]:
-    rows = [(task_id, worker, 1, "SUCCESS", 0, 0, "1", None, None) for task_id in ids]
-    return [Call("settle", {"slot": 0}, rows), Call("count_settled", {"shard": 1}, fed_by=0)]
 
 
 @pytest.mark.proves("protocol-16", "promise-18")
@@ -126,19 +26,19 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
     store = live_store
     for name in ("other", "q"):
         await store.create_queue(name)
-    queues = [(await store.queue_id(name), 10) for name in ("q", "other")]
+    queues = [await store.queue_id(name) for name in ("q", "other")]
     worker = await begin(store)
-    taking = [Call("claim", {"worker": worker, "slot": store.tasks.claim_slot, "limit": 10}, queues)]
-    places = [(queue, 10, 0, 0, 0) for queue, _ in queues]
-    above = [Call("claim_above", {"worker": worker, "slot": store.tasks.claim_slot, "limit": 10}, places)]
-    settle = settling(worker, range(20_001, 20_011))
+    calls = Calls(store, worker)
+    taking = await calls.claim(queues, 10)
+    above = await calls.claim_above([(queue, 10, 0, 0, 0) for queue in queues], 10)
+    settle = await calls.settle(range(20_001, 20_011))
     waking = [Call("wake_due", {"limit": 1000})]
     due = [Call("next_due")]
     owning = [Call("owned", {}, [(worker,)])]
     returning = [Call("return_tasks", {"worker": worker, "limit": 1000})]
     stranded = [Call("stranded_owners")]
     turns = [Call("turns_of", {}, [(20_001,), (40_000,)])]
-    finding = [Call("find_added", {}, [(40_000, queues[0][0], None), (999_999, queues[0][0], "k")])]
+    finding = [Call("find_added", {}, [(40_000, queues[0], None), (999_999, queues[0], "k")])]
     dead = [Call("dead_ids", {"tenant": "", "queue": "q", "limit": 100})]
     everything = {
         "taking": taking,
@@ -154,11 +54,11 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
         "dead": dead,
     }
     await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
-    for name, calls in everything.items():
-        await prepared.prepare(name, calls)
+    for name, asked in everything.items():
+        await prepared.prepare(name, asked)
     far = str(10**17)
-    await fill(store, range(1, 20_000), "PENDING", ready="true", run_at="number")
-    await fill(store, range(20_001, 20_010), "PENDING", ready="false", run_at=far)
+    await fill(store, range(1, 20_001), "PENDING", ready="true", run_at="number")
+    await fill(store, range(20_001, 20_011), "PENDING", ready="false", run_at=far)
     await do(
         store,
         f"update {{task}} set status = 'RUNNING', owner = {worker}, turn = 1, claimed_at = 1"
@@ -166,20 +66,19 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
     )
     await fill(store, range(30_000, 50_000), "PENDING", ready="false", run_at=far)
     await fill(store, range(100_000, 200_000), "SUCCESS", ready="false", run_at="number", finished="number")
-    plans = {name: await prepared.explain(name, calls) for name, calls in everything.items() if name != "returning"}
+    plans = {name: await prepared.explain(name, asked) for name, asked in everything.items() if name != "returning"}
     await do(store, f"delete from {{fence}} where worker_id = {worker}")
     plans["returning"] = await prepared.explain("returning", returning)
     for name, plan in plans.items():
-        kinds = {node["Node Type"] for node in nodes(plan)}
-        assert not kinds & {"Seq Scan", "Bitmap Heap Scan"}, drawn(name, plan)
+        assert "Seq Scan" not in {node["Node Type"] for node in nodes(plan)}, drawn(name, plan)
         reads = [node for node in nodes(plan) if node.get("Relation Name") == "task"]
+        assert "Bitmap Heap Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in reads), drawn(name, plan)
         assert all(node.get("Rows Removed by Index Recheck", 0) == 0 for node in reads), drawn(name, plan)
     for name in ("taking", "above"):
         assert "Sort" not in {node["Node Type"] for node in nodes(plans[name])}
-        [picked] = [node for node in nodes(plans[name]) if node.get("Subplan Name") == "CTE picked"]
-        assert picked["Actual Rows"] == 10
-        assert buffers(picked) < 100
+        assert picked(plans[name])["Actual Rows"] == 10
+        assert buffers(picked(plans[name])) < 100
         assert buffers(plans[name]) < 300
     assert plans["settling"]["Actual Rows"] == 11
     assert buffers(plans["settling"]) < 300
@@ -215,15 +114,16 @@ async def test_no_index_holds_a_column_that_a_beat_changes(store: Store, store_u
 
 @pytest.mark.proves("protocol-17")
 async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_dearer(
-    live_store: Store, prepared: Prepared, store_url: str, backend: str
+    live_store: Store, prepared: Prepared, store_url: str, scale: Scale, measured: Callable[..., None]
 ) -> None:
     store = live_store
     await store.create_queue("q")
     queue = await store.queue_id("q")
-    await fill(store, range(1, 20_000), "PENDING", ready="true", run_at="number")
     worker = await begin(store)
-    fence = {"worker": worker, "slot": store.tasks.claim_slot, "limit": 10}
-    from_the_beginning = [Call("claim", fence, [(queue, 10)])]
+    calls = Calls(store, worker)
+    from_the_beginning = await calls.claim([queue], 10)
+    above = await calls.claim_above([(queue, 10, 0, 0, 0)], 10)
+    await fill(store, range(1, scale.of(20_000, 200_000) + 1), "PENDING", ready="true", run_at="number")
     places = Places()
     keeper = await asyncpg.connect(store_url)
     try:
@@ -233,15 +133,14 @@ async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_deare
         places.claimed(await store.tasks.claim(worker, [(queue, 200)], 200), 200, 0.0, plain=True)
 
         async def cost() -> tuple[int, int]:
-            above = [Call("claim_above", fence, places.above([(queue, 10)], 0.5))]
-            for name, calls in (("plain", from_the_beginning), ("above", above)):
-                await prepared.prepare(name, calls)
-                costs[name] = buffers(await prepared.explain(name, calls))
-            return costs["plain"], costs["above"]
+            further = [replace(above[0], rows=places.above([(queue, 10)], 0.5))]
+            plain = await prepared.explain("plain", from_the_beginning)
+            return buffers(plain), buffers(await prepared.explain("above", further))
 
-        costs: dict[str, int] = {}
+        await prepared.prepare("plain", from_the_beginning)
+        await prepared.prepare("above", above)
         plain_first, above_first = await cost()
-        for _ in range(60):
+        for _ in range(scale.of(60, 600)):
             tasks = await store.tasks.claim_above(worker, places.above([(queue, 200)], 0.5), 200)
             assert len(tasks) == 200
             places.claimed(tasks, 200, 0.5, plain=False)
@@ -252,6 +151,9 @@ async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_deare
     assert plain_last > plain_first + 300, "the plain claim has no trouble either: void"
     assert above_last <= above_first + 30
     assert above_last < 200
+    claimed = 200 * scale.of(61, 601)
+    costs = {"first": above_first, "last": above_last, "plain_first": plain_first, "plain_last": plain_last}
+    measured("snapshot", claimed=claimed, **costs)
 
 
 async def multixacts(connection: Any) -> int:

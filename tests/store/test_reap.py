@@ -13,9 +13,10 @@ from stepwell import Store, connect
 from stepwell.clock import TestClock
 from stepwell.errors import LeaseLost, StoreBusy, StoreUnavailable
 from stepwell.records import SeenWorker
+from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
-from stepwell.store.postgres import Composer
 from stepwell.store.recovery import Recovery, Watch
+from stepwell.store.tasks import wanted_of
 from tests.ground.waiting import until
 from tests.store.seam import (
     DONE,
@@ -319,7 +320,7 @@ async def test_a_claim_that_commits_while_the_reaper_waits_for_it_leaves_nothing
     async with raw(store_url) as connection:
         transaction = connection.transaction()
         await transaction.start()
-        rows = [(await store.queue_id("q"), 3)]
+        rows = wanted_of([(await store.queue_id("q"), 3)], {})
         claimed = await ByHand(connection, store).say(
             Call("claim", {"worker": worker, "slot": store.tasks.claim_slot, "limit": 3}, rows)
         )

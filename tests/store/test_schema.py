@@ -384,7 +384,7 @@ SPELLED_TWICE = {
     "reserve_blocks",
     "take_time",
 }
-POSTGRES_ONLY = {"claim_above"}
+POSTGRES_ONLY = {"claim_above", "mark", "notify"}
 
 
 def headings() -> list[tuple[str, str, str, str]]:

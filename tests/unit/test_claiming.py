@@ -1,19 +1,21 @@
 """What the next claim asks for: free places over queues in turn, and where a backlog goes on."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.engine.claiming import PLAIN_EVERY, Demand, Places
+from stepwell.engine.claiming import PLAIN_EVERY, Demand, Places, shares
 from stepwell.records import Claimed, TaskKind
+from tests.store.seam import asked
 
 
 def claimed(task_id: int, queue: int = 1, priority: int = 0, run_at: int = 0) -> Claimed:
     unread: dict[str, Any] = {"key": None, "input": None, "codec": "json", "payload_version": 1, "wakes": 0}
-    numbers: dict[str, Any] = {"turn": 1, "attempt": 1, "max_attempts": 3, "created_at": 0}
+    numbers: dict[str, Any] = {"turn": 1, "attempt": 1, "max_attempts": 3, "created_at": 0, "suspect": False}
     return Claimed(
-        id=task_id, kind=TaskKind.MESSAGE, queue_id=queue, owner=1, priority=priority, run_at=run_at, stale=False,
+        id=task_id, kind=TaskKind.MESSAGE, queue_id=queue, owner=1, priority=priority, run_at=run_at,
         **numbers, **unread,
     )  # fmt: skip
 
@@ -21,26 +23,42 @@ def claimed(task_id: int, queue: int = 1, priority: int = 0, run_at: int = 0) ->
 class TestDemand:
     def test_another_queue_is_first_every_time(self) -> None:
         demand = Demand(5, {1: None, 2: None, 3: None})
-        order = [[queue for queue, _ in demand.next()] for _ in range(4)]
+        order = [[queue for queue, _ in asked(demand)] for _ in range(4)]
         assert order == [[2, 3, 1], [3, 1, 2], [1, 2, 3], [2, 3, 1]]
 
     def test_a_queue_without_a_limit_may_take_all_that_is_free(self) -> None:
         demand = Demand(5, {1: None, 2: 2, 3: 9})
-        assert sorted(demand.next()) == [(1, 5), (2, 2), (3, 5)]
+        assert sorted(asked(demand)) == [(1, 5), (2, 2), (3, 5)]
         for queue in (1, 2, 3):
             demand.take(queue)
         assert (demand.free, demand.busy) == (2, 3)
-        assert sorted(demand.next()) == [(1, 2), (2, 1), (3, 2)]
+        assert sorted(asked(demand)) == [(1, 2), (2, 1), (3, 2)]
         demand.take(2)
-        assert sorted(demand.next()) == [(1, 1), (3, 1)]
+        assert sorted(asked(demand)) == [(1, 1), (3, 1)]
         demand.take(1)
-        assert demand.next() == []
+        assert asked(demand) == []
         demand.give_back(2)
-        assert sorted(demand.next()) == [(1, 1), (2, 1), (3, 1)]
+        assert sorted(asked(demand)) == [(1, 1), (2, 1), (3, 1)]
 
     def test_a_worker_of_nothing_wants_nothing(self) -> None:
-        assert Demand(5, {}).next() == []
-        assert Demand(0, {1: None}).next() == []
+        assert asked(Demand(5, {})) == []
+        assert asked(Demand(0, {1: None})) == []
+
+    def test_a_queue_of_batches_has_a_claim_of_its_own_and_a_place_of_it_holds_a_batch(self) -> None:
+        demand = Demand(4, {1: None, 2: 3, 3: None}, {2: 10})
+        assert demand.turns() == [(2,), (3, 1)]
+        assert demand.turns() == [(3, 1), (2,)]
+        assert (demand.wanted((2,)), demand.batch(2), demand.batch(1)) == ([(2, 30)], 10, 1)
+        demand.take(2)
+        assert (demand.free, demand.wanted((2,)), demand.wanted((1, 3))) == (3, [(2, 20)], [(1, 3), (3, 3)])
+
+    def test_other_queues_leave_the_places_that_are_taken(self) -> None:
+        demand = Demand(2, {1: None, 2: None})
+        demand.take(1)
+        demand.serve({2: None, 3: None}, {})
+        assert (demand.free, sorted(asked(demand))) == (1, [(2, 1), (3, 1)])
+        demand.give_back(1)
+        assert demand.free == 2
 
     @given(
         concurrency=st.integers(1, 20),
@@ -51,7 +69,7 @@ class TestDemand:
         demand = Demand(concurrency, dict(enumerate(limits)))
         busy = dict.fromkeys(range(len(limits)), 0)
         for turn in turns:
-            wanted = dict(demand.next())
+            wanted = dict(asked(demand))
             queue = turn % len(limits)
             room = min(concurrency - sum(busy.values()), 99 if (most := limits[queue]) is None else most - busy[queue])
             assert wanted.get(queue, 0) == max(0, room)
@@ -107,3 +125,27 @@ class TestPlaces:
         assert places.above([(1, 1), (2, 1)], 0.1) == []
         places.claimed([claimed(5, queue=1), claimed(6, queue=2)], 2, 0.1, plain=True)
         assert places.above([(2, 3), (1, 1)], 0.2) == [(2, 3, 0, 0, 6), (1, 1, 0, 0, 5)]
+
+
+class TestShares:
+    def test_a_plain_queue_gives_every_task_its_place(self) -> None:
+        tasks = [claimed(1), failed(2)]
+        assert list(shares(tasks, 1)) == [[[tasks[0]]], [[tasks[1]]]]
+
+    def test_what_has_failed_before_is_called_alone_within_its_share(self) -> None:
+        tasks = [claimed(1), failed(2), claimed(3), failed(4), failed(5)]
+        assert list(shares(tasks, 3)) == [[[tasks[0], tasks[2]], [tasks[1]]], [[tasks[3]], [tasks[4]]]]
+
+    @given(suspects=st.lists(st.booleans(), max_size=60), batch=st.integers(1, 20))
+    def test_nothing_is_lost_or_doubled_and_no_more_places_are_used_than_were_asked_for(
+        self, suspects: list[bool], batch: int
+    ) -> None:
+        tasks = [failed(number) if suspect else claimed(number) for number, suspect in enumerate(suspects)]
+        given_out = list(shares(tasks, batch))
+        assert len(given_out) == -(-len(tasks) // batch)
+        assert sorted(task.id for calls in given_out for call in calls for task in call) == list(range(len(tasks)))
+        assert all(len(call) == 1 or not any(task.suspect for task in call) for calls in given_out for call in calls)
+
+
+def failed(task_id: int) -> Claimed:
+    return replace(claimed(task_id), suspect=True)

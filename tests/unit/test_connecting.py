@@ -19,6 +19,7 @@ def test_the_defaults_are_those_the_documentation_names(monkeypatch: pytest.Monk
     assert (config.url, config.schema, config.install) == ("sqlite:///stepwell.db", "stepwell", True)
     assert (config.options.lease, config.options.timeout) == (30.0, 10.0)
     assert (config.options.payload_limit, config.options.tenant) == (1_048_576, "")
+    assert (config.options.keep, config.options.keep_dead_letters) == (7 * 86_400.0, None)
     assert isinstance(config.clock, DatabaseClock)
     assert isinstance(config.telemetry, Telemetry)
 
@@ -38,12 +39,20 @@ def test_every_option_may_stand_in_the_query() -> None:
     assert (config.schema, config.install, config.pool) == ("other", False, 8)
 
 
+def test_what_is_kept_for_ever_is_said_so() -> None:
+    assert Config("memory:", keep=None).options.keep is None
+    config = Config("memory:?keep=forever&keep_dead_letters=90d", keep="1h")
+    assert (config.options.keep, config.options.keep_dead_letters) == (None, 90 * 86_400.0)
+
+
 def test_what_is_not_ours_in_a_postgres_query_is_the_drivers() -> None:
     config = Config("postgresql://ann@h:5/db?lease=2&sslmode=require&application_name=a%20b&pool=5")
     assert config.url == "postgresql://ann@h:5/db?sslmode=require&application_name=a+b"
     assert config.options.lease == 2.0
     assert Config("postgresql://ann:p%2Fw@h/db?lease=2").url == "postgresql://ann:p%2Fw@h/db"
-    with pytest.raises(InvalidOption, match="sslmode cannot be 'require': a store's URL takes install, lease"):
+    with pytest.raises(
+        InvalidOption, match="sslmode cannot be 'require': a store's URL takes install, keep, keep_dead_letters, lease"
+    ):
         Config("sqlite:///app.db?sslmode=require")
 
 
@@ -69,7 +78,8 @@ def test_the_file_of_a_url(url: str, path: str) -> None:
         {"lease": 0}, {"lease": -1}, {"lease": 0.05}, {"lease": True}, {"lease": None}, {"lease": "soon"},
         {"lease": float("nan")}, {"lease": timedelta(days=-1)}, {"timeout": 0}, {"timeout": []}, {"pool": 3},
         {"pool": "many"}, {"pool": None}, {"payload_limit": 0}, {"payload_limit": -5}, {"payload_limit": "x"},
-        {"install": "perhaps"}, {"install": 2}, {"install": None},
+        {"install": "perhaps"}, {"install": 2}, {"install": None}, {"keep": -1}, {"keep": "never"}, {"keep": True},
+        {"keep_dead_letters": "soon"},
     ],
 )  # fmt: skip
 def test_a_bad_option_is_refused_by_its_name(options: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepwell.backoff import Retry
 from stepwell.codec import decode
-from stepwell.engine.outcome import Again, Done, Failed, Outcome, Released, is_permanent, judge, settlement_of
+from stepwell.engine.outcome import Again, Alone, Done, Failed, Outcome, Released, is_permanent, judge, settlement_of
 from stepwell.errors import PayloadTooLarge, PermanentError, SerializationError, TransientError
 from stepwell.records import RunStatus, Settlement
 
@@ -87,6 +87,18 @@ def test_each_outcome_is_written_in_its_own_way() -> None:
         (Done("[1]"), Settlement(RunStatus.SUCCESS, output="[1]")),
         (Again(1.5, error), Settlement(RunStatus.PENDING, delay=1_500_000, error=text, last_error="ValueError: a b")),
         (Failed(error), Settlement(RunStatus.ERROR, error=text, last_error="ValueError: a b")),
+        (
+            Alone(2.0, error),
+            Settlement(
+                RunStatus.PENDING,
+                delay=2_000_000,
+                attempt_back=True,
+                alone=True,
+                error=text,
+                last_error="ValueError: a b",
+            ),
+        ),
+        (Failed(error, "why"), Settlement(RunStatus.ERROR, error=text, last_error="why")),
         (Released(), Settlement(RunStatus.PENDING, attempt_back=True)),
     ]
     for outcome, settlement in written:

@@ -26,7 +26,7 @@ def claimed(task_id: int, turn: int = 1) -> Claimed:
     rest: dict[str, Any] = {"key": None, "input": None, "codec": "json", "payload_version": 1, "wakes": 0}
     return Claimed(
         id=task_id, kind=TaskKind.MESSAGE, queue_id=1, owner=7, turn=turn, attempt=1, max_attempts=3, priority=0,
-        run_at=0, created_at=0, stale=False, **rest,
+        run_at=0, created_at=0, suspect=False, **rest,
     )  # fmt: skip
 
 

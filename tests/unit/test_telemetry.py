@@ -13,8 +13,12 @@ from stepwell.telemetry import (
     Event,
     InternalTaskFailed,
     LateWriteRefused,
+    ListenerBack,
+    ListenerLost,
     LogBudget,
+    NotifyFailed,
     OrphansReleased,
+    PoolerFound,
     SessionLost,
     SessionsRecovered,
     SessionStarted,
@@ -23,6 +27,7 @@ from stepwell.telemetry import (
     TaskDied,
     TaskFailed,
     Telemetry,
+    WorkUnserved,
     words_of,
 )
 
@@ -36,7 +41,12 @@ EVENTS: list[Event] = [
     TaskDied(2, "mail", "ValueError: no"),
     SessionsRecovered((1, 2), 5),
     OrphansReleased(1, tuple(range(30))),
+    WorkUnserved((("mail", 3), ("zip", 10_000))),
     InternalTaskFailed("sweep", "OSError: gone"),
+    PoolerFound(),
+    ListenerLost("nothing was heard"),
+    ListenerBack(1.5),
+    NotifyFailed("connection reset"),
 ]
 
 

@@ -117,3 +117,13 @@ def test_a_body_may_outlive_its_loop() -> None:
     for thread in named("t-outlive"):
         thread.join(10)
     assert ended == ["ended"]
+
+
+@pytest.mark.proves("promise-18")
+async def test_bodies_one_after_the_other_share_one_thread() -> None:
+    threads = Threads("test")
+    try:
+        used = {await threads.run(threading.get_ident) for _ in range(2_000)}
+        assert len(used) == 1
+    finally:
+        threads.close()

@@ -88,8 +88,10 @@ async def test_one_claim_takes_as_many_as_there_are_free_places(
     for verb in ("claim", "claim_above"):
         real = getattr(live_store.tasks, verb)
 
-        async def claim(worker: int, wanted: Sequence[Any], limit: int, real: Any = real) -> list[Claimed]:
-            claimed: list[Claimed] = await real(worker, wanted, limit)
+        async def claim(
+            worker: int, wanted: Sequence[Any], limit: int, real: Any = real, **options: Any
+        ) -> list[Claimed]:
+            claimed: list[Claimed] = await real(worker, wanted, limit, **options)
             if claimed:
                 asked.append((limit, len(claimed)))
             return claimed

@@ -281,7 +281,7 @@ def test_what_cannot_be_called_as_a_handler_is_refused_when_it_is_declared() -> 
         with pytest.raises(InvalidOption, match=words):
             handler("mail")(fn)
     with pytest.raises(stepwell.InvalidName):
-        handler(keyword)  # type: ignore[arg-type]
+        handler(keyword)  # type: ignore[call-overload]
 
 
 async def test_visibility_is_never_nothing(store: Store) -> None:

@@ -138,8 +138,8 @@ async def test_a_claim_that_is_under_way_when_the_worker_stops_is_not_lost(
     taken, answer = asyncio.Event(), asyncio.Event()
     real = live_store.tasks.claim
 
-    async def claim(worker: int, queues: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
-        claimed = await real(worker, queues, limit)
+    async def claim(worker: int, queues: Sequence[tuple[int, int]], limit: int, **options: Any) -> list[Claimed]:
+        claimed = await real(worker, queues, limit, **options)
         if claimed:
             taken.set()
             await answer.wait()
@@ -166,8 +166,8 @@ async def test_a_turn_given_up_before_it_began_is_released_too(
     executed: list[int] = []
     real = live_store.tasks.claim
 
-    async def claim(worker_id: int, queues: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
-        claimed = await real(worker_id, queues, limit)
+    async def claim(worker_id: int, queues: Sequence[tuple[int, int]], limit: int, **options: Any) -> list[Claimed]:
+        claimed = await real(worker_id, queues, limit, **options)
         if claimed:  # the second signal comes in right after the claim: before the first step of any body
             asyncio.get_running_loop().call_soon(worker.stop)
         return claimed

@@ -110,11 +110,11 @@ async def test_an_internal_loop_that_breaks_is_told_and_started_again(
     real = live_store.tasks.claim
     broken = [True]
 
-    async def claim(*args: Any) -> Any:
+    async def claim(*args: Any, **options: Any) -> Any:
         if broken:
             broken.clear()
             raise ZeroDivisionError("a defect of ours")
-        return await real(*args)
+        return await real(*args, **options)
 
     monkeypatch.setattr(live_store.tasks, "claim", claim)
 

@@ -413,8 +413,8 @@ async def test_drain_misses_nothing_that_happens_while_it_looks(store: Store, mo
     looked = asyncio.Event()
     real = store.tasks.claim
 
-    async def claim(*args: Any) -> Any:
-        claimed = await real(*args)
+    async def claim(*args: Any, **options: Any) -> Any:
+        claimed = await real(*args, **options)
         if not claimed and not looked.is_set():
             looked.set()
             await until(lambda: len(done) == 1)

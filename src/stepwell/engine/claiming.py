@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from stepwell.records import Claimed
 from stepwell.store.tasks import Place
 
-PLAIN_EVERY = 1.0  # seconds; in a backlog, how often the claim looks behind its place again
+PLAIN_EVERY: Final = 1.0  # seconds; in a backlog, how often the claim looks behind its place again
 
 
 class Demand:
-    """The free places of a worker, over its queues."""
+    """The free places of a worker, over its queues. A place holds one task, or one batch of a queue with batches."""
 
-    def __init__(self, concurrency: int, limits: Mapping[int, int | None]) -> None:
+    def __init__(
+        self, concurrency: int, limits: Mapping[int, int | None], batches: Mapping[int, int] | None = None
+    ) -> None:
         self._concurrency = concurrency
-        self._limits = limits
-        self._order = list(limits)
         self._busy: Counter[int] = Counter()
+        self._order: list[int] = []
+        self.serve(limits, batches or {})
+
+    def serve(self, limits: Mapping[int, int | None], batches: Mapping[int, int]) -> None:
+        """Go on with these queues, their limits and batches; places that are taken stay taken."""
+        self._limits = limits
+        self._batches = batches
+        kept = [queue_id for queue_id in self._order if queue_id in limits]
+        self._order = list(dict.fromkeys([*kept, *limits]))
 
     @property
     def free(self) -> int:
-        """How many more tasks may be started."""
+        """How many more places may be taken."""
         return self._concurrency - self._busy.total()
 
     @property
@@ -31,25 +41,51 @@ class Demand:
         return self._busy.total()
 
     def take(self, queue_id: int) -> None:
-        """A task of this queue is started."""
+        """A place is taken for this queue."""
         self._busy[queue_id] += 1
 
     def give_back(self, queue_id: int) -> None:
-        """A task of this queue has ended."""
+        """A place taken for this queue is free."""
         self._busy[queue_id] -= 1
 
-    def next(self) -> list[tuple[int, int]]:
-        """Each queue that has room, with its capacity; another one is first every time, so that none starves."""
+    def turns(self) -> list[tuple[int, ...]]:
+        """The queues, together where one claim can serve them; another one is first every time, so that none starves.
+
+        A queue with batches has a claim of its own: a limit over several counts tasks, and there a place is many.
+        """
         if self._order:
             self._order.append(self._order.pop(0))
+        single = tuple(queue_id for queue_id in self._order if queue_id not in self._batches)
+        turns = (single if queue_id in single else (queue_id,) for queue_id in self._order)
+        return list(dict.fromkeys(turns))
+
+    def wanted(self, queues: Sequence[int]) -> list[tuple[int, int]]:
+        """Each of these queues that has room, with how many of its tasks fit."""
         free = self.free
         wanted = []
-        for queue_id in self._order:
+        for queue_id in queues:
             limit = self._limits[queue_id]
-            capacity = free if limit is None else min(free, limit - self._busy[queue_id])
-            if capacity > 0:
-                wanted.append((queue_id, capacity))
+            places = free if limit is None else min(free, limit - self._busy[queue_id])
+            if places > 0:
+                wanted.append((queue_id, places * self.batch(queue_id)))
         return wanted
+
+    def batch(self, queue_id: int) -> int:
+        """How many tasks of this queue fit into a place."""
+        return self._batches.get(queue_id, 1)
+
+
+def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[list[list[Claimed]]]:
+    """Claimed tasks as what each place gets, and there as what each call of the body gets.
+
+    Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
+    neighbours twice, and its own attempts are its own.
+    """
+    for start in range(0, len(tasks), batch):
+        share = tasks[start : start + batch]
+        alone = [[task] for task in share if task.suspect or task.attempt > 1]
+        together = [task for task in share if not (task.suspect or task.attempt > 1)]
+        yield [together, *alone] if together else alone
 
 
 class Places:

@@ -59,6 +59,18 @@ class Heartbeat:
             await ended(last, 5)
 
     def _work(self) -> None:
+        while self._go_on():
+            try:
+                self._beat_to_the_end()
+            except Exception as error:  # noqa: BLE001 - no file for its connection, say: without it the worker is lost
+                self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
+                self._wake.wait(self._every / 2)
+                self._wake.clear()
+            else:
+                return
+
+    def _beat_to_the_end(self) -> None:
+        """Beat until no session is left."""
         pulse = self._store.sessions.pulse()
         try:
             while self._go_on():

@@ -30,10 +30,19 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """A batch failed and nobody knows by whose fault: each of it comes again alone, its attempt given back."""
+
+    delay: float
+    error: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
-    """No further attempt: the task is a dead letter."""
+    """No further attempt: the task is a dead letter. `reason` is its word where the error's own line says less."""
 
     error: dict[str, Any]
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +52,7 @@ class Released:
     delay: float = 0.0
 
 
-Outcome = Done | Again | Failed | Released
+Outcome = Done | Again | Alone | Failed | Released
 
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
@@ -54,6 +63,13 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
         return Again(retry_after, described)
     return Again(policy.delay(attempt, randomness), described)
+
+
+def judge_batch(error: BaseException) -> Outcome:
+    """Judge a failed call with several tasks: no attempt is spent, and each is to show by itself what it is."""
+    described = error_of(error)
+    retry_after = described.get("retry_after") if isinstance(error, TransientError) else None
+    return Alone(retry_after or 0.0, described)
 
 
 def is_permanent(error: BaseException, policy: Retry) -> bool:
@@ -78,9 +94,20 @@ def settlement_of(outcome: Outcome) -> Settlement:
                 error=encode(error, limit=ERROR_LIMIT, what="error"),
                 last_error=one_line(error),
             )
-        case Failed(error):
+        case Alone(delay, error):
             return Settlement(
-                RunStatus.ERROR, error=encode(error, limit=ERROR_LIMIT, what="error"), last_error=one_line(error)
+                RunStatus.PENDING,
+                delay=microseconds_of(delay, "retry_after"),
+                attempt_back=True,
+                alone=True,
+                error=encode(error, limit=ERROR_LIMIT, what="error"),
+                last_error=one_line(error),
+            )
+        case Failed(error, reason):
+            return Settlement(
+                RunStatus.ERROR,
+                error=encode(error, limit=ERROR_LIMIT, what="error"),
+                last_error=reason or one_line(error),
             )
         case Released(delay):
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)

@@ -9,51 +9,66 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from stepwell.backoff import waits
-from stepwell.engine.claiming import Demand, Places
+from stepwell.engine.claiming import Demand, Places, shares
+from stepwell.engine.execution import Execution
 from stepwell.engine.heartbeat import Heartbeat
-from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, settlement_of
+from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.session import Session
-from stepwell.engine.threads import NoThread, Threads
+from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
-from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable, Timeout
+from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Claimed, Owned
-from stepwell.store.polling import LONGEST_POLL, SWEEP_EVERY, Polling
+from stepwell.store.fairness import Fairness
+from stepwell.store.polling import LONGEST_POLL, Polling
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
     InternalTaskFailed,
-    LateWriteRefused,
     OrphansReleased,
     SessionLost,
     SessionStarted,
     StoreLost,
-    TaskDied,
-    TaskFailed,
 )
+
+LOOK_EVERY: Final = 1.0  # seconds; how soon a new queue with a prefix of ours is found
+MOST_CLAIMED: Final = 10_000  # at once: what a statement and its answer can well carry
 
 
 class Runtime:
     """One worker at work."""
 
     def __init__(
-        self, store: Store, served: Sequence[Served], identity: Identity, *, concurrency: int, grace: float
+        self,
+        store: Store,
+        served: Sequence[Served],
+        identity: Identity,
+        *,
+        prefixes: tuple[str, ...] = (),
+        concurrency: int,
+        grace: float,
+        poll: float = LONGEST_POLL,
     ) -> None:
         self._store = store
         self._by_name = {one.queue: one for one in served}
+        self._prefixes = prefixes
+        self._looked_at = float("-inf")  # for queues with these prefixes
         self._served: dict[int, Served] = {}
         self._identity = identity
         self._concurrency = concurrency
         self._grace = grace
         self._demand = Demand(0, {})
-        self._places = Places()
+        self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
+        self._fairness = Fairness()
         self._threads = Threads(f"stepwell-{identity.name}")
         self._executions: dict[asyncio.Task[None], Execution] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._polling = Polling(store.clock)
+        self._polling = Polling(store.clock, poll)
         self._idle = asyncio.Event()
         self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
         self._stopping = self._hurried = False
@@ -64,6 +79,7 @@ class Runtime:
         """Register the session and begin to serve; with `loops=False`, only when `drain` asks."""
         self._stopping = self._hurried = False
         self._served = {}
+        self._demand = Demand(self._concurrency, {})
         self._threads = Threads(f"stepwell-{self._identity.name}")
         try:
             await self._begin_session()
@@ -110,6 +126,7 @@ class Runtime:
     async def drain(self) -> int:
         """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
         before = self.executed
+        self._looked_at = float("-inf")
         if self._loops:
             await self._drained()
             return self.executed - before
@@ -155,107 +172,61 @@ class Runtime:
                 await self._polling.rest()
 
     async def _claim_once(self) -> int:
-        """Fill the free places with what is ready; how many were filled."""
+        """Fill the free places with what is ready; how many tasks that took."""
         session = await self._living_session()
-        # A place is free when its body has ended, while what came of it is still being written; but no more may wait
-        # to be written than are executed, or a slow database would be owed ever more.
-        limit = min(self._demand.free, 2 * self._concurrency - len(self._executions))
+        if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
+            await self._find_queues()
         # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
-        if limit <= 0 or not (wanted := self._demand.next()):
+        if self._room() <= 0:
+            return 0
+        return sum([await self._claim_from(queues, session) for queues in self._demand.turns()])
+
+    async def _claim_from(self, queues: Sequence[int], session: Session) -> int:
+        wanted, batch = self._demand.wanted(queues), self._demand.batch(queues[0])
+        limit = min(self._room() * batch, MOST_CLAIMED)
+        if limit <= 0 or not wanted:
             return 0
         session.claiming(time.monotonic())
         claimed: list[Claimed] = []
         try:
-            claimed = await self._claim(session, wanted, limit)
+            claimed = await self._claim(session, wanted, limit, self._places[queues[0] if batch > 1 else 0])
         finally:
             session.claimed(claimed)
-        for task in claimed:
-            self._start(task, session)
+        for calls in shares(claimed, batch):
+            self._start(calls, session)
         return len(claimed)
 
-    async def _claim(self, session: Session, wanted: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
+    def _room(self) -> int:
+        # A place is free when its body has ended, while what came of it is still being written; but no more may wait
+        # to be written than are executed, or a slow database would be owed ever more.
+        return min(self._demand.free, 2 * self._concurrency - len(self._executions))
+
+    async def _claim(
+        self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, known: Places
+    ) -> list[Claimed]:
         now = time.monotonic()
-        if self._store.driver.claims_many_queues and (places := self._places.above(wanted, now)):
-            claimed = await self._store.tasks.claim_above(session.id, places, limit)
-            self._places.claimed(claimed, limit, now, plain=False)
-            if claimed:
-                return claimed
-        # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
-        claimed = await self._store.tasks.claim(session.id, wanted, limit)
-        self._places.claimed(claimed, limit, now, plain=True)
+        tasks = self._store.tasks
+        levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if self._fairness.oldest_is_due() else {}
+        claimed: list[Claimed] = []
+        if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now)):
+            claimed = await tasks.claim_above(session.id, places, limit)
+            known.claimed(claimed, limit, now, plain=False)
+        if not claimed:
+            # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
+            claimed = await tasks.claim(session.id, wanted, limit, levels=levels)
+            if not levels:
+                known.claimed(claimed, limit, now, plain=True)
+        self._fairness.claimed((task.queue_id for task in claimed), wanted, limit)
         return claimed
 
-    def _start(self, task: Claimed, session: Session) -> None:
-        demand = self._demand  # this start's: a thread may outlive the stop and free its place only later
-        demand.take(task.queue_id)
-        execution = Execution(task, self._served[task.queue_id], session)
-        slot = Slot(lambda: self._freed(demand, task.queue_id))
-        job = asyncio.create_task(self._execute(execution, slot))
-        execution.job = job
-        self._executions[job] = execution
-        job.add_done_callback(self._ended)
-
-    async def _execute(self, execution: Execution, slot: Slot) -> None:
-        """One turn of one task: call its body, judge what came of it, settle."""
-        try:
-            outcome = await self._outcome(execution, slot)
-        finally:
-            slot.release()
-        execution.settling = True
-        if outcome is not None:
-            await self._settle(execution.task, execution.session, execution.served.queue, outcome)
-
-    async def _outcome(self, execution: Execution, slot: Slot) -> Outcome | None:
-        """What came of the body; None if the session was lost under it, so that nothing may be written."""
-        task, served = execution.task, execution.served
-        limit = asyncio.timeout(served.timeout)
-        execution.begun = True
-        if execution.given_up:
-            return None if execution.session.lost else Released()
-        try:
-            async with limit:
-                return Done(await served.body(task, self._threads, slot))
-        except asyncio.CancelledError:
-            # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
-            if execution.given_up:
-                return None if execution.session.lost else Released()
-            return judge(
-                RuntimeError("the body was cancelled"), task.attempt, task.max_attempts, served.retry, self._chance()
-            )
-        except TimeoutError as error:
-            late = (
-                Timeout(f"the handler of {served.queue} ran longer than {served.timeout:g} s")
-                if limit.expired()
-                else error
-            )
-            return judge(late, task.attempt, task.max_attempts, served.retry, self._chance())
-        except NoThread:
-            return Released(SWEEP_EVERY)
-        except KeyboardInterrupt:
-            raise  # a person's wish to end the process, wherever it came in
-        except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
-            return judge(error, task.attempt, task.max_attempts, served.retry, self._chance())
-
-    async def _settle(self, task: Claimed, session: Session, queue: str, outcome: Outcome) -> None:
-        try:
-            status = await self._store.tasks.settle(task.id, session.id, task.turn, settlement_of(outcome))
-        except LeaseLost:
-            self._store.telemetry.emit(LateWriteRefused(session.id, task.id, task.turn))
-        else:
-            self.executed += 1
-            self._tell(task, queue, outcome, status)
-        finally:
-            session.settled(task.id, task.turn)
-
-    def _tell(self, task: Claimed, queue: str, outcome: Outcome, status: str) -> None:
-        error = getattr(outcome, "error", None)
-        if error is None:
-            return
-        described = f"{error.get('type')}: {error.get('message')}"[:500]
-        if isinstance(outcome, Failed) and status == "ERROR":
-            self._store.telemetry.emit(TaskDied(task.id, queue, described))
-        else:
-            self._store.telemetry.emit(TaskFailed(task.id, queue, task.attempt, described))
+    def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
+        demand, queue_id = self._demand, calls[0][0].queue_id
+        demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
+        slot = Slot(lambda: self._freed(demand, queue_id))
+        execution = Execution(self._store, self._served[queue_id], session, calls, slot)
+        execution.job = asyncio.create_task(execution.run(self._threads))
+        self._executions[execution.job] = execution
+        execution.job.add_done_callback(self._ended)
 
     async def _living_session(self) -> Session:
         if self.session is None or self.session.lost:
@@ -278,8 +249,12 @@ class Runtime:
         After the session has begun and names them: from then on nobody can delete them under us.
         """
         served = {await self._store.queue_id(name, create=True, anew=True): one for name, one in self._by_name.items()}
-        if served.keys() != self._served.keys():  # else a body left over from the last session keeps its place
-            self._demand = Demand(self._concurrency, {queue: one.concurrency for queue, one in served.items()})
+        self._looked_at = time.monotonic()
+        for queue in await self._store.queues() if self._prefixes else ():
+            if queue.name.startswith(self._prefixes) and queue.id not in served:
+                served[queue.id] = Served(queue.name, None, self._store.options.retry)
+        limits = {queue_id: one.concurrency for queue_id, one in served.items()}
+        self._demand.serve(limits, {queue_id: one.batch for queue_id, one in served.items() if one.batch > 1})
         self._served = served
 
     async def _end_session(self) -> None:
@@ -311,7 +286,10 @@ class Runtime:
             self._polling.wake()
 
     def _added(self, queue_ids: set[int]) -> None:
-        if not queue_ids.isdisjoint(self._served):
+        if self._prefixes and not queue_ids <= self._served.keys():
+            self._looked_at = float("-inf")  # perhaps a queue made since we looked
+            self._polling.wake()
+        elif not queue_ids.isdisjoint(self._served):
             self._polling.wake()
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
@@ -320,13 +298,10 @@ class Runtime:
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         execution = self._executions.pop(job)
+        self.executed += execution.settled
         self._polling.wake()
-        execution.session.settled(execution.task.id, execution.task.turn)
         if not job.cancelled() and (error := job.exception()) is not None:
-            self._store.telemetry.emit(InternalTaskFailed(f"execution of task {execution.task.id}", repr(error)))
-
-    def _chance(self) -> float:
-        return self._store.clock.random()
+            self._store.telemetry.emit(InternalTaskFailed(f"execution of {execution}", repr(error)))
 
     async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping:
@@ -337,26 +312,6 @@ class Runtime:
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
                 self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)
-
-
-class Execution:
-    """One turn under way."""
-
-    def __init__(self, task: Claimed, served: Served, session: Session) -> None:
-        self.task = task
-        self.served = served
-        self.session = session
-        self.job: asyncio.Task[None] | None = None
-        self.begun = False
-        self.settling = False
-        self.given_up = False
-
-    def give_up(self) -> None:
-        """Stop the body; what has been judged already is still settled."""
-        if not self.settling and self.job is not None:
-            self.given_up = True
-            if self.begun:  # a task cancelled before its first step never gives its place back
-                self.job.cancel()
 
 
 async def _gone(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from stepwell.backoff import Retry
@@ -19,6 +19,11 @@ class Slot:
     free: Callable[[], None]
     _held: int = field(default=1)
 
+    @property
+    def outlived(self) -> bool:
+        """True if a body that was given up is still in its thread."""
+        return self._held > 1
+
     def hold(self) -> None:
         """Keep the place for one more user of it."""
         self._held += 1
@@ -30,16 +35,18 @@ class Slot:
             self.free()
 
 
-# Calls the body with the task's payload and returns its output as JSON text, None if nobody will ask for it.
-Body = Callable[[Claimed, Threads, Slot], Awaitable[str | None]]
+# Calls the body with the payloads of the tasks and returns its output as JSON text, None if nobody will ask for it.
+# Several tasks come together only where `batch` says so.
+Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A queue and its body."""
+    """A queue and its body; a queue without one was claimed by its prefix, and nobody here can execute it."""
 
     queue: str
-    body: Body
+    body: Body | None
     retry: Retry
     timeout: float | None = None
     concurrency: int | None = None
+    batch: int = 1

@@ -38,6 +38,8 @@ class Threads:
                 result, error = context.run(body), None
             except BaseException as raised:  # noqa: BLE001 - whatever a body raises is its outcome
                 result, error = None, raised
+            with self._lock:
+                self._idle += 1  # before the answer: it lets the next body begin, which would get a thread more
             with contextlib.suppress(RuntimeError):  # the loop is closed: the worker gave this body up long ago
                 loop.call_soon_threadsafe(_answer, future, result, error)
 
@@ -62,8 +64,6 @@ class Threads:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
-            with self._lock:
-                self._idle += 1
 
 
 def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

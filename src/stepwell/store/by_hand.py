@@ -16,10 +16,11 @@ from stepwell.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskId
 from stepwell.store.driver import Call, Row, Value
+from stepwell.store.fairness import Fairness
 from stepwell.store.flush import GroupCommit, Operation
 from stepwell.store.polling import SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
-from stepwell.store.tasks import ROW_BYTES, each_queue, in_claim_order
+from stepwell.store.tasks import ROW_BYTES, in_claim_order, wanted_of
 
 if TYPE_CHECKING:
     from stepwell.store.opened import Opened
@@ -35,6 +36,7 @@ class ByHand:
         self._store = store
         self._flusher = flusher
         self._recovery = Recovery(store)
+        self._fairness = Fairness()
         self._recovered_at = time.monotonic()
         self._swept_at = float("-inf")
         self._turns = 0
@@ -109,13 +111,12 @@ class ByHand:
 
     async def _take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
         """Up to `limit` ready messages, hidden from everybody else for `visibility` microseconds."""
-        driver = self._store.driver
+        tasks = self._store.tasks
         params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
-        wanted = [(queue_id, limit) for queue_id in queues]
-        if driver.claims_many_queues:
-            [rows] = await driver.run(self._store.tasks.claim_slot, [Call("take", params, wanted)])
-        else:
-            rows = await driver.transact(lambda: each_queue("take", params, wanted, limit))
+        asked = [(queue_id, limit) for queue_id in queues]
+        levels = await tasks.oldest(queues) if self._fairness.oldest_is_due() else {}
+        rows = await tasks.pick("take", params, wanted_of(asked, levels))
+        self._fairness.claimed((row["queue_id"] for row in rows), asked, limit)
         return in_claim_order(rows, queues)
 
     async def close(self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from stepwell.codec import encode, value_hash
 from stepwell.durations import Duration, microseconds_of, moment_of
@@ -15,7 +15,6 @@ from stepwell.records import NewTask, TaskKind
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Unique = Literal["ever", "unfinished"]
-DEFAULT_ATTEMPTS: Final = 3
 
 
 class Addressed(Protocol[In_contra]):
@@ -26,8 +25,8 @@ class Addressed(Protocol[In_contra]):
         """The queue it serves."""
 
     @property
-    def max_attempts(self) -> int:
-        """How often its messages are tried in all."""
+    def max_attempts(self) -> int | None:
+        """How often its messages are tried in all; None leaves it to the store."""
 
     def accepts(self, payload: In_contra, /) -> None:
         """Nothing at run time; tells a type checker what a payload may be."""
@@ -50,6 +49,7 @@ class Draft:
         queue: str | Addressed[Any],
         *,
         payload_limit: int,
+        default_attempts: int,
         priority: int = 0,
         delay: Duration | None = None,
         run_at: datetime | None = None,
@@ -63,8 +63,8 @@ class Draft:
             raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
         self._queue = check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         self._defines_queue = not isinstance(queue, str)
-        default = DEFAULT_ATTEMPTS if isinstance(queue, str) else queue.max_attempts
-        self._max_attempts = check_max_attempts(default if max_attempts is None else max_attempts)
+        said = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
+        self._max_attempts = check_max_attempts(default_attempts if said is None else said)
         self._payload_limit = payload_limit
         self._priority = check_priority(priority)
         self._delay = 0 if delay is None else microseconds_of(delay, "delay")

@@ -96,6 +96,29 @@ class Pulse(Protocol):
         """Let go of the connection."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Word that these queues may have something to claim, all of them if None; `sender` is who says so.
+
+    With a `probe` it says nothing of queues: it is the sender asking whether it can hear itself.
+    """
+
+    sender: str
+    queues: frozenset[int] | None = None
+    probe: int | None = None
+
+
+class Ear(Protocol):
+    """An open way by which hints of other processes come in."""
+
+    async def close(self) -> None:
+        """Hear nothing more; never raises, and does not wait for long."""
+
+
+Heard = Callable[[Hint], None]
+Lost = Callable[[str], None]
+
+
 class Driver(Protocol):
     """One database, open. Raises only the errors below, each from the original one.
 
@@ -110,6 +133,12 @@ class Driver(Protocol):
     claims_many_queues: bool  # one claim statement serves several queues
     flush_beats: bool  # every flush is also a heartbeat: the beat would have to wait for the same writer
     guards: SessionGuards
+    hears_others: bool  # other processes may have the database open, and `listen` tells what they add
+    notifies: bool  # they hear only what they are told with `notify`, and one can listen to oneself
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler stands between, so that nothing can be kept from one transaction to the next."""
 
     async def open(self) -> None:
         """Connect; the database is reachable when this returns."""
@@ -131,6 +160,15 @@ class Driver(Protocol):
 
     def pulse(self) -> Pulse:
         """Open the heartbeat's own way to the database."""
+
+    async def listen(self, heard: Heard, lost: Lost) -> Ear:
+        """Hear the hints of other processes, on the loop of this call, until `lost` is told why it ended.
+
+        Where `notifies` holds, one's own are heard too. Not to be called where `hears_others` is false.
+        """
+
+    async def notify(self, hint: Hint) -> None:
+        """Tell a hint to whoever listens, in a transaction of its own; nothing to do unless `notifies`."""
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Take part in a transaction on the user's own connection; nothing is begun, committed or changed on it."""

@@ -12,15 +12,31 @@ import collections
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from stepwell.clock import boot_microseconds, wall_microseconds
 from stepwell.errors import StoreClosed, StoreUnavailable
-from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, Script, SessionGuards, SyncJoin, Value, play
+from stepwell.store.driver import (
+    AsyncJoin,
+    Call,
+    Ddl,
+    Ear,
+    Heard,
+    Hint,
+    Lost,
+    Row,
+    Script,
+    SessionGuards,
+    SyncJoin,
+    Value,
+    play,
+)
 from stepwell.store.ending import ended
+from stepwell.store.joins.through import AwaitedCursor, join_through
 from stepwell.store.sql import Parameter, RowSet, Statement, Statements
+from stepwell.store.watching import FileEar, Watched
 
 T = TypeVar("T")
 
@@ -29,6 +45,7 @@ class Engine(Protocol):
     """What differs between the embedded databases."""
 
     name: str
+    joins: bool  # the user's own transaction can be joined
 
     def connect(self, *, reading: bool) -> Any:
         """Open a connection, from the thread that will use it."""
@@ -55,15 +72,26 @@ class Embedded:
     flush_slots = 1
     claims_many_queues = False
     flush_beats = True
+    pooled = False
+    notifies = False
 
     def __init__(
-        self, engine: Engine, statements: Statements, guards: SessionGuards, *, timeout: float, separate_reader: bool
+        self,
+        engine: Engine,
+        statements: Statements,
+        guards: SessionGuards,
+        *,
+        timeout: float,
+        separate_reader: bool,
+        watched: Watched | None = None,
     ) -> None:
         self.name = engine.name
         self.guards = guards
         self._engine = engine
         self._statements = Rendered(statements)
         self._timeout = timeout
+        self._watched = watched  # the file, if other processes may have it open
+        self.hears_others = watched is not None
         self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
         self._reader = (
             ConnectionThread(f"stepwell-{engine.name}-reader", lambda: engine.connect(reading=True))
@@ -101,11 +129,32 @@ class Embedded:
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Answer calls through the user's own connection, as it is."""
-        return SyncJoin(partial(self._answer, self._engine.joined(tx)))
+        return join_through(tx, self._joined) if self._engine.joins else self._joined(tx)
+
+    def _joined(self, tx: object) -> SyncJoin | AsyncJoin:
+        cursor = self._engine.joined(tx)
+        if isinstance(cursor, AwaitedCursor):
+            return AsyncJoin(partial(self._answer_awaited, cursor))
+        return SyncJoin(partial(self._answer, cursor))
 
     def pulse(self) -> EmbeddedPulse:
         """The front of the writer's queue."""
         return EmbeddedPulse(self._writer, self._flush)
+
+    async def listen(self, heard: Heard, lost: Lost) -> Ear:
+        """Watch the file's version in a thread of its own."""
+        assert self._watched is not None
+        return FileEar(
+            name=f"stepwell-{self.name}-watch",
+            connect=lambda: self._engine.connect(reading=True),
+            watched=self._watched,
+            ready=lambda connection: frozenset(row["id"] for row in self._answer(connection, Call("ready_queues"))),
+            heard=heard,
+            lost=lost,
+        )
+
+    async def notify(self, hint: Hint) -> None:
+        """Nothing to do: who watches the file sees the commit."""
 
     def _flush(self, connection: Any, calls: Sequence[Call]) -> list[list[Row]]:
         def body() -> list[list[Row]]:
@@ -144,6 +193,18 @@ class Embedded:
             if (translated := self._engine.translate(error)) is error:
                 raise
             raise translated from error
+
+    async def _answer_awaited(self, cursor: AwaitedCursor, call: Call | Ddl) -> list[Row]:
+        assert isinstance(call, Call)
+        found: list[Row] = []
+        try:
+            for text, values in self._statements.each(call, call.rows):
+                found.extend(await cursor.fetch(text, values))
+        except Exception as error:
+            if (translated := self._engine.translate(error)) is error:
+                raise
+            raise translated from error
+        return found
 
     async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
         try:
@@ -239,17 +300,23 @@ class Rendered:
 
     def execute(self, connection: Any, call: Call, rows: Sequence[Sequence[Value]] | None) -> list[Row]:
         """Run one call and return every row it returned."""
+        found: list[Row] = []
+        for text, values in self.each(call, rows):
+            found.extend(connection.execute(text, values).fetchall())
+        return found
+
+    def each(self, call: Call, rows: Sequence[Sequence[Value]] | None) -> Iterator[tuple[str, Mapping[str, Value]]]:
+        """The statements that one call is here, each with its values."""
         statement = self._statements[call.statement]
         text = self._text(statement)
         values = _with_clock(call.params)
         if not statement.columns:
-            return list(connection.execute(text, values).fetchall())
+            yield text, values
+            return
         names = [f"row_{column.name}" for column in statement.columns]
-        found: list[Row] = []
         for row in rows or ():
             values.update(zip(names, row, strict=True))
-            found.extend(connection.execute(text, values).fetchall())
-        return found
+            yield text, values
 
     def feed(self, call: Call, rows: Sequence[Row]) -> list[list[Value]]:
         """Turn what one call returned into the row set of the next."""

@@ -81,8 +81,7 @@ class Messages(Opened):
         With `key`, a message of the queue that has it already is returned instead (`created` is False); another
         payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
-        By a queue's name a message is tried three times unless `max_attempts` says otherwise; through a handler, as
-        often as the handler says.
+        It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
         """
         drafted = self.drafted(
             queue,
@@ -141,11 +140,16 @@ class Messages(Opened):
         *,
         type: type[T],
         until: Duration | None = 0,
-        visibility: Duration = 30,
+        visibility: Duration | None = None,
     ) -> list[Message[T]]: ...
     @overload
     async def dequeue(
-        self, queue: str | Sequence[str], limit: int = 1, *, until: Duration | None = 0, visibility: Duration = 30
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        until: Duration | None = 0,
+        visibility: Duration | None = None,
     ) -> list[Message[Any]]: ...
     async def dequeue(
         self,
@@ -154,11 +158,12 @@ class Messages(Opened):
         *,
         type: Any = Any,
         until: Duration | None = 0,
-        visibility: Duration = 30,
+        visibility: Duration | None = None,
     ) -> list[Message[Any]]:
         """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed.
 
-        Waits up to `until` for the first; None waits for as long as it takes. Several queues take turns being first.
+        Without `visibility` it is the store's, 30 s unless `connect` said otherwise. Waits up to `until` for the first;
+        None waits for as long as it takes. Several queues take turns being first.
         """
         names = [queue] if isinstance(queue, str) else list(queue)
         check_whole("limit", limit, 1, 10_000)
@@ -166,15 +171,13 @@ class Messages(Opened):
             raise InvalidOption("queue", queue, "name at least one queue")
         wait = None if until is None else seconds_of(until, "until")
         ids = {await self.queue_id(name): name for name in names}
-        hidden = microseconds_of(visibility, "visibility")
-        if hidden < SHORTEST_VISIBILITY:
-            raise InvalidOption("visibility", visibility, "it is at least 10 ms: the time you need for a message")
+        hidden = self._visibility(visibility)
         rows = await self.by_hand.poll(list(ids), limit, hidden, wait)
         return [message_of(row, ids[row["queue_id"]], type, self.by_hand) for row in rows]
 
     @contextlib.asynccontextmanager
     async def consume(
-        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration = 30
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
     ) -> AsyncIterator[AsyncIterator[Message[Any]]]:
         """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back.
 
@@ -184,7 +187,7 @@ class Messages(Opened):
         waiting: collections.deque[Message[Any]] = collections.deque()
 
         async def messages() -> AsyncGenerator[Message[Any], None]:
-            loop, patience = asyncio.get_running_loop(), seconds_of(visibility, "visibility") / 2
+            loop, patience = asyncio.get_running_loop(), self._visibility(visibility) / 2_000_000
             while True:
                 waiting.extend(await self.dequeue(queue, limit, until=None, visibility=visibility))
                 until = loop.time() + patience
@@ -204,11 +207,18 @@ class Messages(Opened):
             await iterator.aclose()
             await give_back()
 
+    def _visibility(self, visibility: Duration | None) -> int:
+        hidden = microseconds_of(self.options.visibility if visibility is None else visibility, "visibility")
+        if hidden < SHORTEST_VISIBILITY:
+            raise InvalidOption("visibility", visibility, "it is at least 10 ms: the time you need for a message")
+        return hidden
+
     def drafted(
         self, queue: str | Addressed[Any], payloads: Iterable[Any], keys: Sequence[str] | None, **options: Any
     ) -> Drafted:
         """Messages checked and encoded; nothing is written yet."""
-        return Draft(queue, payload_limit=self.options.payload_limit, **options).each(payloads, keys)
+        limit, attempts = self.options.payload_limit, self.options.retry.max_attempts
+        return Draft(queue, payload_limit=limit, default_attempts=attempts, **options).each(payloads, keys)
 
     def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
         """Write the messages through the user's own sync connection, in the user's thread."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
+from stepwell.backoff import Retry
 from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
@@ -22,9 +23,12 @@ from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.queues import Queues
 from stepwell.store.repeat import repeated
+from stepwell.store.retention import Retention
+from stepwell.store.serving import Serving
 from stepwell.store.sessions import Sessions
 from stepwell.store.sql import Statements
 from stepwell.store.tasks import Tasks
+from stepwell.store.wakeups import Wakeups
 from stepwell.telemetry import Telemetry
 
 
@@ -35,7 +39,12 @@ class Options:
     lease: float = 30.0
     timeout: float = 10.0
     payload_limit: int = PAYLOAD_LIMIT
+    retry: Retry = field(default_factory=Retry)
+    visibility: float = 30.0
+    keep: float | None = 7 * 86_400.0
+    keep_dead_letters: float | None = None
     tenant: str = ""
+    listen: bool = True
 
 
 class Opened:
@@ -59,9 +68,20 @@ class Opened:
         )
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
-        self.tasks = Tasks(driver, flusher, Ids(self._reserve), clock, telemetry, timeout=options.timeout)
+        self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
+        self.tasks = Tasks(
+            driver, flusher, Ids(self._reserve), clock, telemetry, self._wakeups, timeout=options.timeout
+        )
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.by_hand = ByHand(self, flusher)
+        self.serving = Serving(driver, clock, options.tenant)
+        self.retention = Retention(
+            driver,
+            clock,
+            tenant=options.tenant,
+            keep=options.keep,
+            keep_dead_letters=options.keep_dead_letters,
+        )
         self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -76,7 +96,10 @@ class Opened:
         try:
             await self._flusher.close()
         finally:
-            await self.driver.close()
+            try:
+                await self._wakeups.close()
+            finally:
+                await self.driver.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
+from stepwell.durations import Duration, seconds_of
 from stepwell.errors import InvalidOption
-from stepwell.names import check_filter, check_id, check_whole
-from stepwell.records import DeadLetter, Page, QueueInfo, Task, WorkerInfo
+from stepwell.names import check_filter, check_id, check_name, check_whole
+from stepwell.records import DeadLetter, Maintenance, Page, QueueInfo, Task, Unserved, WorkerInfo
 from stepwell.store.opened import Opened
+from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
 
 
 class Operating(Opened):
@@ -34,10 +37,83 @@ class Operating(Opened):
         self.check()
         await self._queues.delete(queue)
 
-    async def get(self, task_id: int) -> Task | None:
-        """One message (or other task) as it stands; None if it is not there."""
+    async def drain_queue(self, queue: str, *, wait: Duration = 0) -> int:
+        """Let the queue take no new messages while what is there is worked off; how many are still to do.
+
+        Enqueueing to it raises `QueueDraining`. Waits up to `wait` until there are none; 0 says that it is drained.
+        """
         self.check()
-        return await self._queues.task(check_id(task_id))
+        until = asyncio.get_running_loop().time() + seconds_of(wait, "wait")
+        queue_id = await self.serving.drain(check_name("queue", queue), draining=True)
+        pause = SHORTEST_POLL
+        while left := await self.serving.unfinished(queue, queue_id):
+            rest = until - asyncio.get_running_loop().time()
+            if rest <= 0:
+                break
+            await asyncio.sleep(min(pause, rest))
+            pause = min(LONGEST_POLL, pause * 1.5)
+        return left
+
+    async def reopen_queue(self, queue: str) -> None:
+        """Let a queue that is being drained take messages again."""
+        self.check()
+        await self.serving.drain(check_name("queue", queue), draining=False)
+
+    async def begin_maintenance(self, reason: str | None = None) -> None:
+        """Let nobody claim anything until `end_maintenance`; what is under way goes on, and no attempt is spent."""
+        self.check()
+        await self.serving.begin_maintenance(check_filter("reason", reason))
+
+    async def end_maintenance(self) -> None:
+        """Let everybody claim again; does nothing if they may."""
+        self.check()
+        self.tasks.hint(set(await self.serving.end_maintenance()))
+
+    async def maintenance(self) -> Maintenance | None:
+        """Since when and why nothing is claimed, and how many tasks are still being executed; None if it is not so."""
+        self.check()
+        return await self.serving.maintenance()
+
+    async def unserved(self) -> Sequence[Unserved]:
+        """The queues with unfinished messages that no living worker serves, by name; `waiting` is counted to 10,000."""
+        self.check()
+        return await self.serving.unserved()
+
+    async def delete(self, task_id: int, reason: str | None = None) -> bool:
+        """Delete a task so that it can be restored, until it is pruned; False if it is not there, or deleted already.
+
+        Its status stays, nobody claims it any more, and its key is free at once. One that is being executed may finish
+        and have its outcome recorded.
+        """
+        self.check()
+        return await self.serving.delete(check_id(task_id), check_filter("reason", reason))
+
+    async def restore(self, task_id: int) -> bool:
+        """Bring back a deleted task as it was; False if it is gone, or was not deleted.
+
+        Raises `KeyTaken`, with the other task's id, if its key has been taken again meanwhile.
+        """
+        self.check()
+        restored = await self.serving.restore(check_id(task_id))
+        if restored is not None and restored["ready"]:
+            self.tasks.hint({restored["queue_id"]})
+        return restored is not None
+
+    async def prune(self, older_than: Duration = "30d", *, dead_letters: bool = False, dry_run: bool = False) -> int:
+        """Remove for good what finished, or was deleted, longer ago than that; dead letters only if asked. How many.
+
+        What is not finished is never touched, nor a task whose parent is not. With `dry_run` they are only counted.
+        """
+        self.check()
+        age = seconds_of(older_than, "older_than")
+        if dry_run:
+            return await self.retention.count(age, dead_letters=dead_letters)
+        return await self.retention.prune(age, dead_letters=dead_letters)
+
+    async def get(self, task_id: int, *, deleted: bool = False) -> Task | None:
+        """One message (or other task) as it stands; None if it is not there, or deleted, unless `deleted` is True."""
+        self.check()
+        return await self._queues.task(check_id(task_id), deleted=deleted)
 
     async def queues(self) -> Sequence[QueueInfo]:
         """Every queue, by name."""

@@ -18,10 +18,11 @@ SWEEP_EVERY: Final = 1.0  # how often what is due is woken, and what is lost loo
 class Polling:
     """The pauses between claims that found nothing: short at first, longer while nothing comes, ended by a hint."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, longest: float = LONGEST_POLL) -> None:
         self._clock = clock
+        self._longest = longest
         self._wake = asyncio.Event()
-        self._pause = SHORTEST_POLL
+        self._pause = min(SHORTEST_POLL, longest)
 
     @contextlib.contextmanager
     def hearing(self, tasks: Tasks, queue_ids: Collection[int]) -> Iterator[None]:
@@ -43,7 +44,7 @@ class Polling:
 
     def found(self) -> None:
         """Something was there: the next pause is a short one again."""
-        self._pause = SHORTEST_POLL
+        self._pause = min(SHORTEST_POLL, self._longest)
 
     def begin(self) -> None:
         """Call before a claim: whatever arrives while it is under way wakes the pause after it."""
@@ -52,7 +53,7 @@ class Polling:
     async def rest(self, at_most: float | None = None) -> None:
         """Pause until a hint, the next poll, or the time given."""
         pause = self._pause * (0.8 + 0.4 * self._clock.random())
-        self._pause = min(LONGEST_POLL, self._pause * 1.5)
+        self._pause = min(self._longest, self._pause * 1.5)
         with contextlib.suppress(TimeoutError):
             # Not `wait_for`: before Python 3.12 it may swallow a cancellation that comes together with the hint.
             async with asyncio.timeout(pause if at_most is None else min(pause, at_most)):

@@ -13,6 +13,7 @@ from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused
 from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.retention import remove_belongings
 
 CHUNK: Final = 1000
 REMEMBERED: Final = 10.0  # seconds
@@ -58,7 +59,7 @@ class Queues:
     async def all(self) -> list[QueueInfo]:
         """Every queue, by name."""
         rows = await self._driver.read(Call("queues", self._params()))
-        return [QueueInfo(row["id"], row["name"], bool(row["paused"]), datetime_of(row["created_at"])) for row in rows]
+        return [_queue_info(row) for row in rows]
 
     async def pause(self, name: str, *, paused: bool) -> None:
         """Stop or resume claiming from a queue."""
@@ -87,9 +88,9 @@ class Queues:
         rows = await self._driver.read(Call("counts", self._params(queue=name)))
         return {RunStatus(row["status"]): row["count"] for row in rows}
 
-    async def task(self, task_id: int) -> Task | None:
+    async def task(self, task_id: int, *, deleted: bool = False) -> Task | None:
         """One task as it stands."""
-        rows = await self._driver.read(Call("task", self._params(id=task_id)))
+        rows = await self._driver.read(Call("task", self._params(id=task_id, deleted=deleted)))
         return _task(rows[0]) if rows else None
 
     async def dead_letters(
@@ -148,7 +149,7 @@ class Queues:
     def _purge(self, ids: Sequence[int]) -> Script[list[Row]]:
         rows = [(task_id,) for task_id in ids]
         removed = yield Call("purge", self._params(), rows)
-        yield Call("purge_steps", self._params(), [(row["id"],) for row in removed])
+        yield from remove_belongings(removed)
         return removed
 
     def _delete(self, name: str) -> Script[None]:
@@ -181,9 +182,9 @@ class Queues:
         return requeued
 
     def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
-        rows = [(task_id,) for task_id in ids]
-        yield Call("drop_steps", self._params(), rows)
-        return (yield Call("drop", self._params(), rows))
+        removed = yield Call("drop", self._params(), [(task_id,) for task_id in ids])
+        yield from remove_belongings(removed)
+        return removed
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "tenant": self._tenant, **params}
@@ -215,8 +216,18 @@ def _dead_letter(row: Any) -> DeadLetter:
     )
 
 
+def _queue_info(row: Any) -> QueueInfo:
+    return QueueInfo(
+        id=row["id"],
+        name=row["name"],
+        paused=bool(row["paused"]),
+        draining=bool(row["draining"]),
+        created_at=datetime_of(row["created_at"]),
+    )
+
+
 def _task(row: Any) -> Task:
-    moments = {name: row[name] for name in ("run_at", "started_at", "finished_at")}
+    moments = {name: row[name] for name in ("run_at", "started_at", "finished_at", "deleted_at")}
     return Task(
         id=row["id"],
         kind=TaskKind(row["kind"]),
@@ -233,6 +244,7 @@ def _task(row: Any) -> Task:
         output=_value(row["output"]),
         error=_value(row["error"]),
         last_error=row["last_error"],
+        delete_reason=row["delete_reason"],
         created_at=datetime_of(row["created_at"]),
         **{name: None if moment is None else datetime_of(moment) for name, moment in moments.items()},
     )

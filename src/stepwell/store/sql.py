@@ -126,7 +126,8 @@ class Macros:
 
     def fill(self, text: str) -> str:
         """Replace every macro of a text."""
-        text = re.sub(r"\bindex \{(\w+)\}", lambda found: f"index {self._index(found.group(1))}", text)
+        # An index is made in its table's schema and takes no other; to drop it, its schema has to be named.
+        text = re.sub(r"(?<!drop )\bindex \{(\w+)\}", lambda found: f"index {self._index(found.group(1))}", text)
         return _MACRO.sub(lambda found: self._expand(found.group(1), (found.group(2) or "").strip()), text)
 
     def _expand(self, name: str, argument: str) -> str:
@@ -137,6 +138,8 @@ class Macros:
             "own": lambda: f"{argument}." if self._postgres else "",
             # Updates by id also say it as an array: a plan made on an empty table would otherwise scan the full one.
             "any_of": lambda: self._any_of(argument),
+            # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
+            "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),
         }
         if name == "schema":
@@ -165,6 +168,11 @@ class Macros:
             return f"= any(array(select {source}.id from {source}))"
         return f"in (select {source}.id from {source})"
 
+    def _among(self, parameter: str) -> str:
+        if self._postgres:
+            return f"= any(cast(string_to_array(:{parameter}, ',') as bigint[]))"
+        return f"in (select given.value from json_each('[' || :{parameter} || ']') as given)"
+
     def _moment(self, column: str) -> str:
         if self._postgres:
             return f"to_timestamp({column} / 1000000.0)"
@@ -183,6 +191,9 @@ _SPELLINGS = {
     "for_share": ("for share", ""),
     "for_update": ("for update", ""),
     "skip_locked": ("for update skip locked", ""),
+    "for_key_share": ("for key share", ""),
+    "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own
+    "replace_view": ("create or replace view", "create view"),  # SQLite: dropped before
 }
 
 _MACRO = re.compile(r"\{([a-z_]+)( [^{}]*)?\}")

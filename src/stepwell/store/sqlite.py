@@ -15,9 +15,14 @@ from typing import Any
 from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
+from stepwell.store.joins.through import is_a
 from stepwell.store.sql import Statements
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
+JOINABLE = (
+    "pass the connection whose transaction the call is to join: sqlite3's, aiosqlite's, "
+    "SQLAlchemy's (or its session) on one of these, or Django's"
+)
 
 
 def open_sqlite(path: str | None, statements: Statements, *, timeout: float) -> Embedded:
@@ -25,13 +30,16 @@ def open_sqlite(path: str | None, statements: Statements, *, timeout: float) -> 
     # The file itself: beside a link SQLite's log is elsewhere, and two names must not mean two queues for one file.
     engine = SQLite(None if path is None else os.path.realpath(path), timeout)
     guards = ProcessGuards(f"memory:{id(engine)}") if path is None else FileGuards(engine.folder)
-    return Embedded(engine, statements, guards, timeout=timeout, separate_reader=path is not None)
+    in_file = path is not None
+    watched = engine if in_file else None
+    return Embedded(engine, statements, guards, timeout=timeout, separate_reader=in_file, watched=watched)
 
 
 class SQLite:
     """SQLite's part of an embedded driver."""
 
     name = "sqlite"
+    joins = True
 
     def __init__(self, path: str | None, timeout: float) -> None:
         self._path = path
@@ -65,6 +73,19 @@ class SQLite:
             raise StoreUnavailable(f"{self._path}: {error}") from error
         return connection
 
+    def touched(self) -> object:
+        """Size and time of the log, to which every commit is written first."""
+        try:
+            found = self._log.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_size, found.st_mtime_ns
+
+    def version(self, connection: sqlite3.Connection) -> int:
+        """A number that changes when any other connection has changed the file."""
+        number: int = connection.execute("pragma data_version").fetchone()[0]
+        return number
+
     def translate(self, error: Exception) -> Exception:
         """Say which of the driver's errors an SQLite error is."""
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF  # the extended codes end in the plain one
@@ -82,14 +103,24 @@ class SQLite:
             case _:
                 return error
 
-    def joined(self, tx: object) -> sqlite3.Cursor:
+    def joined(self, tx: object) -> Any:
         """A cursor of the user's connection: its rows are read our way, the connection's own settings stay."""
+        if self._path is None:
+            raise InvalidOption("tx", tx, "no other connection reaches a store in memory: use sqlite:///file.db")
+        if is_a(tx, "aiosqlite", "Connection"):
+            from stepwell.store.joins import aiosqlite  # noqa: PLC0415 - only for those who have it
+
+            brought: Any = tx
+            return aiosqlite.AiosqliteCursor(brought)
         if not isinstance(tx, sqlite3.Connection):
-            raise InvalidOption("tx", tx, "pass the sqlite3 connection whose transaction the call is to join")
+            raise InvalidOption("tx", type(tx), JOINABLE)
+        try:
+            cursor = tx.cursor()
+        except sqlite3.ProgrammingError as error:
+            raise InvalidOption("tx", tx, f"pass an open connection of this thread ({error})") from error
         # `autocommit` is new in Python 3.12; as True it begins nothing, whatever the isolation level says.
         if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
-            raise InvalidOption("tx", tx, "begin a transaction on it first: it is in autocommit mode")
-        cursor = tx.cursor()
+            raise InvalidOption("tx", tx, "it is in autocommit mode; begin a transaction on it first")
         cursor.row_factory = sqlite3.Row
         return cursor
 

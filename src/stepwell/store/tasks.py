@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from stepwell.clock import Clock
-from stepwell.errors import IdempotencyConflict, LeaseLost, Refused
-from stepwell.names import LONGEST_NAME
+from stepwell.errors import IdempotencyConflict, LeaseLost, QueueDraining, Refused
+from stepwell.names import HIGHEST_PRIORITY, LONGEST_NAME, LOWEST_PRIORITY
 from stepwell.records import Claimed, NewTask, Settlement, TaskId, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit, Operation
 from stepwell.store.ids import Ids
 from stepwell.store.repeat import repeated
+from stepwell.store.wakeups import Listener, Wakeups
 from stepwell.telemetry import Telemetry
 
 CHUNK: Final = 1000
@@ -24,13 +25,22 @@ MOST_RACES: Final = 10
 SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
+Wanted = tuple[int, int, int, int]  # queue, capacity, lowest and highest priority
 
 
 class Tasks:
     """Tasks in one store."""
 
     def __init__(
-        self, driver: Driver, flusher: GroupCommit, ids: Ids, clock: Clock, telemetry: Telemetry, *, timeout: float
+        self,
+        driver: Driver,
+        flusher: GroupCommit,
+        ids: Ids,
+        clock: Clock,
+        telemetry: Telemetry,
+        wakeups: Wakeups,
+        *,
+        timeout: float,
     ) -> None:
         self._driver = driver
         self._flusher = flusher
@@ -38,22 +48,21 @@ class Tasks:
         self._clock = clock
         self._telemetry = telemetry
         self._timeout = timeout
-        self._added: list[Callable[[set[int]], None]] = []
+        self._wakeups = wakeups
         # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
-    def on_added(self, listener: Callable[[set[int]], None]) -> None:
-        """Tell the listener the queues to which this process has added or given back tasks: a hint, never relied on."""
-        self._added.append(listener)
+    def on_added(self, listener: Listener) -> None:
+        """Tell the listener the queues to which tasks were added or given back: a hint, never relied on."""
+        self._wakeups.on_added(listener)
 
-    def off_added(self, listener: Callable[[set[int]], None]) -> None:
+    def off_added(self, listener: Listener) -> None:
         """Stop telling the listener."""
-        self._added.remove(listener)
+        self._wakeups.off_added(listener)
 
     def hint(self, queue_ids: set[int]) -> None:
-        """Say that these queues may have something to claim."""
-        for listener in self._added:
-            listener(queue_ids)
+        """Say, here and to other processes, that these queues may have something to claim."""
+        self._wakeups.hint(queue_ids)
 
     async def add(self, task: NewTask) -> TaskId:
         """Write a task, or find the one that its key names already."""
@@ -66,6 +75,7 @@ class Tasks:
                 return TaskId(task_id, created=True)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
+            refuse_closed([task], await self._repeated(asking_whether_closed([task])))
         raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
 
     async def add_many(self, tasks: Sequence[NewTask]) -> list[TaskId]:
@@ -83,14 +93,29 @@ class Tasks:
             statement = "add_tasks_once"
         raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
 
-    async def claim(self, worker: int, queues: Sequence[tuple[int, int]], limit: int) -> list[Claimed]:
-        """Take up to `limit` ready tasks for a session: of each queue at most its capacity, in the order given."""
+    async def claim(
+        self, worker: int, queues: Sequence[tuple[int, int]], limit: int, *, levels: Mapping[int, int] | None = None
+    ) -> list[Claimed]:
+        """Take up to `limit` ready tasks for a session: of each queue at most its capacity, in the order given.
+
+        With `levels`, of each queue only the priority named for it.
+        """
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
+        wanted = wanted_of(queues, levels or {})
+        return _claimed(worker, await self.pick("claim", params, wanted), [queue_id for queue_id, _ in queues])
+
+    async def pick(self, statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> list[Row]:
+        """Run a statement that takes ready tasks, for all the queues at once or one after the other."""
         if self._driver.claims_many_queues:
-            [rows] = await self._driver.run(self.claim_slot, [Call("claim", params, queues)])
-        else:
-            rows = await self._driver.transact(lambda: each_queue("claim", params, queues, limit))
-        return _claimed(worker, rows, [queue_id for queue_id, _ in queues])
+            [rows] = await self._driver.run(self.claim_slot, [Call(statement, params, wanted)])
+            return rows
+        return await self._driver.transact(lambda: _each_queue(statement, params, wanted))
+
+    async def oldest(self, queues: Sequence[int]) -> dict[int, int]:
+        """Of each queue that has something ready, the priority of what has been ready for longest."""
+        rows = await self._driver.read(Call("oldest", self._params(), [(queue_id,) for queue_id in queues]))
+        by_age = sorted(rows, key=lambda row: row["run_at"], reverse=True)
+        return {row["queue_id"]: row["priority"] for row in by_age}  # the oldest comes last, and stays
 
     async def claim_above(self, worker: int, places: Sequence[Place], limit: int) -> list[Claimed]:
         """Claim in a backlog, going on where the last claim ended; Postgres only, where old index entries linger."""
@@ -140,6 +165,7 @@ class Tasks:
             str(done.status),
             done.delay,
             int(done.attempt_back),
+            int(done.alone),
             done.output,
             done.error,
             done.last_error,
@@ -210,16 +236,34 @@ def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> 
     return found
 
 
-def each_queue(
-    statement: str, params: dict[str, Value], queues: Sequence[tuple[int, int]], limit: int
-) -> Script[list[Row]]:
+def asking_whether_closed(tasks: Sequence[NewTask]) -> Call:
+    """Ask which queues of these tasks are being drained: for that one may be neither written nor found."""
+    return Call("closed_queues", rows=[(queue_id,) for queue_id in sorted({task.queue_id for task in tasks})])
+
+
+def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
+    """Say that a queue is being drained; nothing if none is, and a race for a key was lost."""
+    if rows:
+        raise QueueDraining(next(task.queue for task in tasks if task.queue_id == rows[0]["id"]))
+
+
+def _each_queue(statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> Script[list[Row]]:
     """Claim of each queue in turn what is still wanted, in one transaction, where one statement serves one queue."""
     claimed: list[Row] = []
-    for queue_id, capacity in queues:
-        wanted = min(capacity, limit - len(claimed))
-        if wanted > 0:
-            claimed += yield Call(statement, {**params, "queue_id": queue_id, "limit": wanted})
+    limit = int(params["limit"] or 0)
+    for queue_id, capacity, least, most in wanted:
+        room = min(capacity, limit - len(claimed))
+        if room > 0 and (yield Call("has_ready", {"queue_id": queue_id})):
+            place = {"queue_id": queue_id, "limit": room, "least": least, "most": most}
+            claimed += yield Call(statement, {**params, **place})
     return claimed
+
+
+def wanted_of(queues: Sequence[tuple[int, int]], levels: Mapping[int, int]) -> list[Wanted]:
+    """What to take of each queue: of every priority, or of the one named for it."""
+    lowest = [levels.get(queue_id, LOWEST_PRIORITY) for queue_id, _ in queues]
+    highest = [levels.get(queue_id, HIGHEST_PRIORITY) for queue_id, _ in queues]
+    return [(*each, least, most) for each, least, most in zip(queues, lowest, highest, strict=True)]
 
 
 def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
@@ -243,7 +287,10 @@ def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tupl
         written.update(row["id"] for row in (yield Call(statement, params, chunk)))
     # Asked before the commit: another payload under one of the keys undoes all of it.
     if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
-        found_among(missing, (yield asking_after(missing)))
+        found = found_among(missing, (yield asking_after(missing)))
+        unfound = [task for task, task_id in missing if task_id not in found]
+        if unfound:
+            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
     return written
 
 
@@ -292,8 +339,8 @@ def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Cl
             codec=row["codec"],
             payload_version=row["payload_version"],
             wakes=row["wakes"],
+            suspect=bool(row["suspect"]),
             created_at=row["created_at"],
-            stale=row["seen_turn"] != row["turn"] - 1,
         )
         for row in in_claim_order(rows, queues)
     ]

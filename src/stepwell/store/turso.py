@@ -31,6 +31,7 @@ class Turso:
     """Turso's part of an embedded driver."""
 
     name = "turso"
+    joins = False
 
     def __init__(self, path: str) -> None:
         self._path = path

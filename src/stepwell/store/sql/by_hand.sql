@@ -2,26 +2,28 @@
 -- The turn alone is the fence: whoever took the message later has a higher one.
 
 -- name: take [postgres]
--- Hand out up to :limit ready tasks of the queues named, each for :visibility microseconds.
-with rows as ({rows queue_id bigint, capacity bigint}),
+-- Hand out up to :limit ready tasks of the queues and priorities named, each for :visibility microseconds.
+with rows as ({rows queue_id bigint, capacity bigint, least bigint, most bigint}),
 picked as materialized (
-    select walk.id
+    select walk.place
       from rows
-      join {queue} as queue on queue.id = rows.queue_id and not queue.paused
      cross join lateral (
-        select task.id from {task} as task
-         where task.queue_id = rows.queue_id and task.ready
+        select task.ctid as place from {task} as task
+         where task.queue_id = rows.queue_id and task.ready and task.priority between rows.least and rows.most
          order by task.priority desc, task.run_at, task.id
          limit rows.capacity
            for update skip locked
      ) as walk
+     where (select not queue.paused
+                   and not exists (select 1 from {maintenance} as maintenance where maintenance.tenant = queue.tenant)
+              from {queue} as queue where queue.id = rows.queue_id)
      limit :limit
 )
 update {task} as task
    set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
        scheduled_for = task.run_at, run_at = {now} + cast(:visibility as bigint), claimed_at = {now},
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
- where task.id = any(array(select picked.id from picked))
+ where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
           task.scheduled_for as run_at, task.key, task.input, task.created_at;
 
@@ -32,10 +34,11 @@ update {task} as task
        scheduled_for = task.run_at, run_at = {now} + :visibility, claimed_at = {now},
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
-                    where walk.queue_id = :queue_id and walk.ready
+                    where walk.queue_id = :queue_id and walk.ready and walk.priority between :least and :most
                     order by walk.priority desc, walk.run_at, walk.id
                     limit :limit)
-   and exists (select 1 from {queue} where id = :queue_id and not paused)
+   and exists (select 1 from {queue} where id = :queue_id and not paused
+                  and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, created_at;
 
 -- name: close_taken

@@ -11,16 +11,11 @@ select id, name, paused from {queue} where tenant = :tenant and name = :name;
 
 -- name: queues
 -- List the queues of a tenant.
-select id, name, paused, created_at from {queue} where tenant = :tenant order by name;
+select id, name, paused, draining, created_at from {queue} where tenant = :tenant order by name;
 
 -- name: pause_queue
 -- Let nobody claim from the queue, or let them again; what is under way goes on.
 update {queue} set paused = :paused where tenant = :tenant and name = :name returning id;
-
--- name: purge_steps
--- Remove the recorded steps of what `purge` removes; with it, in its transaction.
-with rows as ({rows id bigint})
-delete from {step} where run_id in (select rows.id from rows);
 
 -- name: purgeable
 -- List up to :limit tasks of a queue that no worker is executing, after the id given and not added since :started.
@@ -88,29 +83,21 @@ update {task} as task
    and task.queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning {own task}id, {own task}queue_id;
 
--- name: drop_steps
--- Remove the recorded steps of tasks that ended in ERROR; with `drop`, in its transaction.
-with rows as ({rows id bigint})
-delete from {step}
- where run_id in (select task.id from {task} as task join rows on rows.id = task.id
-                    join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
-                   where task.status = 'ERROR');
-
 -- name: drop
--- Remove tasks that ended in ERROR; no other task is touched.
+-- Remove tasks that ended in ERROR; no other task is touched, nor one that was deleted softly.
 with rows as ({rows id bigint})
 delete from {task}
- where id in (select rows.id from rows) and status = 'ERROR'
+ where id in (select rows.id from rows) and status = 'ERROR' and deleted_at is null
    and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning id, queue_id;
 
 -- name: task
--- Read one task as it stands.
+-- Read one task as it stands; one that was deleted softly only if asked for.
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
-       task.created_at, task.started_at, task.finished_at
+       task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason
   from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id = :id and queue.tenant = :tenant;
+ where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 
 -- name: counts
 -- Count the tasks of a queue by status.

@@ -1,0 +1,106 @@
+"""Who takes part. One file for each; what is said here must be known without importing any of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, runtime_checkable
+
+State = Literal["empty", "finished", "scheduled"]
+QUEUE: Final = "bench"
+BULK: Final = 10_000  # messages a call of `enqueue_many`
+
+
+class Queue(Protocol):
+    """A contestant's queue as the workloads use it: messages {"i": number} in a queue called `bench`."""
+
+    api: Mapping[str, str]  # for `enqueue`, `enqueue_many`, `drain`, `serving`: the call that is measured, its settings
+    unfinished: str  # SQL: how many messages wait or are under way, without reading what is finished
+    finished: str  # SQL: how many messages are finished
+
+    async def install(self) -> None:
+        """Make tables and queue; raises `NotDurable` if its commits would not survive."""
+
+    def filling(self, state: State, count: int) -> Iterable[str]:
+        """SQL that makes `count` copies of one finished, or one scheduled, message, which is there already."""
+
+    async def schedule(self, number: int) -> None:
+        """Enqueue a message that is due in a day."""
+
+    async def enqueue(self, number: int) -> None:
+        """Enqueue one message; it is committed when this returns."""
+
+    async def enqueue_many(self, numbers: range) -> None:
+        """Enqueue messages the fastest way there is, in as many calls as that takes; then all are committed."""
+
+    async def drain(self, count: int) -> None:
+        """Handle `count` messages with a handler that does nothing."""
+
+    def serving(self, arrived: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
+        """Handle messages as they come; the handler calls `arrived` with the number, first thing."""
+
+    async def close(self) -> None:
+        """Let go of everything."""
+
+
+@runtime_checkable
+class Notifies(Protocol):
+    """A queue that wakes its workers only when it was asked to."""
+
+    def notify(self) -> None:
+        """From now on, tell whoever serves the queue of each message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """What the parent has to know of one."""
+
+    name: str
+    backends: tuple[str, ...]
+    distribution: str | None = None  # its package, whose version is reported
+    peer: bool = True
+    most: int = 1_000_000_000  # messages a drain; fewer for those that would take minutes
+    note: str = ""
+
+
+def chunks(numbers: range, size: int) -> Iterator[range]:
+    """The numbers in pieces of at most this size."""
+    return (numbers[first : first + size] for first in range(0, len(numbers), size))
+
+
+CONTESTANTS: Final = {
+    one.name: one
+    for one in (
+        Contestant("stepwell", ("postgres", "sqlite"), "stepwell", peer=False),
+        Contestant(
+            "raw",
+            ("postgres", "sqlite"),
+            peer=False,
+            note="hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues or types. It "
+            "says what the database can do with as many commits, not what a library could.",
+        ),
+        Contestant(
+            "pgqrs",
+            ("postgres",),
+            "pgqrs",
+            note="its core is compiled. Draining is a loop of the benchmark's own around dequeue and archive_many, "
+            "which calls the handler: there is no worker, so no retry, timeout or error to be looked after. It has "
+            "no notification: its latency is its polling interval. Messages are kept, as stepwell's are.",
+        ),
+        Contestant(
+            "pgqueuer",
+            ("postgres",),
+            "pgqueuer",
+            note="runs on uvloop, stepwell on asyncio's own loop. Its handlers get bytes, which nobody decodes. Jobs "
+            "leave the queue table and are kept as log rows, without their payload.",
+        ),
+        Contestant("procrastinate", ("postgres",), "procrastinate", most=2_000),
+        Contestant(
+            "chancy",
+            ("postgres",),
+            "chancy",
+            most=2_000,
+            note="writes completions on a timer (50 ms here, 1 s by default), so a crash runs again what had finished. "
+            "The drain is timed until the last is written.",
+        ),
+    )
+}

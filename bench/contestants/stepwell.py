@@ -1,0 +1,114 @@
+"""stepwell itself, through its public API."""
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final
+
+from bench.contestants import QUEUE, State
+from bench.durability import check_sqlite
+from stepwell import Store, Worker, handler
+from stepwell import connect as open_store
+from stepwell.queue import Handler
+
+CONCURRENCY: Final = 500
+
+
+@handler(QUEUE)
+async def noop(message: dict[str, int]) -> None:
+    """Do nothing with a message."""
+
+
+async def connect(url: str) -> "Stepwell":
+    """Open the store with its defaults."""
+    return Stepwell(await open_store(url), url)
+
+
+class Stepwell:
+    """The queue as stepwell serves it."""
+
+    api = {  # noqa: RUF012 - nobody changes it
+        "enqueue": "store.enqueue",
+        "enqueue_many": "store.enqueue_many of 10,000, all or none",
+        "drain": f"Worker(concurrency={CONCURRENCY}).drain(), async handler; everything else at its default",
+        "serving": "async with Worker(store, [handler]); defaults",
+    }
+
+    def __init__(self, store: Store, url: str) -> None:
+        self._store = store
+        self._embedded = url.startswith("sqlite:")
+        self._task = "stepwell_task" if self._embedded else "stepwell.task"
+        # By parts, each with an index that holds no finished row.
+        self.unfinished = (
+            f"select (select count(*) from {self._task} where ready)"
+            f" + (select count(*) from {self._task} where owner is not null)"
+        )
+        self.finished = f"select count(*) from {self._task} where finished_at is not null"
+
+    async def install(self) -> None:
+        """The tables are there since the store was opened; see that its writer commits durably."""
+        await self._store.create_queue(QUEUE)
+        if self._embedded:
+            check_sqlite(*await self._writer_says())
+
+    async def _writer_says(self) -> tuple[str, int]:
+        def ask(connection: sqlite3.Connection) -> tuple[str, int]:
+            return (
+                connection.execute("pragma journal_mode").fetchone()[0],
+                connection.execute("pragma synchronous").fetchone()[0],
+            )
+
+        driver: Any = self._store.driver  # the connection that writes is nobody's but its own
+        said: tuple[str, int] = driver._writer.submit(ask).result(10)
+        return said
+
+    def filling(self, state: State, count: int) -> Iterable[str]:
+        """Copies of the one row, under ids that stepwell never gives."""
+        columns = (
+            "kind, queue_id, status, ready, priority, turn, attempt, max_attempts, input, created_at, updated_at, "
+            "claimed_at, started_at, finished_at"
+        )
+        numbers = (
+            f"with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < {count})"
+            if self._embedded
+            else f"with numbers as (select generate_series(1, {count}) as n)"
+        )
+        yield (
+            f"{numbers} insert into {self._task} (id, run_at, {columns})"
+            f" select -n, run_at + n, {columns} from numbers, (select * from {self._task} limit 1) as one"
+        )
+        yield f"analyze {self._task}"
+
+    async def schedule(self, number: int) -> None:
+        """Enqueue with a delay."""
+        await self._store.enqueue(noop, {"i": number}, delay="1d")
+
+    async def enqueue(self, number: int) -> None:
+        """Enqueue one message."""
+        await self._store.enqueue(noop, {"i": number})
+
+    async def enqueue_many(self, numbers: range) -> None:
+        """Enqueue messages in one call."""
+        await self._store.enqueue_many(noop, [{"i": number} for number in numbers])
+
+    async def drain(self, count: int) -> None:
+        """Let a worker drain the queue."""
+        await Worker(self._store, [noop], concurrency=CONCURRENCY).drain()
+
+    @contextlib.asynccontextmanager
+    async def serving(self, arrived: Callable[[int], None]) -> AsyncIterator[None]:
+        """Have a worker in the background."""
+        async with Worker(self._store, [_telling(arrived)]):
+            yield
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()
+
+
+def _telling(arrived: Callable[[int], None]) -> Handler[dict[str, int]]:
+    @handler(QUEUE)
+    async def tell(message: dict[str, int]) -> None:
+        arrived(message["i"])
+
+    return tell

@@ -1,0 +1,143 @@
+"""One measurement of one contestant, as a process of its own: prints one JSON line.
+
+`python -m bench.play MODE '{"contestant": ..., ...}'`, where MODE is `measure`, `prepare` (fill a database that others
+are copied from) or `serve` (the second process of `latency.two`: prints the number and moment of each arrival).
+"""
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from typing import Any, Final
+
+from bench.asking import database
+from bench.contestants import CONTESTANTS, Notifies, Queue
+from bench.durability import NotDurable
+from bench.meter import Meter
+from bench.workloads import WORKLOADS, Stage
+
+NOT_DURABLE: Final = 3
+Request = dict[str, Any]  # contestant, backend, url, and for a measurement: workload, state, count, present, postmaster
+
+
+def main() -> None:
+    """Do what the arguments say, and leave without waiting for anybody's threads."""
+    mode, request = sys.argv[1], json.loads(sys.argv[2])
+    work = {"measure": measure, "prepare": prepare, "serve": serve}[mode]
+    code = 0
+    try:
+        with asyncio.Runner(loop_factory=getattr(_module(request), "loop_factory", None)) as runner:
+            runner.run(work(request))
+    except NotDurable as error:
+        print(error, file=sys.stderr)
+        code = NOT_DURABLE
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def measure(request: Request) -> None:
+    """Play the workload and print what came of it."""
+    workload = WORKLOADS[request["workload"]]
+    async with _opened(request) as queue:
+        await queue.install()
+        if workload.verb == "serving" and isinstance(queue, Notifies):
+            queue.notify()
+        asked = await database(request["url"])
+        stage = Stage(queue, asked, Meter(request["postmaster"]), request["count"], lambda tell: _other(request, tell))
+        figures = await workload.play(stage)
+        await asked.close()
+        contestant = CONTESTANTS[request["contestant"]]
+        line = {
+            **{name: request[name] for name in ("contestant", "backend", "workload", "state", "round")},
+            **figures,
+            "api": queue.api[workload.verb],
+            "version": version(contestant.distribution) if contestant.distribution else "",
+            "python": platform.python_version(),
+        }
+    print(json.dumps(line), flush=True)
+
+
+async def prepare(request: Request) -> None:
+    """Have the contestant make one finished or scheduled message, and copy its rows."""
+    async with _opened(request) as queue:
+        await queue.install()
+        if request["state"] == "finished":
+            await queue.enqueue_many(range(1))
+            await queue.drain(1)
+        else:
+            await queue.schedule(0)
+        asked = await database(request["url"])
+        for statement in queue.filling(request["state"], request["present"]):
+            await asked.run(statement)
+        await asked.close()
+
+
+async def serve(request: Request) -> None:
+    """Handle messages until the standard input ends."""
+
+    def arrived(number: int) -> None:
+        moment = time.perf_counter()
+        sys.stdout.write(f"{number} {moment!r}\n")
+        sys.stdout.flush()
+
+    async with _opened(request) as queue, queue.serving(arrived):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+@contextlib.asynccontextmanager
+async def _opened(request: Request) -> AsyncIterator[Queue]:
+    queue: Queue = await _module(request).connect(request["url"])
+    try:
+        yield queue
+    finally:
+        await queue.close()
+
+
+@contextlib.asynccontextmanager
+async def _other(request: Request, tell: Callable[[int, float], None]) -> AsyncIterator[None]:
+    """Serve in another process, passing on what it says."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bench.play", "serve", json.dumps(request)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if await process.stdout.readline() != b"ready\n":
+        raise RuntimeError("the second process did not start")
+    hearing = asyncio.create_task(_hear(process.stdout, tell))
+    try:
+        yield
+    finally:
+        process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+        hearing.cancel()
+
+
+async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None]) -> None:
+    async for line in lines:
+        number, moment = line.split()
+        tell(int(number), float(moment))
+
+
+def _module(request: Request) -> Any:
+    suffix = f"_{request['backend']}" if request["contestant"] == "raw" else ""
+    return importlib.import_module(f"bench.contestants.{request['contestant']}{suffix}")
+
+
+if __name__ == "__main__":
+    main()

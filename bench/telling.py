@@ -1,0 +1,134 @@
+"""How the figures are shown: tables for a terminal, a page for the documentation. No day, machine or path in either."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from bench.contestants import CONTESTANTS
+from bench.figures import Row, Summary, rows, summaries
+
+BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite"}
+INTRODUCTION = """\
+# Benchmarks
+
+What `make bench` saw when it last ran whole. Every commit is flushed to the disk: it refuses to run unless fsync,
+synchronous_commit and full_page_writes are on, and on SQLite journal_mode=wal and synchronous=FULL. The machine had two
+cores, for client and server together, and was shared with other programs: single rounds differ by up to 2x, so read
+ratios, not rates, and take a ratio below 1.5 as "not told apart". CPU per message is disturbed far less.
+
+Each figure is the median of {rounds}; contestants take turns, each time as a new process on a new database. A drain is
+over when the database itself says that nothing is unfinished. Latency is from the call of enqueue to the first line of
+the handler, one message every 50 to 150 ms, commit included; its p99 is close to the largest of a few dozen samples.
+The CPU of a latency workload is what a message costs including the idle time around it.
+"""
+
+
+def overview(told: Iterable[Row]) -> Table:
+    """How stepwell stands against raw SQL, the best peer and the targets."""
+    table = Table(title="stepwell", title_justify="left", box=SIMPLE, pad_edge=False)
+    for name in ("workload", "on", "stepwell", "raw SQL", "best peer", "compared", "target", ""):
+        table.add_column(name, justify="left" if name in {"workload", "on", "target", ""} else "right")
+    for row in told:
+        verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.met]
+        table.add_row(*_cells(row), verdict)
+    return table
+
+
+def details(found: Iterable[Summary]) -> Table:
+    """Every contestant: the median, the rounds' range, and the CPU."""
+    table = Table(title="all contestants", title_justify="left", box=SIMPLE, pad_edge=False)
+    for name in _HEADS:
+        table.add_column(name, justify="left" if name in {"workload", "on", "contestant"} else "right")
+    before = None
+    for one in found:
+        if before not in (None, (one.workload, one.backend)):
+            table.add_section()
+        before = (one.workload, one.backend)
+        table.add_row(_name(one), BACKENDS[one.backend], one.contestant, *_numbers(one))
+    return table
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The page of the documentation."""
+    found = summaries(results["lines"])
+    rounds = f"{results['rounds']} rounds" if results["rounds"] > 1 else "one round"
+    lines = [INTRODUCTION.format(rounds=rounds), "## Against the targets", "", *_overview(rows(found)), ""]
+    lines += ["*Compared* is with the best peer; for *growth* and *scheduled*, with the same in an empty database.", ""]
+    for backend, title in BACKENDS.items():
+        if shown := [one for one in found if one.backend == backend]:
+            lines += [f"## {title}, everybody", "", *_settings(results, backend), "", *_details(shown), ""]
+    lines += ["## Not like for like", "", *_notes(found), "", "## What was called", "", *_calls(found)]
+    return "\n".join(lines) + "\n"
+
+
+_HEADS = ("workload", "on", "contestant", "median", "rounds", "p99", "client us", "server us")
+
+
+def _overview(told: Iterable[Row]) -> list[str]:
+    heads = ("workload", "on", "stepwell", "raw SQL", "best peer", "compared", "target", "")
+    lines = [_line(heads), "|---|---|--:|--:|--:|--:|---|---|"]
+    return lines + [_line((*_cells(row), {True: "met", False: "missed", None: ""}[row.met])) for row in told]
+
+
+def _details(found: Iterable[Summary]) -> list[str]:
+    lines = [_line(("workload", "contestant", *_HEADS[3:])), "|---|---|--:|--:|--:|--:|--:|"]
+    return lines + [_line((_name(one), one.contestant, *_numbers(one))) for one in found]
+
+
+def _settings(results: Mapping[str, Any], backend: str) -> list[str]:
+    settings = ", ".join(f"{name} {value}" for name, value in results["settings"][backend].items())
+    used = {line["contestant"]: line["version"] for line in results["lines"] if line["backend"] == backend}
+    versions = ", ".join(f"{name} {version}" for name, version in used.items() if version)
+    return [f"Settings: {settings}; the rest at defaults.", f"Python {results['python']}; {versions}."]
+
+
+def _notes(found: Sequence[Summary]) -> list[str]:
+    names = {one.contestant for one in found}
+    return [f"- **{one.name}**: {one.note}" for one in CONTESTANTS.values() if one.note and one.name in names]
+
+
+def _calls(found: Iterable[Summary]) -> list[str]:
+    """One line for each call, not for each workload that uses it."""
+    calls = {(one.contestant, one.backend, one.workload.verb): one.api for one in found}
+    lines = [_line(("contestant", "on", "call")), "|---|---|---|"]
+    return lines + [_line((who, BACKENDS[backend], api)) for (who, backend, _), api in sorted(calls.items())]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    peer = "" if row.peer is None else f"{_value(row.peer)} {row.peer.contestant}"
+    raw = "" if row.raw is None else _value(row.raw)
+    return (row.workload.name, BACKENDS[row.backend], _value(row.own), raw, peer, _times(row), row.target)
+
+
+def _times(row: Row) -> str:
+    if row.compared is None:
+        return ""
+    return f"{row.compared:.0%}" if row.own.state != "empty" else f"{row.compared:.1f}x"
+
+
+def _numbers(one: Summary) -> tuple[str, ...]:
+    shown = [_number(one, value) for value in (min(one.values), max(one.values))] if len(one.values) > 1 else []
+    p99 = "" if one.p99 is None else f"{one.p99:.1f} ms"
+    return (_value(one), " - ".join(shown), p99, _microseconds(one.client), _microseconds(one.server))
+
+
+def _name(one: Summary) -> str:
+    return one.workload.name if one.state == one.workload.state else f"{one.workload.name}, without"
+
+
+def _value(one: Summary) -> str:
+    return f"{_number(one, one.middle)}{'/s' if one.is_rate else ' ms'}"
+
+
+def _number(one: Summary, value: float) -> str:
+    return f"{value:,.0f}" if one.is_rate else f"{value:.2f}"
+
+
+def _microseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,166 @@
+"""Connections to Postgres: opened when needed, a deadline on every use, dropped after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import asyncpg
+
+from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreUnavailable, UnknownStore
+from stepwell.store.sqlstates import meaning
+
+MARK: Final = "stepwell.mark"  # a setting that nobody else has: whoever still knows it is the session it was given to
+
+
+class Link:
+    """One connection that is opened when needed, has a deadline for every use, and is dropped after a failure."""
+
+    def __init__(self, dialer: Dialer, timeout: float) -> None:
+        self._dialer = dialer
+        self._timeout = timeout
+        self._connection: Any = None
+        self._closed = False
+        self._lock: asyncio.Lock | None = None
+
+    @contextlib.asynccontextmanager
+    async def using(self, timeout: float | None = None) -> AsyncIterator[Any]:
+        """Lend the connection for one use; whatever goes wrong comes out as one of the driver's three errors."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            try:
+                async with asyncio.timeout(timeout or self._timeout):
+                    yield await self.connected()
+            except asyncpg.PostgresError as error:
+                translated = translate(error)
+                if isinstance(translated, StoreUnavailable):
+                    self._abort()
+                raise translated from error
+            except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+                # TimeoutError is an OSError. The socket is aborted, not closed politely: a peer that hangs would
+                # make the closing hang too.
+                self._abort()
+                why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+                raise StoreUnavailable(why) from error
+            except StepwellError as error:
+                if isinstance(error, StoreUnavailable):
+                    self._abort()
+                raise
+            except BaseException:
+                self._abort()  # cancelled in the middle of an exchange: nobody knows what the connection is in
+                raise
+
+    async def connected(self) -> Any:
+        """The open connection; opens it if need be."""
+        if self._closed:
+            raise StoreClosed
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await self._dialer.connect(self._timeout)
+        return self._connection
+
+    async def close(self) -> None:
+        """Close the connection for good, politely if it answers."""
+        self._closed = True
+        if self._connection is not None and not self._connection.is_closed():
+            with contextlib.suppress(Exception):
+                await self._connection.close(timeout=1)
+            self._abort()
+
+    def _abort(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+
+class Dialer:
+    """Opens connections to one address, and finds out whether a pooler stands there.
+
+    A transaction pooler lends a server's connection for one transaction, so nothing may be kept on it: no settings,
+    no prepared statements. It refuses a session's settings when it is dialled, or drops them without a word; then
+    `pooled` becomes true, and every connection is opened without them from then on.
+    """
+
+    def __init__(self, url: str, asking_for_mark: str) -> None:
+        self._url = url
+        self._asking_for_mark = asking_for_mark
+        self._direct = False
+        self.pooled = False
+
+    async def connect(self, timeout: float) -> Any:
+        """Open one connection."""
+        try:
+            return await self._connect(timeout)
+        except asyncpg.PostgresError as error:
+            raise translate(error) from error
+        except ValueError:
+            raise UnknownStore(self._url) from None  # asyncpg quotes what it could not read, part of a password perhaps
+
+    async def _connect(self, timeout: float) -> Any:
+        if not self.pooled:
+            mark = secrets.token_hex(8)
+            try:
+                connection = await connect(self._url, timeout, mark)
+            except (asyncpg.ProtocolViolationError, asyncpg.FeatureNotSupportedError):
+                pooled = await connect_pooled(self._url, timeout)
+                self.pooled = True  # only now: what was refused were the settings and nothing else
+                return pooled
+            if self._direct or await self._remembers(connection, mark):
+                self._direct = True
+                return connection
+            self.pooled = True
+        return await connect_pooled(self._url, timeout)
+
+    async def _remembers(self, connection: Any, mark: str) -> bool:
+        """True if the session has the settings it was opened with; else it is closed, being of no use."""
+        remembers = False
+        try:
+            # Unnamed: behind a pooler a name would stay on a connection that others use.
+            asking = await connection.prepare(self._asking_for_mark, name="")
+            remembers = bool(await asking.fetchval() == mark)
+        finally:
+            if not remembers:
+                connection.terminate()
+        return remembers
+
+
+async def connect(url: str, timeout: float, mark: str = "") -> Any:
+    """Open a session as every statement here wants it."""
+    return await asyncpg.connect(
+        url,
+        timeout=timeout,
+        # Composed flushes are many different long texts; each is prepared once for the life of the connection.
+        statement_cache_size=1024,
+        max_cached_statement_lifetime=0,
+        max_cacheable_statement_size=0,
+        server_settings={
+            "application_name": "stepwell",
+            # A plan made while a table was empty must still be right when it is full, and is made once.
+            "plan_cache_mode": "force_generic_plan",
+            "jit": "off",
+            "enable_seqscan": "off",
+            "lock_timeout": f"{int(timeout * 500)}ms",
+            "statement_timeout": f"{int(timeout * 1000)}ms",
+            "idle_in_transaction_session_timeout": f"{int(timeout * 3000)}ms",
+            "tcp_keepalives_idle": "15",
+            "tcp_user_timeout": f"{int(timeout * 1000)}",
+            MARK: mark,
+        },
+    )
+
+
+async def connect_pooled(url: str, timeout: float) -> Any:
+    """Open a connection that keeps nothing from one transaction to the next: each statement is planned as it comes."""
+    settings = {"application_name": "stepwell"}
+    return await asyncpg.connect(url, timeout=timeout, statement_cache_size=0, server_settings=settings)
+
+
+def translate(error: asyncpg.PostgresError) -> StepwellError:
+    """Say which of the driver's errors a Postgres error is."""
+    state = error.sqlstate or ""
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        return StoreBusy(f"{error} [{state}]")  # the tables were changed under a prepared statement; prepared anew
+    return meaning(state, error)

@@ -1,0 +1,116 @@
+"""What is kept for how long, and removing what has outlived its time.
+
+Every worker does it, a bounded piece at a time; `Store.prune` does it at once and to the end. A task goes with
+everything that belongs to it, in one transaction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from stepwell.clock import Clock
+from stepwell.store.driver import Call, Driver, Row, Script, Value
+
+PIECE: Final = 1000  # rows a transaction
+PIECES: Final = 10  # of finished tasks a round, after which everybody else has their turn
+
+# How long is kept what no option of `connect` speaks of, in seconds; docs/upkeep.md shows the same table.
+DAY: Final = 86_400.0
+KEPT: Final = {
+    "remove_sessions": 1 * DAY,
+    "remove_log": 7 * DAY,
+    "remove_old_audit": 30 * DAY,
+    "remove_rollup": 90 * DAY,
+}
+
+
+class Retention:
+    """The removal of old rows from one tenant's part of a store."""
+
+    def __init__(
+        self, driver: Driver, clock: Clock, *, tenant: str, keep: float | None, keep_dead_letters: float | None
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._tenant = tenant
+        self._keep = keep
+        self._keep_dead_letters = keep_dead_letters
+
+    async def round(self) -> bool:
+        """Remove a bounded number of rows that have outlived their time; True if there may be more."""
+        now = await self._now()
+        kept = [*KEPT.items(), ("remove_deleted", self._keep), ("remove_dead", self._keep_dead_letters)]
+        more = False
+        for statement, seconds in kept:
+            if seconds is not None:
+                more |= await self._piece(statement, before=_ago(now, seconds)) == PIECE
+        if self._keep is not None:
+            _, unfinished = await self._finished(_ago(now, self._keep), PIECES)
+            more |= unfinished
+        return more
+
+    async def prune(self, older_than: float, *, dead_letters: bool) -> int:
+        """Remove finished and deleted tasks of this age, and dead letters if asked, to the last; how many."""
+        before = _ago(await self._now(), older_than)
+        count, _ = await self._finished(before)
+        for statement in ("remove_deleted", "remove_dead") if dead_letters else ("remove_deleted",):
+            while removed := await self._piece(statement, before=before):
+                count += removed
+        return count
+
+    async def count(self, older_than: float, *, dead_letters: bool) -> int:
+        """How many tasks `prune` would remove."""
+        before = _ago(await self._now(), older_than)
+        params: dict[str, Value] = {"tenant": self._tenant, "before": before, "dead_letters": dead_letters}
+        [row] = await self._driver.read(Call("count_outlived", params))
+        tasks: int = row["tasks"]
+        return tasks
+
+    async def _finished(self, before: int, pieces: float = math.inf) -> tuple[int, bool]:
+        """Remove finished tasks queue by queue, so many pieces at most; how many, and whether there is more."""
+        queues = await self._driver.read(Call("outlived_queues", {"tenant": self._tenant, "before": before}))
+        count = 0
+        # In any order: with more queues than pieces the last would never have their turn.
+        for queue in sorted(queues, key=lambda _: self._clock.random()):
+            removed = PIECE
+            while removed == PIECE:
+                if pieces == 0:
+                    return count, True
+                removed = await self._piece("remove_finished", before=before, queue_id=queue["id"])
+                count, pieces = count + removed, pieces - 1
+        return count, False
+
+    async def _piece(self, statement: str, **params: Value) -> int:
+        call = Call(statement, {"tenant": self._tenant, "limit": PIECE, **params})
+        script = _remove if statement in KEPT else _remove_tasks
+        return await self._driver.transact(partial(script, call))
+
+    async def _now(self) -> int:
+        [row] = await self._driver.read(Call("moment", {"now": self._clock.now()}))
+        now: int = row["now"]
+        return now
+
+
+def _remove(call: Call) -> Script[int]:
+    return len((yield call))
+
+
+def _remove_tasks(call: Call) -> Script[int]:
+    removed = yield call
+    yield from remove_belongings(removed)
+    return len(removed)
+
+
+def remove_belongings(removed: Sequence[Row]) -> Script[None]:
+    """Remove what belongs to tasks that this transaction removes."""
+    ids = ",".join(str(row["id"]) for row in removed)
+    if ids:
+        for statement in ("remove_steps", "remove_signals", "remove_audit"):
+            yield Call(statement, {"ids": ids})
+
+
+def _ago(now: int, seconds: float) -> int:
+    return now - round(seconds * 1_000_000)

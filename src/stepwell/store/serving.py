@@ -1,0 +1,114 @@
+"""What is taken and what is worked on: queues being drained, maintenance, work that nobody serves, deleted tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from stepwell.clock import Clock
+from stepwell.durations import datetime_of
+from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
+from stepwell.names import is_served
+from stepwell.records import Maintenance, Unserved
+from stepwell.store.driver import Call, Driver, Row, Script, Value
+
+MOST_COUNTED: Final = 10_000
+
+
+class Serving:
+    """What one tenant's part of a store lets in and lets be claimed."""
+
+    def __init__(self, driver: Driver, clock: Clock, tenant: str) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._tenant = tenant
+
+    async def drain(self, name: str, *, draining: bool) -> int:
+        """Close a queue to new tasks, or open it again; its number."""
+        rows = await self._driver.transact(
+            partial(_say, Call("drain_queue", self._params(name=name, draining=draining)))
+        )
+        if not rows:
+            raise QueueNotFound(name)
+        queue_id: int = rows[0]["id"]
+        return queue_id
+
+    async def unfinished(self, name: str, queue_id: int) -> int:
+        """How many tasks a closed queue still has to work off; 0 only if nobody is adding to it any more."""
+        if count := await self._unfinished(queue_id):
+            return count
+        # Who began to add before the queue was closed holds its row until they commit: with the row in hand, all that
+        # will ever be there is there. One who keeps it for longer counts as the task they are adding.
+        try:
+            return await self._driver.transact(partial(self._count_alone, name, queue_id))
+        except StoreBusy:
+            return 1
+
+    async def unserved(self) -> list[Unserved]:
+        """The queues with unfinished tasks that no living worker serves, by name."""
+        queues = await self._driver.read(Call("queues", self._params()))
+        serving = await self._driver.read(Call("serving", self._params()))
+        handlers = {name for row in serving for name in json.loads(row["handlers"])}
+        alone = [row for row in queues if not is_served(row["name"], handlers)]
+        counts = [(row["name"], await self._unfinished(row["id"])) for row in alone]
+        return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]
+
+    async def begin_maintenance(self, reason: str | None) -> None:
+        """Let nobody claim anything."""
+        await self._driver.transact(partial(_say, Call("begin_maintenance", self._params(reason=reason))))
+
+    async def end_maintenance(self) -> list[int]:
+        """Let everybody claim again; the queues they may claim from."""
+        await self._driver.transact(partial(_say, Call("end_maintenance", self._params())))
+        return [row["id"] for row in await self._driver.read(Call("queues", self._params()))]
+
+    async def maintenance(self) -> Maintenance | None:
+        """Since when and why nothing is claimed; None if everything may be."""
+        rows = await self._driver.read(Call("maintenance", self._params()))
+        return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], rows[0]["running"]) if rows else None
+
+    async def delete(self, task_id: int, reason: str | None) -> bool:
+        """Delete a task softly; False if it is not there, or deleted already."""
+        call = Call("delete_task", self._params(id=task_id, reason=reason))
+        return bool(await self._driver.transact(partial(_say, call)))
+
+    async def restore(self, task_id: int) -> Row | None:
+        """Bring back a task that was deleted softly; None if it is gone, or not deleted."""
+        return await self._driver.transact(partial(self._restore, task_id))
+
+    def _restore(self, task_id: int) -> Script[Row | None]:
+        params = self._params(id=task_id)
+        yield Call("savepoint")
+        try:
+            rows = yield Call("restore_task", params)
+        except Refused:
+            yield Call("rollback_to_savepoint")
+            if not (holders := (yield Call("key_holder", params))):
+                raise
+            raise KeyTaken(task_id, holders[0]["queue"], holders[0]["key"], holders[0]["id"]) from None
+        yield Call("release_savepoint")
+        return rows[0] if rows else None
+
+    def _count_alone(self, name: str, queue_id: int) -> Script[int]:
+        yield Call("patience")
+        yield Call("lock_queue", self._params(name=name))
+        [row] = yield self._counting(queue_id)
+        count: int = row["tasks"]
+        return count
+
+    async def _unfinished(self, queue_id: int) -> int:
+        [row] = await self._driver.read(self._counting(queue_id))
+        count: int = row["tasks"]
+        return count
+
+    def _counting(self, queue_id: int) -> Call:
+        return Call("unfinished", {"queue_id": queue_id, "most": MOST_COUNTED})
+
+    def _params(self, **params: Value) -> dict[str, Value]:
+        return {"now": self._clock.now(), "tenant": self._tenant, **params}
+
+
+def _say(call: Call) -> Script[Sequence[Row]]:
+    return (yield call)

@@ -1,0 +1,195 @@
+-- What looking after a store does: remove what has outlived its time, delete softly and bring back, drain a queue, stop
+-- all claiming, find work that nobody serves. Whatever removes many rows takes a bounded number of them in a
+-- transaction, along an index, and leaves those that somebody else has locked to them.
+
+-- name: moment
+-- Tell the time by the clock that everything is judged by.
+select {now} as now;
+
+-- name: outlived_queues
+-- List the queues of a tenant whose oldest finished task was finished before the moment given: a look into the index
+-- for each. Ordered and limited, because Turso would read all of the index for a minimum.
+select queue.id from {queue} as queue
+ where queue.tenant = :tenant
+   and (select task.finished_at from {task} as task
+         where task.queue_id = queue.id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
+         order by task.finished_at limit 1) < :before
+ order by queue.id;
+
+-- name: remove_finished
+-- Remove up to :limit tasks of a queue that succeeded or were cancelled before the moment given, but none whose parent
+-- may still ask for what came of it.
+with old as materialized (
+    select task.id from {task} as task
+     where task.queue_id = :queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
+       and task.finished_at < :before
+       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+     order by task.finished_at
+     limit :limit
+     {skip_locked}
+)
+delete from {task} where id {any_of old} returning id;
+
+-- name: remove_dead
+-- Remove up to :limit tasks of a tenant that ended in ERROR before the moment given, but none whose parent may still
+-- ask for what came of it.
+with old as materialized (
+    select task.id from {task} as task
+     where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null
+       and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
+       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+     order by task.finished_at, task.id
+     limit :limit
+     {skip_locked}
+)
+delete from {task} where id {any_of old} returning id;
+
+-- name: remove_deleted
+-- Remove up to :limit tasks of a tenant that were deleted softly before the moment given: waiting ones too, which
+-- nobody can claim, but none that is being executed, was finished since, or has a parent that may still ask for it. One
+-- taken by hand is not swept any more when it is deleted; it goes when its time has been up for as long.
+with old as materialized (
+    select task.id from {task} as task
+     where task.deleted_at is not null and task.deleted_at < :before and task.owner is null
+       and (task.status <> 'RUNNING' or task.run_at < :before)
+       and (task.finished_at is null or task.finished_at < :before)
+       and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
+       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+     order by task.deleted_at
+     limit :limit
+     {skip_locked}
+)
+delete from {task} where id {any_of old} returning id;
+
+-- name: count_outlived
+-- Count what `remove_finished`, `remove_deleted` and, if asked, `remove_dead` would remove.
+select count(*) as tasks
+  from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where queue.tenant = :tenant
+   and ((task.deleted_at is null and task.finished_at < :before and (task.status <> 'ERROR' or :dead_letters))
+        or (task.deleted_at < :before and task.owner is null
+            and (task.status <> 'RUNNING' or task.run_at < :before)
+            and (task.finished_at is null or task.finished_at < :before)))
+   and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null);
+
+-- name: remove_steps
+-- Remove the recorded steps of tasks that are removed; with them, in their transaction.
+delete from {step} where run_id {among ids};
+
+-- name: remove_signals
+-- Remove the signals of tasks that are removed; with them, in their transaction.
+delete from {signal} where run_id {among ids};
+
+-- name: remove_audit
+-- Remove the audit rows of tasks that are removed; with them, in their transaction.
+delete from {audit} where task_id {among ids};
+
+-- name: remove_sessions
+-- Remove up to :limit sessions of a tenant that ended before the moment given and own no task any more: one that does
+-- is what recovery finds the task by.
+with old as materialized (
+    select worker.id from {worker} as worker
+     where worker.stopped_at is not null and worker.stopped_at < :before and worker.tenant = :tenant
+       and not exists (select 1 from {task} as task where task.owner is not null and task.owner = worker.id)
+     order by worker.stopped_at
+     limit :limit
+     {skip_locked}
+)
+delete from {worker} where id {any_of old} returning id;
+
+-- name: remove_rollup
+-- Remove up to :limit counts of minutes before the moment given.
+with old as materialized (
+    select rollup.{row_id} as id from {rollup} as rollup
+     where rollup.minute < cast(:before as bigint) / 60000000
+     order by rollup.minute
+     limit :limit
+     {skip_locked}
+)
+delete from {rollup} where {row_id} {any_of old} returning queue_id as id;
+
+-- name: remove_old_audit
+-- Remove up to :limit audit rows that were recorded before the moment given.
+with old as materialized (
+    select audit.{row_id} as id from {audit} as audit
+     where audit.recorded_at < :before
+     order by audit.recorded_at
+     limit :limit
+     {skip_locked}
+)
+delete from {audit} where {row_id} {any_of old} returning task_id as id;
+
+-- name: remove_log
+-- Remove those of the first :limit lines of the log that were written before the moment given: they are numbered as
+-- they are written, so the first are the oldest.
+with oldest as materialized (
+    select log.id, log.logged_at from {log} as log order by log.id limit :limit {skip_locked}
+),
+old as (select oldest.id from oldest where oldest.logged_at < :before)
+delete from {log} where id {any_of old} returning id;
+
+-- name: delete_task
+-- Delete a task softly: its status stays, it is never claimed again, and its key is free. What is being executed may
+-- finish and say so.
+update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
+ where id = :id and deleted_at is null
+   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+returning id;
+
+-- name: restore_task
+-- Bring back a task that was deleted softly; one that waits for a moment which has come is ready at once. Refused by
+-- the index of keys if its key has been taken again.
+update {task} set deleted_at = null, delete_reason = null, updated_at = {now},
+       ready = status = 'PENDING' and run_at is not null and run_at <= {now}
+ where id = :id and deleted_at is not null
+   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+returning id, queue_id, ready;
+
+-- name: key_holder
+-- Say which task has the key of this one now.
+select queue.name as queue, task.key, holder.id
+  from {task} as task
+  join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
+  join {task} as holder on holder.queue_id = task.queue_id and holder.key = task.key and holder.id <> task.id
+ where task.id = :id and holder.key is not null and holder.deleted_at is null
+   and (holder.key_scope = 'ever' or holder.finished_at is null);
+
+-- name: drain_queue
+-- Let a queue take no new tasks, or let it again; what is there is worked off.
+update {queue} set draining = :draining where tenant = :tenant and name = :name returning id;
+
+-- name: closed_queues
+-- Say which of these queues take no tasks because they are being drained.
+with rows as ({rows id bigint})
+select queue.id from rows join {queue} as queue on queue.id = rows.id where queue.draining;
+
+-- name: unfinished
+-- Count the tasks of a queue that are ready, waiting or being executed, of each at most :most: three walks over indexes
+-- that hold nothing else. One that is deleted counts while it is executed. `owner > 0` because Turso scans the table for
+-- `is not null` alone.
+select (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = :queue_id and task.ready limit :most) as ready)
+     + (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = :queue_id and not task.ready and task.owner is null
+                                 and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+                               limit :most) as idle)
+     + (select count(*) from {task} as task
+         where task.owner is not null and task.owner > 0 and task.queue_id = :queue_id) as tasks;
+
+-- name: begin_maintenance
+-- Let nobody claim anything of a tenant; said again, it only changes the reason.
+insert into {maintenance} (tenant, reason, began_at) values (:tenant, :reason, {now})
+on conflict (tenant) do update set reason = excluded.reason
+returning tenant as id;
+
+-- name: end_maintenance
+-- Let everybody claim again.
+delete from {maintenance} where tenant = :tenant returning tenant as id;
+
+-- name: maintenance
+-- Say since when and why nothing of a tenant is claimed, and how many of its tasks are still being executed.
+select maintenance.reason, maintenance.began_at,
+       (select count(*) from {task} as task
+         where task.owner is not null and task.owner > 0
+           and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant) as running
+  from {maintenance} as maintenance where maintenance.tenant = :tenant;

@@ -1,0 +1,15 @@
+-- Hints that there may be something to claim; nothing relies on them.
+
+-- name: notify [postgres]
+-- Say a word to every process that listens; alone, in a transaction of its own.
+select pg_notify(cast(:channel as text), cast(:word as text));
+
+-- name: mark [postgres]
+-- Say which mark this session was opened with; nothing if a pooler kept it to itself.
+select current_setting('stepwell.mark', true) as mark;
+
+-- name: ready_queues
+-- The queues that have something to claim, by one look into the index for each.
+select queue.id from {queue} as queue
+ where not queue.paused
+   and exists (select 1 from {task} as task where task.queue_id = queue.id and task.ready);

@@ -1,0 +1,117 @@
+"""The benchmark runs, at sizes that say nothing about speed, and refuses databases whose commits are not durable."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from bench import figures, telling
+from bench.__main__ import REFUSED, main
+from bench.contestants import CONTESTANTS
+from bench.contestants.stepwell import Stepwell, connect
+from bench.durability import NotDurable, check_folder
+from bench.peers import LOCKS
+from bench.workloads import WORKLOADS
+from tests.ground.databases import run_sql
+
+
+def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.ground.check_folder", lambda *_: None)  # whether it works, wherever files are kept here
+    workloads = ["enqueue.bulk", "latency.two", "growth"]
+    arguments = ["--backend", "sqlite", "--contestants", "stepwell,raw", "--scale", "0.001", "--rounds", "1", "--json"]
+    done = CliRunner().invoke(main, [*arguments, "--only", ",".join(workloads)])
+    assert done.exit_code == 0, done.output
+    lines = json.loads(done.stdout)["lines"]
+    expected = {(name, "empty", who) for name in workloads for who in ("stepwell", "raw")}
+    expected |= {("growth", "finished", who) for who in ("stepwell", "raw")}
+    assert {(line["workload"], line["state"], line["contestant"]) for line in lines} == expected
+    assert all(line["count"] >= 5 and line["api"] for line in lines)
+
+
+async def test_a_store_that_does_not_flush_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    queue = await connect(url)
+    try:
+        await queue.install()
+        _writer(queue, "pragma synchronous = normal")
+        with pytest.raises(NotDurable, match="synchronous is 1"):
+            await queue.install()
+    finally:
+        await queue.close()
+
+
+async def test_a_store_in_memory_is_refused() -> None:
+    queue = await connect("sqlite:///:memory:")
+    try:
+        with pytest.raises(NotDurable, match="journal_mode is memory"):
+            await queue.install()
+    finally:
+        await queue.close()
+
+
+def test_a_server_that_does_not_flush_is_refused(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = postgres_url.rpartition("/")[2]
+    run_sql(postgres_url, f'alter database "{database}" set synchronous_commit = off')
+    monkeypatch.setenv("STEPWELL_BENCH_POSTGRES", postgres_url)
+    done = CliRunner().invoke(main, ["--backend", "postgres", "--quick", "--contestants", "raw"])
+    assert done.exit_code == REFUSED
+    assert "synchronous_commit is off" in done.stderr
+
+
+def test_a_folder_in_memory_is_refused() -> None:
+    mounts = "disk / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n"
+    check_folder(Path("/var/tmpfiles/x"), mounts)
+    with pytest.raises(NotDurable, match="/tmp is a tmpfs"):
+        check_folder(Path("/tmp/x"), mounts)
+
+
+def test_targets_are_judged_against_the_best_peer_and_the_empty_database() -> None:
+    lines = [
+        *(_line("drain", who, rate=rate) for who, rate in {"stepwell": 300, "pgqrs": 100, "pgqueuer": 200}.items()),
+        *(_line("enqueue.bulk", who, rate=rate) for who, rate in {"stepwell": 600, "chancy": 200}.items()),
+        _line("latency", "stepwell", p50_ms=2.5),
+        _line("growth", "stepwell", rate=100),
+        _line("growth", "stepwell", state="finished", rate=79),
+        _line("scheduled", "stepwell", p50_ms=1.0),
+        _line("scheduled", "stepwell", state="scheduled", p50_ms=1.05),
+    ]
+    judged = {row.workload.name: (row.compared, row.met) for row in figures.rows(figures.summaries(lines))}
+    assert judged == {
+        "drain": (1.5, False),
+        "enqueue.bulk": (3.0, True),
+        "latency": (None, False),
+        "growth": (0.79, False),
+        "scheduled": (pytest.approx(1 / 1.05), True),
+    }
+
+
+def test_a_median_is_told_and_not_the_best_round() -> None:
+    lines = [_line("drain", "stepwell", rate=rate) for rate in (100, 900, 200)]
+    [summary] = figures.summaries(lines)
+    assert summary.middle == 200
+    results = {"rounds": 3, "settings": {"postgres": {"fsync": "on"}}, "python": "3", "lines": lines}
+    assert "| drain | stepwell | 200/s | 100 - 900 |" in telling.page(results)
+
+
+def test_every_peer_is_pinned() -> None:
+    for contestant in CONTESTANTS.values():
+        if contestant.peer:
+            lock = (LOCKS / f"{contestant.name}.txt").read_text(encoding="utf-8")
+            assert f"\n{contestant.distribution}==" in lock
+            assert "://" not in lock
+
+
+def _line(workload: str, who: str, *, state: str = "empty", **figure: float) -> dict[str, Any]:
+    known = {"workload": workload, "contestant": who, "state": state, "backend": "postgres", "round": 1}
+    return {**known, "count": WORKLOADS[workload].size, "api": "a call", "version": "1", **figure}
+
+
+def _writer(queue: Stepwell, sql: str) -> None:
+    def execute(connection: sqlite3.Connection) -> None:
+        connection.execute(sql)
+
+    driver: Any = queue._store.driver
+    driver._writer.submit(execute).result(10)

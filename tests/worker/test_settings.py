@@ -1,0 +1,93 @@
+"""What can be set, and where: for the store, for a handler, for one message."""
+
+import pytest
+
+from stepwell import Config, InvalidOption, Retry, Store, Worker, connect, handler
+from stepwell.clock import TestClock
+from tests.ground.waiting import until
+
+
+@pytest.mark.proves("E-13", "CF-07")
+async def test_the_retry_policy_is_the_stores_the_handlers_or_the_messages(store_url: str) -> None:
+    async with connect(store_url, clock=TestClock(), retry=Retry(2, base=7, jitter=0)) as store:
+
+        @handler("plain")
+        async def plain(number: int) -> None:
+            raise ValueError
+
+        @handler("own", retry=Retry(4, base=3, jitter=0))
+        async def own(number: int) -> None:
+            raise ValueError
+
+        asked = {
+            await store.enqueue(plain, 1): (2, 7),
+            await store.enqueue("plain", 1): (2, 7),
+            await store.enqueue(own, 1): (4, 3),
+            await store.enqueue(own, 1, max_attempts=9): (9, 3),
+        }
+        before = store.clock.now()
+        assert before is not None
+        await Worker(store, [plain, own]).drain()
+        for task_id, (attempts, seconds) in asked.items():
+            task = await store.get(task_id)
+            assert task is not None
+            assert task.run_at is not None
+            assert task.max_attempts == attempts
+            assert task.run_at.timestamp() - before / 1e6 == pytest.approx(seconds)
+
+
+@pytest.mark.proves("E-13", "CF-03")
+async def test_options_stand_in_the_url_too(store_url: str) -> None:
+    join = "&" if "?" in store_url else "?"
+    async with connect(f"{store_url}{join}retry=5&visibility=90s") as store:
+        assert (store.options.retry, store.options.visibility) == (Retry(5), 90)
+    for wrong in ("retry=0", "retry=many", "visibility=-1"):
+        with pytest.raises(InvalidOption):
+            Config(f"{store_url}{join}{wrong}")
+
+
+@pytest.mark.proves("CF-03")
+async def test_visibility_is_the_stores_unless_the_call_says_otherwise(store_url: str) -> None:
+    clock = TestClock()
+    async with connect(store_url, clock=clock, visibility=100) as store:
+        await store.create_queue("q")
+        ids = await store.enqueue_many("q", [1, 2])
+        await store.dequeue("q")
+        await store.dequeue("q", visibility=10)
+        now = clock.now()
+        assert now is not None
+        tasks = [await store.get(task_id) for task_id in ids]
+        assert [task.run_at.timestamp() - now / 1e6 for task in tasks if task and task.run_at] == [100, 10]
+
+
+@pytest.mark.proves("CF-05")
+async def test_the_poll_can_be_set_and_a_message_of_another_process_is_found_by_it(
+    store_url: str, backend: str
+) -> None:
+    done: list[int] = []
+
+    @handler("q")
+    async def work(number: int) -> None:
+        done.append(number)
+
+    async with (
+        connect(store_url, listen=False) as mine,
+        connect(store_url, listen=False) as theirs,
+        Worker(mine, [work], poll="50ms"),
+    ):
+        await theirs.enqueue("q", 1)
+        await until(lambda: done == [1])
+    with pytest.raises(InvalidOption, match="poll"):
+        Worker(mine, [work], poll=0)
+
+
+async def test_a_handlers_concurrency_and_a_workers_limits_are_checked(store: Store) -> None:
+    @handler("q")
+    async def work(number: int) -> None:
+        """Do nothing."""
+
+    for options in ({"limits": {"p": 1}}, {"limits": {"q": 0}}, {"concurrency": 0}, {"on_missing_handler": "keep"}):
+        with pytest.raises(InvalidOption):
+            Worker(store, [work], **options)
+    with pytest.raises(InvalidOption, match="several"):
+        Worker(store, [work], prefixes="media.")
