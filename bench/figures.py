@@ -87,7 +87,7 @@ def _row(own: Summary, found: Sequence[Summary]) -> Row:
 def _judged(own: Summary, compared: float | None, empty: Summary | None) -> tuple[str, bool | None]:
     """The target in words, and whether it was met; None if there is none, or nothing to compare with."""
     match own.workload.name, own.backend:
-        case "drain", "postgres":
+        case "drain" | "drain.batch", "postgres":
             return ">= 2x best peer", None if compared is None else compared >= 2
         case "enqueue.bulk", "postgres":
             return ">= 3x best peer", None if compared is None else compared >= 3

@@ -47,6 +47,7 @@ def plan(workloads: Iterable[str], backends: Sequence[str], contestants: Sequenc
         for state in _states(WORKLOADS[name])
         for contestant in contestants
         if backend in CONTESTANTS[contestant].backends
+        and (CONTESTANTS[contestant].batches or not WORKLOADS[name].in_batches)
     ]
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from bench.asking import Database
-from bench.contestants import BULK, Queue, State, chunks
+from bench.contestants import BULK, Batches, Queue, State, chunks
 from bench.meter import Meter, Reading
 
 Figures = dict[str, Any]
 WARM_UP: Final = 4
 LONGEST_WAIT: Final = 30.0
-PAUSE: Final = (0.05, 0.15)  # seconds between two messages of a latency workload, drawn anew each time
+PAUSE: Final = (0.01, 0.03)  # seconds between two messages of a latency workload, drawn anew each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Workload:
     play: Callable[[Stage], Awaitable[Figures]]
     state: State = "empty"  # what else is in the database; anything but empty is compared with empty
     present: int = 0
+    in_batches: bool = False  # only for those that have them
 
     def count(self, scale: float) -> int:
         """How many messages a run of this scale takes."""
@@ -72,7 +73,18 @@ async def enqueue_bulk(stage: Stage) -> Figures:
 
 
 async def drain(stage: Stage) -> Figures:
-    """Handle everything; over when the database says that nothing is unfinished.
+    """Handle everything, each message by itself."""
+    return await _drain(stage, stage.queue.drain)
+
+
+async def drain_batches(stage: Stage) -> Figures:
+    """Handle everything, many messages a call."""
+    assert isinstance(stage.queue, Batches)
+    return await _drain(stage, stage.queue.drain_batches)
+
+
+async def _drain(stage: Stage, draining: Callable[[int], Awaitable[None]]) -> Figures:
+    """Over when the database says that nothing is unfinished.
 
     The end is the moment before that question was asked, so that no contestant pays for the answer.
     """
@@ -80,7 +92,7 @@ async def drain(stage: Stage) -> Figures:
     for numbers in chunks(range(stage.count), BULK):
         await stage.queue.enqueue_many(numbers)
     begun = stage.meter.read()
-    await stage.queue.drain(stage.count)
+    await draining(stage.count)
     deadline = time.monotonic() + LONGEST_WAIT
     while True:
         ended = stage.meter.read()
@@ -173,6 +185,9 @@ WORKLOADS: Final = {
         Workload("enqueue.single", "one caller, one message a call", "rate", "enqueue", 2_000, 50, enqueue_single),
         Workload("enqueue.bulk", "many messages a call", "rate", "enqueue_many", 40_000, 50, enqueue_bulk),
         Workload("drain", "no-op handlers, one process", "rate", "drain", 20_000, 50, drain),
+        Workload(
+            "drain.batch", "the same, many a call", "rate", "drain_batches", 20_000, 50, drain_batches, in_batches=True
+        ),
         Workload("latency", "enqueue to handler, idle, one process", "latency", "serving", 50, 5, latency),
         Workload("latency.two", "enqueue to handler, idle, two processes", "latency", "serving", 50, 5, latency_two),
         Workload(

@@ -33,13 +33,21 @@ class Queue(Protocol):
         """Enqueue messages the fastest way there is, in as many calls as that takes; then all are committed."""
 
     async def drain(self, count: int) -> None:
-        """Handle `count` messages with a handler that does nothing."""
+        """Handle `count` messages with a handler that does nothing; each is acknowledged by itself."""
 
     def serving(self, arrived: Callable[[int], None]) -> AbstractAsyncContextManager[None]:
         """Handle messages as they come; the handler calls `arrived` with the number, first thing."""
 
     async def close(self) -> None:
         """Let go of everything."""
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A queue that can hand out and acknowledge many messages together."""
+
+    async def drain_batches(self, count: int) -> None:
+        """Handle `count` messages with a handler that does nothing with many at once."""
 
 
 @runtime_checkable
@@ -59,6 +67,7 @@ class Contestant:
     distribution: str | None = None  # its package, whose version is reported
     peer: bool = True
     most: int = 1_000_000_000  # messages a drain; fewer for those that would take minutes
+    batches: bool = False
     note: str = ""
 
 
@@ -70,7 +79,7 @@ def chunks(numbers: range, size: int) -> Iterator[range]:
 CONTESTANTS: Final = {
     one.name: one
     for one in (
-        Contestant("stepwell", ("postgres", "sqlite"), "stepwell", peer=False),
+        Contestant("stepwell", ("postgres", "sqlite"), "stepwell", peer=False, batches=True),
         Contestant(
             "raw",
             ("postgres", "sqlite"),
@@ -82,8 +91,9 @@ CONTESTANTS: Final = {
             "pgqrs",
             ("postgres",),
             "pgqrs",
-            note="its core is compiled. Draining is a loop of the benchmark's own around dequeue and archive_many, "
-            "which calls the handler: there is no worker, so no retry, timeout or error to be looked after. It has "
+            batches=True,
+            note="its core is compiled. Draining is a loop of the benchmark's own around dequeue and archive, or in "
+            "batches archive_many: there is no worker, so no retry, timeout or error to be looked after. It has "
             "no notification: its latency is its polling interval. Messages are kept, as stepwell's are.",
         ),
         Contestant(

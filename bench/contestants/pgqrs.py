@@ -28,7 +28,8 @@ class Pgqrs:
     api = {  # noqa: RUF012 - nobody changes it
         "enqueue": "producer.enqueue",
         "enqueue_many": f"enqueue_batch of {BATCH}, the most it takes",
-        "drain": f"{CONSUMERS} consumers at once: dequeue({BATCH}), an awaited no-op each, archive_many",
+        "drain": f"{CONSUMERS} consumers at once: dequeue({BATCH}), then an awaited no-op and archive each",
+        "drain_batches": f"{CONSUMERS} consumers at once: dequeue({BATCH}), an awaited no-op, archive_many",
         "serving": f"store.consume_iter, polling every {POLL} ms",
     }
     unfinished = "select count(*) from pgqrs_messages where archived_at is null and vt < now() + interval '1 hour'"
@@ -69,15 +70,27 @@ class Pgqrs:
             await pgqrs.enqueue_batch(self._producer, [{"i": number} for number in chunk])
 
     async def drain(self, count: int) -> None:
-        """Let several consumers empty the queue."""
+        """Let several consumers empty the queue, each message handled and acknowledged by itself."""
         await asyncio.gather(*(self._empty() for _ in range(CONSUMERS)))
 
+    async def drain_batches(self, count: int) -> None:
+        """Let several consumers empty the queue, acknowledging what they took together."""
+        await asyncio.gather(*(self._empty_batches() for _ in range(CONSUMERS)))
+
     async def _empty(self) -> None:
-        """Take, do nothing, archive."""
+        consumer = await self._store.consumer(QUEUE)
+
+        async def handle(message: Any) -> None:
+            await _noop(message.payload)
+            await consumer.archive(message.id)
+
+        while messages := await consumer.dequeue(batch_size=BATCH):
+            await asyncio.gather(*map(handle, messages))
+
+    async def _empty_batches(self) -> None:
         consumer = await self._store.consumer(QUEUE)
         while messages := await consumer.dequeue(batch_size=BATCH):
-            for message in messages:
-                await _noop(message.payload)
+            await _noop([message.payload for message in messages])
             await consumer.archive_many([message.id for message in messages])
 
     @contextlib.asynccontextmanager

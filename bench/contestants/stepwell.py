@@ -12,11 +12,18 @@ from stepwell import connect as open_store
 from stepwell.queue import Handler
 
 CONCURRENCY: Final = 500
+BATCH: Final = 500
+PLACES: Final = 4
 
 
 @handler(QUEUE)
 async def noop(message: dict[str, int]) -> None:
     """Do nothing with a message."""
+
+
+@handler(QUEUE, batch=BATCH)
+async def noop_batch(messages: list[dict[str, int]]) -> None:
+    """Do nothing with many messages."""
 
 
 async def connect(url: str) -> "Stepwell":
@@ -31,6 +38,7 @@ class Stepwell:
         "enqueue": "store.enqueue",
         "enqueue_many": "store.enqueue_many of 10,000, all or none",
         "drain": f"Worker(concurrency={CONCURRENCY}).drain(), async handler; everything else at its default",
+        "drain_batches": f"the same with @handler(queue, batch={BATCH}), concurrency={PLACES}",
         "serving": "async with Worker(store, [handler]); defaults",
     }
 
@@ -94,6 +102,10 @@ class Stepwell:
     async def drain(self, count: int) -> None:
         """Let a worker drain the queue."""
         await Worker(self._store, [noop], concurrency=CONCURRENCY).drain()
+
+    async def drain_batches(self, count: int) -> None:
+        """Let a worker drain the queue, many messages a call."""
+        await Worker(self._store, [noop_batch], concurrency=PLACES).drain()
 
     @contextlib.asynccontextmanager
     async def serving(self, arrived: Callable[[int], None]) -> AsyncIterator[None]:

@@ -7,6 +7,7 @@ here chooses a class by a name found in data. Exceptions become JSON too, cleane
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -22,7 +23,7 @@ from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.names import UNSTORABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 PAYLOAD_LIMIT: Final = 1_048_576
 DEEPEST: Final = 200
@@ -51,6 +52,17 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
     if _is_doubtful(value, data):
         _inspect(value, what)
     return text
+
+
+def encode_many(values: Sequence[Any], *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> list[str]:
+    """Each value as `encode` gives it, at a third of the price where nothing in any of them is doubtful."""
+    data, texts = b"", []
+    with suppress(Exception):  # one of them cannot be encoded; which and why is said below
+        data = _ENCODER.encode_lines(values)
+        texts = data.decode().split("\n")[:-1]  # JSON escapes the line breaks of its own texts
+    if texts and max(map(len, texts)) <= min(2 * DEEPEST, limit) // 4 and _SUSPICIOUS.search(data) is None:
+        return texts
+    return [encode(value, limit=limit, what=what) for value in values]
 
 
 @overload
@@ -147,6 +159,7 @@ _CANONICAL: Final = msgspec.json.Encoder(enc_hook=_plain_of, order="sorted")
 _PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _TEXT: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list, tuple))
+_SUSPICIOUS: Final = re.compile(rb'\\u0000|null|[0-9]":')
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 
 
@@ -162,8 +175,10 @@ def _digest(data: bytes) -> str:
 
 def _is_doubtful(value: Any, data: bytes) -> bool:
     """True if the bytes could hide what `_inspect` refuses; cheap, and never False for what it would refuse."""
+    if len(data) <= 2 * DEEPEST and _SUSPICIOUS.search(data) is None:
+        return False  # nearly everything, at a third of the price of the questions below
     return (
-        (b"\\" in data and b"\\u0000" in data)
+        b"\\u0000" in data
         or (b"null" in data and _may_hold_nan(value))
         # A key that ends like a number may be one, next to its own text.
         or (b'0":' in data.translate(_DIGITS) and _may_be_misshapen(value))

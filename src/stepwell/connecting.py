@@ -170,9 +170,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
                 from stepwell.store.postgres import Postgres  # noqa: PLC0415
             except ImportError as error:
                 raise DriverMissing("postgres") from error
-            return Postgres(
-                config.url, statements, pool=config.pool, timeout=timeout, listen_url=config.listen_url
-            )
+            return Postgres(config.url, statements, pool=config.pool, timeout=timeout, listen_url=config.listen_url)
         case _:
             raise UnknownStore(config.url)
 

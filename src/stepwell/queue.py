@@ -43,6 +43,7 @@ class Handler(Generic[In_contra]):
         self.batch = batch
         taken = _taken_type(fn)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
+        self._is_async = inspect.iscoroutinefunction(fn)
         functools.update_wrapper(self, fn)
 
     @property
@@ -68,8 +69,8 @@ class Handler(Generic[In_contra]):
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> None:
         payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
         argument = payloads[0] if self.batch is None else payloads
-        if inspect.iscoroutinefunction(self.fn):
-            await self.fn(argument)
+        if self._is_async:
+            await self.fn(argument)  # type: ignore[misc]
             return
         running = threads.run(lambda: self.fn(argument))
         slot.hold()

@@ -150,7 +150,7 @@ class Worker:
             raise InvalidOption("worker", "drain", "it is being drained already; wait for that")
         self._draining = True
         try:
-            await self._runtime.start(loops=False)
+            await self._runtime.start(upkeep=False)
             return await self._runtime.drain()
         finally:
             await self._runtime.stop()

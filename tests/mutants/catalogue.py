@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.upkeep import UPKEEP_MUTANTS
+from tests.mutants.wakeups import WAKEUP_MUTANTS
 
 FENCE = "tests/store/test_fence.py::"
 REAP = "tests/store/test_reap.py::"
@@ -168,16 +169,16 @@ MUTANTS = (
         "submitters never wait for room",
         "protocol-14",
         "store/flush.py",
-        "        if not self._waiting and size <= self._free:\n",
-        "        if True:\n",
+        "        if self._waiting or size > self._free:\n",
+        "        if False:\n",
         GROUP + "test_pending_bytes_are_bounded_and_submitters_wait_their_turn",
     ),
     Mutant(
         "a caller suffers for a neighbour",
         "protocol-15",
         "store/flush.py",
-        "        if len(batch) == 1:\n            _fail(batch, error)",
-        "        if batch:\n            _fail(batch, error)",
+        "        if len(batch) == 1:\n            self._fail(batch, error)",
+        "        if batch:\n            self._fail(batch, error)",
         GROUP + "test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_transactions",
     ),
     Mutant(
@@ -424,4 +425,5 @@ MUTANTS = (
         "tests/worker/test_loops.py::test_a_loop_that_breaks_is_told_and_started_again",
     ),
     *UPKEEP_MUTANTS,
+    *WAKEUP_MUTANTS,
 )

@@ -1,7 +1,9 @@
 """Creating queues and writing messages: what is there afterwards, and when it may be claimed."""
 
+import asyncio
 import os
 import signal
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from stepwell import QueueNotFound, SerializationError, Store, Worker, connect, handler
 from stepwell.clock import TestClock
-from stepwell.store import tasks
+from stepwell.store import adding
 from tests.ground.processes import Crew, wait_for
 from tests.queue.raw import ask, everything_written
 
@@ -206,7 +208,7 @@ async def test_the_database_clock_decides_when_there_is_no_other(live_store: Sto
 async def test_a_batch_is_written_whole_or_not_at_all_and_in_order(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "CHUNK", 100)
+    monkeypatch.setattr(adding, "LOAD_BYTES", 40_000)
     await store.create_queue("mail")
     payloads = [{"n": number} for number in range(250)]  # more than one statement carries
     ids = await store.enqueue_many("mail", payloads, priority=3, delay="1s")
@@ -229,7 +231,7 @@ async def test_a_batch_that_the_database_refuses_halfway_leaves_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first chunk is written when the second is refused."""
-    monkeypatch.setattr(tasks, "CHUNK", 100)
+    monkeypatch.setattr(adding, "LOAD_BYTES", 40_000)
     await store.create_queue("mail")
     real = store.tasks._ids.take
     [taken] = await store.enqueue_many("mail", ["first"])
@@ -272,3 +274,25 @@ async def test_payloads_come_back_as_they_went_in(store: Store) -> None:
     assert [task.input for each in ids if (task := await store.get(each))] == payloads * 2
     await Worker(store, [take], concurrency=1).drain()
     assert received == payloads * 2
+
+
+@pytest.mark.proves("Q-26", "V-06", "B-08")
+async def test_a_queue_that_is_deleted_while_it_is_filled_leaves_no_task_without_a_queue(store: Store) -> None:
+    async def fill(number: int) -> None:
+        match number % 3:
+            case 0:
+                await store.enqueue("mail", number)
+            case 1:
+                await store.enqueue("mail", number, key=str(number))
+            case _:
+                await store.enqueue_many("mail", [number] * 20)
+
+    outcomes: list[str] = []
+    for number in range(30):
+        await store.create_queue("mail")
+        answers = await asyncio.gather(store.delete_queue("mail"), fill(number), return_exceptions=True)
+        outcomes += [type(answer).__name__ for answer in answers]
+        assert await ask(store, "select count(*) from {task} where queue_id not in (select id from {queue})") == [(0,)]
+        await store.create_queue("mail")
+        await store.purge("mail")
+    assert {"QueueInUse", "QueueNotFound"} & set(outcomes), f"nobody was in the way: void; {Counter(outcomes)}"

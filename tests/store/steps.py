@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from stepwell import Store
 from stepwell.store.driver import Call
-from stepwell.store.embedded import Rendered, _with_clock
+from stepwell.store.rendered import Rendered
 
 T = TypeVar("T")
 
@@ -16,16 +16,16 @@ class Stepped:
 
     def __init__(self, store: Store) -> None:
         self._statements = store.statements
-        self._rendered = Rendered(store.statements)
         driver: Any = store.driver
+        self._rendered: Rendered = driver._statements
         self._writer = driver._writer
 
     async def plan(self, call: Call) -> list[str]:
         """What the database says about the way it takes, a line for each table."""
         statement = self._statements[call.statement]
-        values = {**_with_clock(call.params), **{f"row_{column.name}": None for column in statement.columns}}
-        text = f"explain query plan {self._rendered._text(statement)}"
-        return await self._there(lambda connection: [row[3] for row in connection.execute(text, values).fetchall()])
+        [(text, values), *_] = self._rendered.each(call, call.rows or [[None] * len(statement.columns)])
+        asking = f"explain query plan {text}"
+        return await self._there(lambda connection: [row[3] for row in connection.execute(asking, values).fetchall()])
 
     async def steps(self, calls: Sequence[Call], before: Sequence[Call] = ()) -> int:
         """How many instructions SQLite's machine executes for these, after those that came before."""

@@ -351,6 +351,9 @@ REFUSED = [
     "insert into {schedule} (name, queue_id, every, catch_up, next_at, created_at) values ('s', 1, 1, 'x', 1, 1)",
     "delete from {queue}",
 ]
+# A task's queue is checked by whoever adds it, under a lock, because a foreign key is a third of what adding costs on
+# Postgres: see 0003_upkeep.sql, and tests/queue/test_enqueue.py for the race with a delete.
+LOCKED = {f"{TASK}) values (2, 'message', 99, true, 3, 1, 1)", "delete from {queue}"}
 
 
 @pytest.mark.proves("B-08")
@@ -361,6 +364,8 @@ async def test_foreign_keys_and_checks_are_enforced(place: Place) -> None:
         f"{TASK}, key) values (1, 'message', 1, true, 3, 1, 1, 'taken')",
     )
     for text in REFUSED:
+        if text in LOCKED and place.statements.dialect == "postgres":
+            continue
         try:
             await place.do(text)
         except Refused:

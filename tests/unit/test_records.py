@@ -20,7 +20,7 @@ def test_the_kinds_of_task() -> None:
 
 
 def test_a_task_id_is_an_int_that_knows_if_it_is_new() -> None:
-    task_id = TaskId(5, created=False)
+    task_id = TaskId.found(5)
     assert task_id == 5
     assert task_id.created is False
     assert repr(task_id) == str(task_id) == f"{task_id}" == "5"

@@ -9,7 +9,7 @@ from stepwell.errors import InvalidName
 from stepwell.store import sql
 from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
-from stepwell.store.embedded import Rendered
+from stepwell.store.rendered import Rendered
 from stepwell.store.sql import Column, Dialect, Macros, Parameter, RowSet, Statement, Statements
 
 DIALECTS = get_args(Dialect)
@@ -166,13 +166,15 @@ class TestPostgres:
 
 class TestEmbedded:
     def test_a_row_set_is_a_row_of_named_parameters(self) -> None:
-        rendered = Rendered(Statements("sqlite", "s"))
-        text = rendered._text(Statements("sqlite", "s")["find_added"])
+        rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
+        statement = Statements("sqlite", "s")["find_added"]
+        text = rendered._text(statement)
         assert "select :row_id as id, :row_queue_id as queue_id, :row_key as key" in text
-        assert rendered._text(Statements("sqlite", "s")["find_added"]) is text
+        assert rendered._text(statement) is text
+        assert "select value ->> 0 as id, value ->> 1 as queue_id" in rendered._text(statement, many=True)
 
     def test_what_one_call_returned_feeds_the_next_by_name(self) -> None:
-        rendered = Rendered(Statements("sqlite", "s"))
+        rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
         call = Call("count_settled", {"shard": 1}, fed_by=0)
         names = [column.name for column in Statements("sqlite", "s")["count_settled"].columns]
         row = {name: place for place, name in enumerate(reversed(names))}

@@ -163,6 +163,18 @@ async def test_a_listener_that_breaks_is_told_of_and_begins_again(store_url: str
         assert "a bug" in failed[0].error
 
 
+@TWO_PROCESSES
+@pytest.mark.usefixtures("backend")
+async def test_a_closed_store_opens_no_ear_whoever_comes_late(store_url: str, mail: Mail) -> None:
+    store = await connect(store_url)
+    inside = store._wakeups._hearing
+    assert inside is not None
+    store.tasks.on_added(mail.events.append)
+    await store.close()
+    store.tasks.on_added(mail.events.append)
+    assert (inside._timer, inside._job) == (None, None)
+
+
 async def _hurt(fault: str, proxy: FaultProxy, url: str) -> None:
     match fault:
         case "stall":

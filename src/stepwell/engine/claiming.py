@@ -121,6 +121,5 @@ class Places:
         if len(tasks) < limit:
             self._last.clear()
             return
-        for task in tasks:
-            place = (task.queue_id, task.priority)
-            self._last[place] = max(self._last.get(place, (0, 0)), (task.run_at, task.id))
+        for place, last in {(task.queue_id, task.priority): (task.run_at, task.id) for task in tasks}.items():
+            self._last[place] = max(self._last.get(place, (0, 0)), last)  # in claim order, so the last is the furthest

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, judge_batch, settlement_of
-from stepwell.engine.served import Served, Slot
+from stepwell.engine.served import Served
 from stepwell.engine.session import Session
 from stepwell.engine.threads import NoThread, Threads
 from stepwell.errors import LeaseLost, Timeout
 from stepwell.records import Claimed
+from stepwell.store.flush import Answer
 from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
-from stepwell.telemetry import LateWriteRefused, TaskDied, TaskFailed
+from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed
 
 
 class Execution:
     """The turns of the tasks that one place was given: one task, or one batch."""
 
     def __init__(
-        self, store: Store, served: Served, session: Session, calls: Sequence[Sequence[Claimed]], slot: Slot
+        self,
+        store: Store,
+        served: Served,
+        session: Session,
+        calls: Sequence[Sequence[Claimed]],
+        *,
+        freed: Callable[[], None],
+        ended: Callable[[Execution], None],
     ) -> None:
         self.session = session
         self.settled = 0
@@ -29,60 +39,86 @@ class Execution:
         self._store = store
         self._served = served
         self._calls = calls
-        self._slot = slot
-        self._begun = self._settling = self._given_up = self._left = False
+        self._freed = freed
+        self._ended = ended
+        self._held = 1
+        self._open = sum(map(len, calls))  # turns that are not closed yet
+        self._in_body = self._given_up = False
 
     def __repr__(self) -> str:
         return f"<tasks {', '.join(str(task.id) for task in itertools.chain(*self._calls))} of {self._served.queue}>"
 
     async def run(self, threads: Threads) -> None:
-        """Make each call and write what came of it; nothing, if the session was lost under it."""
-        self._begun = True
+        """Make each call, and have written what came of it: nothing, if the session was lost under it.
+
+        Nobody waits for the writing: the next call is made, or the place is free, while the database is at it.
+        """
         try:
             for tasks in self._calls:
-                outcome = await self._outcome(tasks, threads)
-                if tasks is self._calls[-1]:
-                    self._leave()  # the last body has ended: whoever comes next need not wait for the database
-                if outcome is not None:
-                    await self._settle(tasks, outcome)
+                self._settle(tasks, await self._outcome(tasks, threads))
+        except Exception as error:  # noqa: BLE001 - ours; what we own and do not hold the heartbeat gives back
+            self._store.telemetry.emit(InternalTaskFailed(f"execution of {self}", repr(error)))
+            self._ended(self)
         finally:
-            self._leave()
-            for task in itertools.chain(*self._calls):
-                self.session.settled(task.id, task.turn)
+            self.release()
+
+    def hold(self) -> None:
+        """Keep the place for one more user of it: a body in a thread."""
+        self._held += 1
+
+    def release(self) -> None:
+        """Give the place up; it is free when everybody has."""
+        self._held -= 1
+        if self._held == 0:
+            self._freed()
 
     def give_up(self) -> None:
         """Stop the body and begin no other; what has been judged already is still settled."""
         self._given_up = True
-        if self._begun and not self._settling and self.job is not None:  # cancelled before its first step, a task
-            self.job.cancel()  # would never give its place back
+        if self._in_body:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop waiting for a body that does not stop."""
+        if self.job is not None:
+            self.job.cancel()
 
     async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
-        served = self._served
-        if served.body is None:
-            return _no_handler(served.queue)
-        if self._given_up or self._slot.outlived:
+        if self._served.body is None:
+            return _no_handler(self._served.queue)
+        if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
-        limit = asyncio.timeout(served.timeout)
+        self._in_body = True
         try:
-            async with limit:
-                return Done(await served.body(tasks, threads, self._slot))
+            return Done(await self._called(self._served.body(tasks, threads, self)))
         except asyncio.CancelledError:
             # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
             if self._given_up:
                 return self._interrupted()
             return self._judged(tasks, RuntimeError("the body was cancelled"))
-        except TimeoutError as error:
-            if not limit.expired():
-                return self._judged(tasks, error)
-            late = Timeout(f"the handler of {served.queue} ran longer than {served.timeout:g} s")
-            return self._judged(tasks, late)
         except NoThread:
             return Released(SWEEP_EVERY)
         except KeyboardInterrupt:
             raise  # a person's wish to end the process, wherever it came in
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
+        finally:
+            self._in_body = False
+
+    def _called(self, body: Awaitable[str | None]) -> Awaitable[str | None]:
+        # Most have no timeout, and its guard is a tenth of what an empty body costs.
+        return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
+
+    async def _in_time(self, body: Awaitable[str | None], timeout: float) -> str | None:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await body
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise Timeout(f"the handler of {self._served.queue} ran longer than {timeout:g} s") from error
 
     def _interrupted(self) -> Outcome | None:
         return None if self.session.lost else Released()
@@ -93,26 +129,40 @@ class Execution:
         [task] = tasks
         return judge(error, task.attempt, task.max_attempts, self._served.retry, self._store.clock.random())
 
-    async def _settle(self, tasks: Sequence[Claimed], outcome: Outcome) -> None:
-        self._settling = True
-        try:
-            # Together: the flush makes one transaction of them.
-            await asyncio.gather(*(self._settle_one(task, outcome) for task in tasks))
-        finally:
-            self._settling = False
+    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | None) -> None:
+        """Have these turns closed; those of one call go into one flush as far as it has room."""
+        if outcome is None:
+            for task in tasks:
+                self._close(task)
+            return
+        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self._store.tasks.settle_soon
+        for task in tasks:
+            heard = partial(self._heard, task, outcome)
+            if not settle_soon(task.id, worker, task.turn, settlement, heard):
+                self._wait_for(task, outcome, self._store.tasks.settle(task.id, worker, task.turn, settlement))
 
-    async def _settle_one(self, task: Claimed, outcome: Outcome) -> None:
+    def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
+        if isinstance(answer, Answer) and answer.value is not None:
+            self._tell(task, outcome, answer.value)
+            self._close(task)
+        else:  # refused, or nobody knows: that has to be asked
+            self._wait_for(task, outcome, self._store.tasks.settled(task.id, self.session.id, task.turn, answer))
+
+    def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
+        self.job = asyncio.ensure_future(self._waited(task, outcome, answer))
+
+    async def _waited(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
         try:
-            status = await self._store.tasks.settle(task.id, self.session.id, task.turn, settlement_of(outcome))
+            self._tell(task, outcome, await answer)
         except LeaseLost:
             self._store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
-        else:
-            self.settled += 1
-            self._tell(task, outcome, status)
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it; the lease gives the task back
+            self._store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
         finally:
-            self.session.settled(task.id, task.turn)
+            self._close(task)
 
     def _tell(self, task: Claimed, outcome: Outcome, status: str) -> None:
+        self.settled += 1
         error = getattr(outcome, "error", None)
         if error is None:
             return
@@ -122,10 +172,11 @@ class Execution:
         else:
             self._store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
 
-    def _leave(self) -> None:
-        if not self._left:
-            self._left = True
-            self._slot.release()
+    def _close(self, task: Claimed) -> None:
+        self.session.settled(task.id, task.turn)
+        self._open -= 1
+        if self._open == 0:
+            self._ended(self)
 
 
 def _no_handler(queue: str) -> Outcome:

@@ -82,9 +82,14 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
     return isinstance(error, (PermanentError, SerializationError))
 
 
+_SUCCESS = Settlement(RunStatus.SUCCESS)
+
+
 def settlement_of(outcome: Outcome) -> Settlement:
     """An outcome as it is written."""
     match outcome:
+        case Done(None):
+            return _SUCCESS
         case Done(output):
             return Settlement(RunStatus.SUCCESS, output=output)
         case Again(delay, error):

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from stepwell.backoff import waits
@@ -18,7 +19,7 @@ from stepwell.engine.claiming import Demand, Places, shares
 from stepwell.engine.execution import Execution
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.outcome import Released, settlement_of
-from stepwell.engine.served import Served, Slot
+from stepwell.engine.served import Served
 from stepwell.engine.session import Session
 from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
@@ -66,7 +67,8 @@ class Runtime:
         self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
         self._fairness = Fairness()
         self._threads = Threads(f"stepwell-{identity.name}")
-        self._executions: dict[asyncio.Task[None], Execution] = {}
+        self._executions: set[Execution] = set()
+        self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._polling = Polling(store.clock, poll)
         self._idle = asyncio.Event()
@@ -75,8 +77,8 @@ class Runtime:
         self.session: Session | None = None
         self.executed = 0
 
-    async def start(self, *, loops: bool = True) -> None:
-        """Register the session and begin to serve; with `loops=False`, only when `drain` asks."""
+    async def start(self, *, upkeep: bool = True) -> None:
+        """Register the session and begin to serve; `upkeep=False` leaves the store to others."""
         self._stopping = self._hurried = False
         self._served = {}
         self._demand = Demand(self._concurrency, {})
@@ -87,11 +89,10 @@ class Runtime:
             await self._end_session()  # begun or not: nobody would beat for nothing
             raise
         self._store.tasks.on_added(self._added)
-        if loops:
-            self._loops = [
-                asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim"),
-                asyncio.create_task(self._supervised("upkeep", Upkeep(self._store).forever), name="stepwell-upkeep"),
-            ]
+        self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
+        if upkeep:
+            looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
+            self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
 
     async def stop(self) -> None:
         """Claim nothing more, let bodies end within the grace, give back what is left, end the session."""
@@ -105,44 +106,34 @@ class Runtime:
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
         await _gone(self._loops)
         self._loops = []
-        if self._executions:
-            await asyncio.wait(self._executions, timeout=0 if self._hurried else self._grace)
-        for execution in list(self._executions.values()):
+        await self._all_ended(0 if self._hurried else self._grace)
+        for execution in tuple(self._executions):
             execution.give_up()
-        if self._executions:
-            await asyncio.wait(self._executions, timeout=self._store.options.timeout)
+        await self._all_ended(self._store.options.timeout)
         # A body that swallows its cancellation is left behind: its session ends, and whatever it does is refused.
-        for job in self._executions:
-            job.cancel()
+        for execution in tuple(self._executions):
+            execution.abandon()
         self._threads.close()
         await self._end_session()
 
     def hurry(self) -> None:
         """Wait for no body any more: give back at once what is under way."""
         self._hurried = True
-        for execution in self._executions.values():
+        for execution in tuple(self._executions):
             execution.give_up()
 
     async def drain(self) -> int:
         """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
         before = self.executed
         self._looked_at = float("-inf")
-        if self._loops:
+        await self._store.tasks.wake()
+        await self._drained()
+        while not self._stopping and await self._store.tasks.wake():  # due meanwhile
             await self._drained()
-            return self.executed - before
-        while True:
-            await self._store.tasks.wake_due()
-            # What ends while the claim is under way may have freed a queue at its limit, or added to it: look again.
-            idle = not self._executions
-            if await self._claim_once() == 0:
-                if self._executions:
-                    await asyncio.wait(self._executions, return_when=asyncio.FIRST_COMPLETED)
-                elif idle:
-                    return self.executed - before
+        return self.executed - before
 
     async def _drained(self) -> None:
         """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
-        await self._store.tasks.wake_due()
         wanted = self._claims + 1
         while self._idle_at < wanted and not self._stopping:
             self._idle.clear()
@@ -222,11 +213,10 @@ class Runtime:
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
         demand, queue_id = self._demand, calls[0][0].queue_id
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
-        slot = Slot(lambda: self._freed(demand, queue_id))
-        execution = Execution(self._store, self._served[queue_id], session, calls, slot)
+        freed = partial(self._freed, demand, queue_id)
+        execution = Execution(self._store, self._served[queue_id], session, calls, freed=freed, ended=self._ended)
         execution.job = asyncio.create_task(execution.run(self._threads))
-        self._executions[execution.job] = execution
-        execution.job.add_done_callback(self._ended)
+        self._executions.add(execution)
 
     async def _living_session(self) -> Session:
         if self.session is None or self.session.lost:
@@ -268,7 +258,7 @@ class Runtime:
     def _session_lost(self, session: Session) -> None:
         """Others have our tasks now: stop every body, write nothing, and begin anew."""
         self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
-        for execution in self._executions.values():
+        for execution in tuple(self._executions):
             if execution.session is session:
                 execution.give_up()
         self._polling.wake()
@@ -285,23 +275,33 @@ class Runtime:
             await self._store.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
             self._polling.wake()
 
-    def _added(self, queue_ids: set[int]) -> None:
+    def _added(self, queue_ids: set[int]) -> bool:
+        """Go to work if these are queues of ours and there is a place; True if so."""
         if self._prefixes and not queue_ids <= self._served.keys():
             self._looked_at = float("-inf")  # perhaps a queue made since we looked
-            self._polling.wake()
-        elif not queue_ids.isdisjoint(self._served):
-            self._polling.wake()
+        elif queue_ids.isdisjoint(self._served):
+            return False
+        self._polling.wake()
+        return self._room() > 0
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
         demand.give_back(queue_id)
         self._polling.wake()
 
-    def _ended(self, job: asyncio.Task[None]) -> None:
-        execution = self._executions.pop(job)
+    def _ended(self, execution: Execution) -> None:
+        self._executions.discard(execution)
         self.executed += execution.settled
         self._polling.wake()
-        if not job.cancelled() and (error := job.exception()) is not None:
-            self._store.telemetry.emit(InternalTaskFailed(f"execution of {execution}", repr(error)))
+        if not self._executions:
+            self._quiet.set()
+
+    async def _all_ended(self, timeout: float) -> None:
+        """Wait until nothing is under way any more, or for that long."""
+        self._quiet.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._executions:
+                    await self._quiet.wait()
 
     async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         while not self._stopping:

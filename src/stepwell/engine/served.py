@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from stepwell.backoff import Retry
 from stepwell.engine.threads import Threads
 from stepwell.records import Claimed
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Protocol):
     """One place among those a worker fills. Freed when the body has ended: a thread cannot be stopped, so a body that
     outlived its timeout still takes up its place.
     """
 
-    free: Callable[[], None]
-    _held: int = field(default=1)
-
-    @property
-    def outlived(self) -> bool:
-        """True if a body that was given up is still in its thread."""
-        return self._held > 1
-
     def hold(self) -> None:
         """Keep the place for one more user of it."""
-        self._held += 1
 
     def release(self) -> None:
         """Give the place up; it is free when everybody has."""
-        self._held -= 1
-        if self._held == 0:
-            self.free()
 
 
 # Calls the body with the payloads of the tasks and returns its output as JSON text, None if nobody will ask for it.

@@ -15,12 +15,13 @@ from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskId
+from stepwell.store.adding import ROW_BYTES
 from stepwell.store.driver import Call, Row, Value
 from stepwell.store.fairness import Fairness
 from stepwell.store.flush import GroupCommit, Operation
 from stepwell.store.polling import SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
-from stepwell.store.tasks import ROW_BYTES, in_claim_order, wanted_of
+from stepwell.store.tasks import in_claim_order, wanted_of
 
 if TYPE_CHECKING:
     from stepwell.store.opened import Opened
@@ -200,7 +201,7 @@ class Message(Generic[T]):
 def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:
     """A row of `take` as the message its taker sees."""
     return Message(
-        id=TaskId(row["id"], created=False),
+        id=TaskId.found(row["id"]),
         queue=queue,
         attempt=row["attempt"],
         key=row["key"],

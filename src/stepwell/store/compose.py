@@ -32,6 +32,12 @@ class Composer:
             values.append(columns[index][place])
         return text, values
 
+    def place(self, call: Call) -> dict[str, Any]:
+        """Where the rows of a bulk go: the statement `load_x` says the columns of the table x."""
+        columns = [column.name for column in self._statements[call.statement].columns]
+        table = call.statement.removeprefix("load_")
+        return {"table_name": table, "schema_name": self._statements.schema, "columns": columns}
+
     def split(self, rows: Sequence[Row], count: int) -> list[list[Row]]:
         """Give each call of a composed statement the rows it returned."""
         if count == 1:
@@ -79,15 +85,15 @@ class Composer:
 # joined by commas; JSON text and checked names cannot hold the separator (JSON escapes control characters) and are
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
-_POSTGRES_TYPES = {"bigint": "bigint", "json": "json", "name": "text", "text": "text"}
+_POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
 
 
 def _unnest(columns: Sequence[Column], taken: int) -> str:
     sources = []
     for place, column in enumerate(columns, taken + 1):
         match column.type:
-            case "bigint":
-                sources.append(f"cast(string_to_array(${place}, ',', '') as bigint[])")
+            case "bigint" | "bool":
+                sources.append(f"cast(string_to_array(${place}, ',', '') as {_POSTGRES_TYPES[column.type]}[])")
             case "json" | "name":
                 sources.append(f"cast(string_to_array(${place}, chr(31), '') as {_POSTGRES_TYPES[column.type]}[])")
             case _:
@@ -101,7 +107,7 @@ def _columns_of(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> l
     cells_of: Sequence[Sequence[Value]] = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     for column, cells in zip(columns, cells_of, strict=True):
         match column.type:
-            case "bigint":
+            case "bigint" | "bool":
                 values.append(",".join(["" if cell is None else str(cell) for cell in cells]))
             case "json" | "name":
                 values.append(_SEPARATOR.join(["" if cell is None else str(cell) for cell in cells]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
-from stepwell.codec import encode, value_hash
+from stepwell.codec import encode, encode_many, value_hash
 from stepwell.durations import Duration, microseconds_of, moment_of
 from stepwell.errors import InvalidOption
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
@@ -81,12 +81,12 @@ class Draft:
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
-        tasks = [self._of(payload, key) for payload, key in zip(payloads, named, strict=True)]
+        texts = encode_many(payloads, limit=self._payload_limit)
+        tasks = [self._of(*each) for each in zip(payloads, texts, named, strict=True)]
         return Drafted(self._queue, self._defines_queue, tasks)
 
-    def _of(self, payload: Any, key: str | None) -> NewTask:
-        """The task for one payload, its queue's number still open; raises if it cannot be stored."""
-        text = encode(payload, limit=self._payload_limit)
+    def _of(self, payload: Any, text: str, key: str | None) -> NewTask:
+        """The task for one payload, its queue's number still open."""
         return NewTask(
             TaskKind.MESSAGE,
             0,

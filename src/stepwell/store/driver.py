@@ -19,12 +19,16 @@ Row = Any  # indexed by column name or place; every driver has its own class for
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A named statement with its values; `fed_by` takes the rows that an earlier call of the flush returned."""
+    """A named statement with its values; `fed_by` takes the rows that an earlier call of the flush returned.
+
+    With `bulk`, which only a script may say, many rows are written by the fastest way there is and nothing comes back.
+    """
 
     statement: str
     params: Mapping[str, Value] = field(default_factory=dict)
     rows: Sequence[Sequence[Value]] | None = None
     fed_by: int | None = None
+    bulk: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ import collections
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from stepwell.clock import boot_microseconds, wall_microseconds
 from stepwell.errors import StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
     AsyncJoin,
@@ -30,12 +29,12 @@ from stepwell.store.driver import (
     Script,
     SessionGuards,
     SyncJoin,
-    Value,
     play,
 )
 from stepwell.store.ending import ended
 from stepwell.store.joins.through import AwaitedCursor, join_through
-from stepwell.store.sql import Parameter, RowSet, Statement, Statements
+from stepwell.store.rendered import Rendered
+from stepwell.store.sql import Statements
 from stepwell.store.watching import FileEar, Watched
 
 T = TypeVar("T")
@@ -46,6 +45,7 @@ class Engine(Protocol):
 
     name: str
     joins: bool  # the user's own transaction can be joined
+    many_rows: bool  # a statement takes its whole row set at once, not a row at a time
 
     def connect(self, *, reading: bool) -> Any:
         """Open a connection, from the thread that will use it."""
@@ -88,7 +88,7 @@ class Embedded:
         self.name = engine.name
         self.guards = guards
         self._engine = engine
-        self._statements = Rendered(statements)
+        self._statements = Rendered(statements, many_rows=engine.many_rows)
         self._timeout = timeout
         self._watched = watched  # the file, if other processes may have it open
         self.hears_others = watched is not None
@@ -289,65 +289,3 @@ class ConnectionThread:
                 future.set_exception(error)
         if connection is not None:
             connection.close()
-
-
-class Rendered:
-    """Statements as SQLite takes them: named parameters, and a row set as one row, run once for each."""
-
-    def __init__(self, statements: Statements) -> None:
-        self._statements = statements
-        self._texts: dict[str, str] = {}
-
-    def execute(self, connection: Any, call: Call, rows: Sequence[Sequence[Value]] | None) -> list[Row]:
-        """Run one call and return every row it returned."""
-        found: list[Row] = []
-        for text, values in self.each(call, rows):
-            found.extend(connection.execute(text, values).fetchall())
-        return found
-
-    def each(self, call: Call, rows: Sequence[Sequence[Value]] | None) -> Iterator[tuple[str, Mapping[str, Value]]]:
-        """The statements that one call is here, each with its values."""
-        statement = self._statements[call.statement]
-        text = self._text(statement)
-        values = _with_clock(call.params)
-        if not statement.columns:
-            yield text, values
-            return
-        names = [f"row_{column.name}" for column in statement.columns]
-        for row in rows or ():
-            values.update(zip(names, row, strict=True))
-            yield text, values
-
-    def feed(self, call: Call, rows: Sequence[Row]) -> list[list[Value]]:
-        """Turn what one call returned into the row set of the next."""
-        names = [column.name for column in self._statements[call.statement].columns]
-        return [[row[name] for name in names] for row in rows]
-
-    def _text(self, statement: Statement) -> str:
-        if (text := self._texts.get(statement.name)) is None:
-            text = self._texts[statement.name] = "".join(_piece(token) for token in statement.tokens)
-        return text
-
-
-def _piece(token: str | Parameter | RowSet) -> str:
-    match token:
-        case Parameter(name):
-            return f":{name}"
-        case RowSet(columns):
-            return "select " + ", ".join(f":row_{column.name} as {column.name}" for column in columns)
-        case str():
-            return token
-
-
-def _with_clock(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Fill in the clock, unless a test brought its own: wall time for moments, boot time for beats.
-
-    Boot time, so that setting the host's clock neither kills nor spares a session; after a reboot every old beat
-    lies in the future or is stale, which is both dead.
-    """
-    values = dict(params)
-    if values.get("now") is None:
-        values["now"] = wall_microseconds()
-    if values.get("beat_now") is None:
-        values["beat_now"] = boot_microseconds()
-    return values

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 from stepwell.backoff import waits
@@ -41,6 +42,9 @@ class Answer:
     repeated: bool
 
 
+Heard = Callable[[Answer | BaseException], None]
+
+
 @dataclass(slots=True, eq=False)
 class Operation:
     """One row of the next flush, and the caller waiting for it."""
@@ -57,7 +61,8 @@ class Operation:
     order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated
-    future: asyncio.Future[Answer] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answered: bool = False
+    heard: Heard | None = None  # who is told the answer, or why there is none
 
 
 class GroupCommit:
@@ -77,30 +82,65 @@ class GroupCommit:
         """Have the operation written with the next flush; waits first while too much is pending."""
         if self._closed:
             raise StoreClosed
-        # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
-        timer = None
-        if operation.within is not None:
-            timer = asyncio.get_running_loop().call_later(operation.within, _give_up, operation)
-        try:
+        loop = asyncio.get_running_loop()
+        if not self._room.takes(operation.size):
             await self._room.take(operation.size, operation.within)
-        except BaseException:
-            operation.future.cancel()  # the timer finds it answered
-            raise
+        future: asyncio.Future[Answer] = loop.create_future()
+        operation.heard = partial(_resolve, future)
+        # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
+        timer = None if operation.within is None else loop.call_later(operation.within, self._give_up, operation)
+        self._append(operation)
         try:
-            lane = self._lane_of(operation)
-            lane.pending.append(operation)
-            if lane.task is None:
-                lane.task = asyncio.create_task(self._drain(lane), name=f"stepwell-flush-{lane.slot}")
-            return await operation.future
+            return await future
         finally:
-            self._room.give_back(operation.size)
             if timer is not None:
                 timer.cancel()
+            if not operation.answered:  # its caller has gone: it need not be written any more
+                operation.answered = True
+                self._room.give_back(operation.size)
+
+    def offer(self, operation: Operation, heard: Heard) -> bool:
+        """Have the operation written with the next flush and `heard` told; False if too much is pending for that."""
+        if self._closed or not self._room.takes(operation.size):
+            return False
+        operation.heard = heard
+        self._append(operation)
+        return True
 
     async def close(self) -> None:
         """Flush what is pending, then take nothing more."""
         self._closed = True
         await asyncio.gather(*(lane.task for lane in self._lanes if lane.task is not None), return_exceptions=True)
+
+    def _append(self, operation: Operation) -> None:
+        lane = self._lane_of(operation)
+        lane.pending.append(operation)
+        if lane.task is None:
+            lane.task = asyncio.create_task(self._drain(lane), name=f"stepwell-flush-{lane.slot}")
+
+    def _answer(self, operation: Operation, answer: Answer | BaseException) -> None:
+        if operation.answered:
+            return
+        operation.answered = True
+        self._room.give_back(operation.size)
+        assert operation.heard is not None
+        try:
+            operation.heard(answer)
+        except Exception as error:  # noqa: BLE001 - one listener's defect must not become the answer of the others
+            self._telemetry.emit(InternalTaskFailed("hearing an answer", repr(error)))
+
+    def _resolve(self, batch: Iterable[Operation], rows: Iterable[Row]) -> None:
+        answers = {row["id"]: row["answer"] for row in rows if row["answer"]}
+        for operation in batch:
+            self._answer(operation, _answer_of(answers.get(operation.row_id), operation.repeated))
+
+    def _fail(self, batch: Iterable[Operation], error: BaseException) -> None:
+        for operation in batch:
+            self._answer(operation, error)
+
+    def _give_up(self, operation: Operation) -> None:
+        why = getattr(operation.trouble, "why", operation.trouble) or "others before it were not written either"
+        self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     def _lane_of(self, operation: Operation) -> Lane:
         # A new task may go where there is room, and together with others while there is.
@@ -131,7 +171,7 @@ class GroupCommit:
                 if _unanswered(batch):
                     await asyncio.sleep(next(pauses))
         except BaseException as error:
-            _fail(batch, error)  # nobody may be left waiting
+            self._fail(batch, error)  # nobody may be left waiting
             if not isinstance(error, StepwellError):
                 raise
 
@@ -145,21 +185,21 @@ class GroupCommit:
             self._lost(lane, batch, error)
         else:
             self._found(lane)
-            _resolve(batch, (row for rows in answers for row in rows))
+            self._resolve(batch, (row for rows in answers for row in rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
         """Find the rows that the database refuses, in one more transaction, and write all the others."""
         if len(batch) == 1:
-            _fail(batch, error)
+            self._fail(batch, error)
             return
         try:
             written, refused = await self._driver.transact(lambda: self._isolate(lane, batch))
         except (StoreBusy, StoreUnavailable) as lost:
             self._lost(lane, batch, lost)  # it may have been written all the same
             return
-        _resolve([operation for operation in batch if operation not in refused], written)
+        self._resolve([operation for operation in batch if operation not in refused], written)
         for operation, refusal in refused.items():
-            _fail([operation], refusal)
+            self._fail([operation], refusal)
 
     def _isolate(self, lane: Lane, batch: list[Operation]) -> Script[tuple[list[Row], dict[Operation, Refused]]]:
         """Halve what is refused until each refused row stands alone; one transaction, a savepoint for each try."""
@@ -241,7 +281,7 @@ class Lane:
             if batch and size + operation.size > MOST_BYTES:
                 break
             self.pending.popleft()
-            if operation.future.done():
+            if operation.answered:
                 continue
             if operation.row_id in rows:
                 postponed.append(operation)
@@ -261,12 +301,17 @@ class Room:
         self._free = size
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
 
+    def takes(self, size: int) -> bool:
+        """Take the room if it is free and nobody waits for it."""
+        size = min(size, self._size)
+        if self._waiting or size > self._free:
+            return False
+        self._free -= size
+        return True
+
     async def take(self, size: int, within: float | None) -> None:
         """Wait until there is room, first come first served; what is larger than all the room takes it all."""
         size = min(size, self._size)
-        if not self._waiting and size <= self._free:
-            self._free -= size
-            return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
         try:
@@ -304,23 +349,19 @@ def _one_by_one(calls: Sequence[Call]) -> Script[list[Row]]:
     return [row for rows in answers for row in rows]
 
 
-def _resolve(batch: Iterable[Operation], rows: Iterable[Row]) -> None:
-    answers = {row["id"]: row["answer"] for row in rows if row["answer"]}
-    for operation in batch:
-        if not operation.future.done():
-            operation.future.set_result(Answer(answers.get(operation.row_id), operation.repeated))
-
-
-def _fail(batch: Iterable[Operation], error: BaseException) -> None:
-    for operation in batch:
-        if not operation.future.done():
-            operation.future.set_exception(error)
+@cache  # there are few: statuses
+def _answer_of(value: str | None, repeated: bool) -> Answer:
+    return Answer(value, repeated)
 
 
 def _unanswered(batch: Iterable[Operation]) -> list[Operation]:
-    return [operation for operation in batch if not operation.future.done()]
+    return [operation for operation in batch if not operation.answered]
 
 
-def _give_up(operation: Operation) -> None:
-    why = getattr(operation.trouble, "why", operation.trouble) or "others before it were not written either"
-    _fail([operation], StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
+def _resolve(future: asyncio.Future[Answer], answer: Answer | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -31,7 +31,7 @@ class Hearing:
     """Hears other processes for as long as somebody here waits, and notices when it hears nothing any more."""
 
     def __init__(
-        self, driver: Driver, clock: Clock, telemetry: Telemetry, sender: str, wake: Callable[[set[int]], None]
+        self, driver: Driver, clock: Clock, telemetry: Telemetry, sender: str, wake: Callable[[set[int]], object]
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -44,6 +44,7 @@ class Hearing:
         self._closing: set[asyncio.Task[None]] = set()
         self._echo: asyncio.Future[None] | None = None
         self._probe = 0
+        self._closed = False
         self._is_well = False
         self._lost_at: float | None = None
 
@@ -51,7 +52,7 @@ class Hearing:
         """Somebody waits: begin to hear, if it goes on for a moment."""
         if self._job is not None:
             self._stop_timer()  # it was about to end
-        elif self._timer is None:
+        elif self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(OPEN_AFTER, self._begin)
 
     def unwanted(self) -> None:
@@ -62,6 +63,7 @@ class Hearing:
 
     async def close(self) -> None:
         """Hear nothing more, now."""
+        self._closed = True
         self._end()
         # Not cancelled once more: that would cut off the closing of its connection.
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -152,7 +154,7 @@ class Hearing:
 class Gathered:
     """What came in: the first is passed on at once, then what has gathered, so that a storm is a breeze in here."""
 
-    def __init__(self, wake: Callable[[set[int]], None]) -> None:
+    def __init__(self, wake: Callable[[set[int]], object]) -> None:
         self._wake = wake
         self._pending: set[int] = set()
         self._rest: asyncio.TimerHandle | None = None

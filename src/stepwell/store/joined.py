@@ -8,13 +8,14 @@ that rolls back does not exist.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from stepwell.errors import QueueNotFound, Refused
 from stepwell.records import NewTask, TaskId
+from stepwell.store.adding import add_chunks, asking_after, found_among, in_lock_order
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
-from stepwell.store.tasks import add_chunks, asking_after, found_among, in_lock_order
 
 
 def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: bool) -> Script[list[TaskId]]:
@@ -23,7 +24,7 @@ def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: 
     blocks = yield from reserve_blocks(-(-len(drafted) // BLOCK))
     queue = drafted[0].queue
     queue_id = yield from _queue_id({**params, "name": queue}, queue, create=create)
-    tasks = [replace(task, queue_id=queue_id) for task in drafted]
+    tasks = [msgspec.structs.replace(task, queue_id=queue_id) for task in drafted]
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)][: len(tasks)]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
     written = yield from add_chunks("add_tasks_once", params, numbered)
@@ -31,7 +32,7 @@ def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: 
     found = found_among(missing, (yield asking_after(missing))) if missing else {}
     if len(found) < len(missing):
         raise Refused("a key was taken by a transaction that this one cannot see; roll back and try again")
-    return [found.get(task_id) or TaskId(task_id, created=True) for task_id in ids]
+    return [found.get(task_id) or TaskId(task_id) for task_id in ids]
 
 
 def _queue_id(params: dict[str, Value], name: str, *, create: bool) -> Script[int]:

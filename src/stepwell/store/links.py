@@ -60,6 +60,9 @@ class Link:
             raise StoreClosed
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._dialer.connect(self._timeout)
+            if self._closed:  # meanwhile: whoever closed it could not close this
+                self._abort()
+                raise StoreClosed
         return self._connection
 
     async def close(self) -> None:
@@ -142,6 +145,8 @@ async def connect(url: str, timeout: float, mark: str = "") -> Any:
             "plan_cache_mode": "force_generic_plan",
             "jit": "off",
             "enable_seqscan": "off",
+            "enable_hashjoin": "off",
+            "enable_mergejoin": "off",
             "lock_timeout": f"{int(timeout * 500)}ms",
             "statement_timeout": f"{int(timeout * 1000)}ms",
             "idle_in_transaction_session_timeout": f"{int(timeout * 3000)}ms",

@@ -6,9 +6,10 @@ import asyncio
 import collections
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar, overload
+
+import msgspec
 
 from stepwell.durations import Duration, microseconds_of, seconds_of
 from stepwell.errors import InvalidOption, QueueNotFound, Refused, StepwellError
@@ -244,8 +245,9 @@ class Messages(Opened):
     async def _write(self, drafted: Drafted) -> list[TaskId]:
         # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
         queue_id = await self.queue_id(drafted.queue, create=drafted.defines_queue)
-        tasks = [replace(task, queue_id=queue_id) for task in drafted.tasks]
-        return [await self.tasks.add(tasks[0])] if len(tasks) == 1 else await self.tasks.add_many(tasks)
+        if len(drafted.tasks) > 1:
+            return await self.tasks.add_many(queue_id, drafted.tasks)
+        return [await self.tasks.add(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
 
     async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
         self.check()

@@ -69,9 +69,8 @@ class Opened:
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
-        self.tasks = Tasks(
-            driver, flusher, Ids(self._reserve), clock, telemetry, self._wakeups, timeout=options.timeout
-        )
+        ids = Ids(self._reserve)
+        self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.by_hand = ByHand(self, flusher)
         self.serving = Serving(driver, clock, options.tenant)

@@ -28,9 +28,11 @@ class Polling:
     def hearing(self, tasks: Tasks, queue_ids: Collection[int]) -> Iterator[None]:
         """Be woken by what this process adds to these queues."""
 
-        def added(changed: set[int]) -> None:
-            if not changed.isdisjoint(queue_ids):
+        def added(changed: set[int]) -> bool:
+            heard = not changed.isdisjoint(queue_ids)
+            if heard:
                 self.wake()
+            return heard
 
         tasks.on_added(added)
         try:

@@ -135,6 +135,9 @@ class Postgres:
             if isinstance(call, Ddl):
                 await connection.execute(call.text)
                 return []
+            if call.bulk:
+                await connection.copy_records_to_table(records=call.rows, **self._composer.place(call))
+                return []
             text, values = self._composer.compose([call])
             return list(await connection.fetch(text, *values))
         except asyncpg.PostgresError as error:

@@ -164,9 +164,9 @@ class Macros:
         return f"(select coalesce(cast(:{name} as bigint), {clock}))"
 
     def _any_of(self, source: str) -> str:
-        if self._postgres:
-            return f"= any(array(select {source}.id from {source}))"
-        return f"in (select {source}.id from {source})"
+        table, _, column = source.partition(".")
+        named = f"select {table}.{column or 'id'} from {table}"
+        return f"= any(array({named}))" if self._postgres else f"in ({named})"
 
     def _among(self, parameter: str) -> str:
         if self._postgres:

@@ -40,6 +40,7 @@ class SQLite:
 
     name = "sqlite"
     joins = True
+    many_rows = True  # by `->>`, which is as old as SQLite 3.38
 
     def __init__(self, path: str | None, timeout: float) -> None:
         self._path = path

@@ -6,21 +6,32 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from stepwell.clock import Clock
-from stepwell.errors import IdempotencyConflict, LeaseLost, QueueDraining, Refused
-from stepwell.names import HIGHEST_PRIORITY, LONGEST_NAME, LOWEST_PRIORITY
+from stepwell.errors import LeaseLost, Refused, StoreBusy, StoreUnavailable
+from stepwell.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from stepwell.records import Claimed, NewTask, Settlement, TaskId, TaskKind
+from stepwell.store.adding import (
+    ROW_BYTES,
+    add_chunks,
+    asking_after,
+    asking_whether_closed,
+    found_among,
+    in_lock_order,
+    load,
+    refuse_closed,
+    row_of,
+    size_of,
+)
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.flush import GroupCommit, Operation
+from stepwell.store.flush import Answer, GroupCommit, Heard, Operation
 from stepwell.store.ids import Ids
 from stepwell.store.repeat import repeated
 from stepwell.store.wakeups import Listener, Wakeups
-from stepwell.telemetry import Telemetry
+from stepwell.telemetry import StoreLost, Telemetry
 
-CHUNK: Final = 1000
-CHUNK_BYTES: Final = 4 * 1024 * 1024
 MOST_DUE: Final = 1000
-ROW_BYTES: Final = 200 + LONGEST_NAME  # what a row weighs besides its JSON
 MOST_RACES: Final = 10
 SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
 
@@ -38,8 +49,8 @@ class Tasks:
         ids: Ids,
         clock: Clock,
         telemetry: Telemetry,
-        wakeups: Wakeups,
         *,
+        wakeups: Wakeups,
         timeout: float,
     ) -> None:
         self._driver = driver
@@ -72,25 +83,27 @@ class Tasks:
             if answer.value is not None:
                 if not task.delay and task.run_at is None:
                     self.hint({task.queue_id})
-                return TaskId(task_id, created=True)
+                return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
             refuse_closed([task], await self._repeated(asking_whether_closed([task])))
         raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
 
-    async def add_many(self, tasks: Sequence[NewTask]) -> list[TaskId]:
-        """Write all the tasks or none, in one transaction apart from the flushes; the ids come in the same order."""
+    async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
+        """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
         ids = await self._ids.take(len(tasks))
-        numbered = list(zip(tasks, ids, strict=True))
-        statement = "add_tasks_once" if any(task.key is not None for task in tasks) else "add_tasks"
+        if await self._loaded(queue_id, tasks, ids):
+            self.hint({queue_id})
+            return [TaskId(task_id) for task_id in ids]
+        placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
+        numbered = list(zip(placed, ids, strict=True))
         for _ in range(MOST_RACES):
-            written = await self._write_all(statement, numbered)
+            written = await self._write_all(numbered)
             missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
             found = await self._found(missing) if missing else {}
             if len(found) == len(missing):
-                self.hint({task.queue_id for task in tasks})
-                return [found.get(task_id) or TaskId(task_id, created=True) for task_id in ids]
-            statement = "add_tasks_once"
+                self.hint({queue_id})
+                return [found.get(task_id) or TaskId(task_id) for task_id in ids]
         raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
 
     async def claim(
@@ -129,6 +142,19 @@ class Tasks:
         Raises `LeaseLost`, and has written nothing, if the session or the turn is no longer the task's.
         """
         answer = await self._flusher.submit(self._settling(task_id, worker, turn, settlement))
+        return await self.settled(task_id, worker, turn, answer)
+
+    def settle_soon(self, task_id: int, worker: int, turn: int, settlement: Settlement, heard: Heard) -> bool:
+        """Settle without anybody waiting: `heard` is told the answer, for `settled`. False if there is no room for it.
+
+        A task that awaits its answer costs a third more client time than one that is told of it.
+        """
+        return self._flusher.offer(self._settling(task_id, worker, turn, settlement), heard)
+
+    async def settled(self, task_id: int, worker: int, turn: int, answer: Answer | BaseException) -> str:
+        """What an answer to a settle means: the status the task has now, or `LeaseLost`."""
+        if isinstance(answer, BaseException):
+            raise answer
         if answer.value is not None:
             return answer.value
         if answer.repeated and (status := await self._settled_before(task_id, worker, turn)):
@@ -151,7 +177,7 @@ class Tasks:
             "add_tasks" if task.key is None else "add_tasks_once",
             row_of(task, task_id),
             row_id=task_id,
-            size=_size(task),
+            size=size_of(task),
             within=2 * self._timeout,  # time for one try that hangs until its own deadline, and one that answers
             order=(task.queue_id, task.key or "", task_id),
         )
@@ -195,19 +221,30 @@ class Tasks:
         rows = await self._repeated(asking_after(missing))
         return found_among(missing, rows)
 
-    async def _write_all(self, statement: str, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
-        rows = in_lock_order(numbered)
-        params = self._params()
-        tries = 0
+    async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
+        """Write the tasks in bulk; False if that cannot be, or nobody knows whether it was done."""
+        if any(task.key is not None for task in tasks):
+            return False
+        script = partial(load, self._params(queue_id=queue_id), tasks, ids)
+        try:
+            return await self._driver.transact(script, timeout=self._patience(tasks))
+        except (StoreBusy, StoreUnavailable) as error:
+            self._telemetry.emit(StoreLost(str(error)))
+            return False
 
-        async def write() -> set[int]:
-            nonlocal tries
-            tries += 1
-            tolerant = statement if tries == 1 else "add_tasks_once"
-            script = partial(add_chunks, tolerant, params, rows)
-            return await self._driver.transact(script, timeout=self._timeout + len(rows) * SLOWEST_ROW)
+    async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
+        """Write those that are not there yet, however often it was tried before."""
+        script = partial(add_chunks, "add_tasks_once", self._params(), in_lock_order(numbered))
+        timeout = self._patience(numbered)
+        return await repeated(
+            lambda: self._driver.transact(script, timeout=timeout),
+            clock=self._clock,
+            telemetry=self._telemetry,
+            within=self._timeout,
+        )
 
-        return await repeated(write, clock=self._clock, telemetry=self._telemetry, within=self._timeout)
+    def _patience(self, rows: Sequence[object]) -> float:
+        return self._timeout + len(rows) * SLOWEST_ROW
 
     async def _repeated(self, call: Call) -> list[Row]:
         return await repeated(
@@ -216,35 +253,6 @@ class Tasks:
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
-
-
-def asking_after(missing: Sequence[tuple[NewTask, int]]) -> Call:
-    """Ask which task stands where each of these was to be written."""
-    return Call("find_added", rows=[(task_id, task.queue_id, task.key) for task, task_id in missing])
-
-
-def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> dict[int, TaskId]:
-    """The answer, by the id that was to be written: our own write if it is there, else who has the key."""
-    asked = {task_id: task for task, task_id in missing}
-    found: dict[int, TaskId] = {}
-    for row in rows:
-        task, own = asked[row["asked"]], row["asked"] == row["id"]
-        if not own and row["payload_hash"] != task.payload_hash:
-            raise IdempotencyConflict(task.queue, task.key or "", row["id"])
-        if own or row["asked"] not in found:
-            found[row["asked"]] = TaskId(row["id"], created=own)
-    return found
-
-
-def asking_whether_closed(tasks: Sequence[NewTask]) -> Call:
-    """Ask which queues of these tasks are being drained: for that one may be neither written nor found."""
-    return Call("closed_queues", rows=[(queue_id,) for queue_id in sorted({task.queue_id for task in tasks})])
-
-
-def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
-    """Say that a queue is being drained; nothing if none is, and a race for a key was lost."""
-    if rows:
-        raise QueueDraining(next(task.queue for task in tasks if task.queue_id == rows[0]["id"]))
 
 
 def _each_queue(statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> Script[list[Row]]:
@@ -270,55 +278,6 @@ def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
     """Claimed rows in the order of the claim: what a statement returns has none."""
     place = {queue_id: index for index, queue_id in enumerate(queues)}
     return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
-
-
-def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
-    """Add in pieces that a statement can carry; the transaction makes them one."""
-    written: set[int] = set()
-    chunk: list[tuple[Value, ...]] = []
-    size = 0
-    for task, task_id in numbered:
-        if chunk and (len(chunk) == CHUNK or size + _size(task) > CHUNK_BYTES):
-            written.update(row["id"] for row in (yield Call(statement, params, chunk)))
-            chunk, size = [], 0
-        chunk.append(row_of(task, task_id))
-        size += _size(task)
-    if chunk:
-        written.update(row["id"] for row in (yield Call(statement, params, chunk)))
-    # Asked before the commit: another payload under one of the keys undoes all of it.
-    if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
-        found = found_among(missing, (yield asking_after(missing)))
-        unfound = [task for task, task_id in missing if task_id not in found]
-        if unfound:
-            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
-    return written
-
-
-def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
-    """A new task as the row set `new_task` of tasks.sql."""
-    return (
-        task_id,
-        str(task.kind),
-        task.queue_id,
-        task.priority,
-        task.delay,
-        task.run_at,
-        task.max_attempts,
-        task.key,
-        task.key_scope,
-        task.payload_hash,
-        task.input,
-        task.tags,
-    )
-
-
-def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:
-    """By queue and key: two transactions that add the same keys wait for each other once, and never both."""
-    return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
-
-
-def _size(task: NewTask) -> int:
-    return ROW_BYTES + len(task.input)
 
 
 def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Claimed]:

@@ -32,6 +32,7 @@ class Turso:
 
     name = "turso"
     joins = False
+    many_rows = False  # it ends the process when it prepares a `settle` or `add_tasks` of many rows (pyturso 0.8.3)
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -22,7 +22,8 @@ from stepwell.telemetry import NotifyFailed, Telemetry
 TELL_EVERY: Final = 0.01  # others are told at most this often, with the union of what there was to tell
 LAST_WORD: Final = 1.0
 
-Listener = Callable[[set[int]], None]
+# What it returns is true if it goes to work because of what it heard.
+Listener = Callable[[set[int]], object]
 
 
 class Wakeups:
@@ -48,10 +49,13 @@ class Wakeups:
             self._hearing.unwanted()
 
     def hint(self, queue_ids: set[int]) -> None:
-        """Say, here and to other processes, that these queues may have something to claim."""
-        self._wake(queue_ids)
+        """Say, here and to other processes, that these queues may have something to claim.
+
+        If somebody here goes to work, the others hear of it a moment later: telling them takes time from the claim.
+        """
+        taken = self._wake(queue_ids)
         if self._teller is not None:
-            self._teller.tell(queue_ids)
+            self._teller.tell(queue_ids, soon=not taken)
 
     async def close(self) -> None:
         """Say the last word, and hear nothing more."""
@@ -60,9 +64,9 @@ class Wakeups:
         if self._hearing is not None:
             await self._hearing.close()
 
-    def _wake(self, queue_ids: set[int]) -> None:
-        for listener in tuple(self._waiting):
-            listener(queue_ids)
+    def _wake(self, queue_ids: set[int]) -> bool:
+        heard = [listener(queue_ids) for listener in tuple(self._waiting)]  # all of them, not only up to the first
+        return any(heard)
 
 
 class Teller:
@@ -77,9 +81,11 @@ class Teller:
         self._rest: asyncio.TimerHandle | None = None
         self._failing = False
 
-    def tell(self, queue_ids: Collection[int]) -> None:
+    def tell(self, queue_ids: Collection[int], *, soon: bool = True) -> None:
         """Have it told that these queues may have something to claim; returns at once and never fails."""
         self._pending.update(queue_ids)
+        if not soon and self._rest is None:
+            self._rest = asyncio.get_running_loop().call_later(TELL_EVERY, self._rested)
         self._go_on()
 
     async def close(self) -> None:

@@ -159,9 +159,10 @@ select queue.name as queue, task.key, holder.id
 update {queue} set draining = :draining where tenant = :tenant and name = :name returning id;
 
 -- name: closed_queues
--- Say which of these queues take no tasks because they are being drained.
+-- Say which of these queues take no tasks: because they are being drained, or (null) are not there.
 with rows as ({rows id bigint})
-select queue.id from rows join {queue} as queue on queue.id = rows.id where queue.draining;
+select rows.id, queue.draining from rows left join {queue} as queue on queue.id = rows.id
+ where queue.id is null or queue.draining;
 
 -- name: unfinished
 -- Count the tasks of a queue that are ready, waiting or being executed, of each at most :most: three walks over indexes

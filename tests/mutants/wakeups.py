@@ -1,0 +1,81 @@
+"""The rules of hints between processes."""
+
+from tests.mutants.mutant import Mutant
+
+WAKEUPS = "tests/wakeups/"
+
+WAKEUP_MUTANTS = (
+    Mutant(
+        "a store hears its own hints",
+        "rule-17",
+        "store/hearing.py",
+        "        if hint.probe is None and not own:",
+        "        if hint.probe is None:",
+        WAKEUPS + "test_telling.py::test_an_idle_worker_has_five_connections_and_does_not_hear_itself",
+    ),
+    Mutant(
+        "an ear is believed without a proof",
+        "rule-17",
+        "store/hearing.py",
+        "                if self._driver.notifies:",
+        "                if False:",
+        WAKEUPS + "test_other_processes.py::test_a_lost_listener_costs_time_only_and_comes_back",
+    ),
+    Mutant(
+        "listening begins again without a poll",
+        "rule-17",
+        "store/hearing.py",
+        "            self._wake(EveryQueue())",
+        "            pass",
+        WAKEUPS
+        + "test_other_processes.py::test_what_was_added_while_nobody_listened_is_found_when_listening_begins_again",
+    ),
+    Mutant(
+        "whoever waits relies on hints",
+        "rule-17",
+        "store/polling.py",
+        "asyncio.timeout(pause if at_most is None else min(pause, at_most))",
+        "asyncio.timeout(at_most)",
+        WAKEUPS + "test_other_processes.py::test_listening_can_be_switched_off",
+    ),
+    Mutant(
+        "the file is not watched",
+        "rule-17",
+        "store/sqlite.py",
+        "    watched = engine if in_file else None",
+        "    watched = None",
+        WAKEUPS + "test_other_processes.py::test_a_message_of_another_process_begins_without_a_poll",
+    ),
+    Mutant(
+        "every enqueue is told by itself",
+        "rule-18",
+        "store/wakeups.py",
+        "if self._pending and self._job is None and self._rest is None:",
+        "if self._pending and self._job is None:",
+        WAKEUPS + "test_telling.py::test_the_first_is_told_at_once_and_the_rest_together",
+    ),
+    Mutant(
+        "others are told on a caller's connection",
+        "rule-18",
+        "store/postgres.py",
+        "self._notifier.using()",
+        "self._slots[0].using()",
+        WAKEUPS + "test_telling.py::test_telling_is_a_statement_alone_on_a_connection_that_no_caller_uses",
+    ),
+    Mutant(
+        "a process that ends tells nothing",
+        "rule-18",
+        "store/wakeups.py",
+        "                while self._job is not None:",
+        "                while False:",
+        WAKEUPS + "test_telling.py::test_one_is_under_way_at_a_time_however_long_it_takes",
+    ),
+    Mutant(
+        "switched off, others are told all the same",
+        "CF-06",
+        "store/wakeups.py",
+        "if listen and driver.notifies else None",
+        "if driver.notifies else None",
+        WAKEUPS + "test_other_processes.py::test_listening_can_be_switched_off",
+    ),
+)

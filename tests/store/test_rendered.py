@@ -1,0 +1,281 @@
+"""A row set in one statement does what its rows do one after the other, on a database that takes both."""
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import aiosqlite
+import pytest
+
+import stepwell
+from stepwell import Store
+from stepwell.records import TaskId
+from stepwell.store.driver import Call, Value
+from stepwell.store.rendered import Rendered
+from stepwell.store.sql import Statement, Statements
+from tests.store.seam import DONE, ask, begin, claim, do, watched
+from tests.store.steps import Stepped
+
+ONLY_SQLITE = pytest.mark.backends("sqlite", reason="the only embedded database that takes many rows at once")
+NEW = ("message", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
+DIFFICULT = (
+    "",
+    "12",
+    "-0.5e3",
+    "true",
+    "null",
+    '["a","b"]',
+    '{"a": 1, "b":2.50, "c": 1e400}',
+    "\\u0000 \\ \\\\ \" ' \\n",
+    "".join(map(chr, range(1, 160))),
+    "\u2028\u2029\ufeff\ufffe\uffff",
+    "\U0001f600\U0010ffff e\u0301",
+    "x" * 1_000_000,
+    -(2**63),
+    2**63 - 1,
+    2**53 + 1,
+    0,
+    True,
+    False,
+    None,
+)
+# For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
+ROWS: dict[str, list[tuple[Value, ...]]] = {
+    "add_tasks": [(901, *NEW, None, "ever", None, "1", None), (900, *NEW, "new", "ever", "h", "2", '["t"]'),
+                  (902, "message", 9, 0, 0, None, 3, None, "ever", None, "3", None),
+                  (903, "message", 2, 7, 5, 44, 3, None, "ever", None, "4", None)],
+    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None), (904, *NEW, "b", "ever", "h2", "2", None),
+                       (906, *NEW, "k1", "ever", "h3", "3", None), (1, *NEW, "c", "ever", "h4", "4", None),
+                       (907, *NEW, "d", "ever", "h5", "5", None), (907, *NEW, "e", "ever", "h6", "6", None)],
+    "load_task": [(901, "message", 1, True, 0, 5, 3, "ever", "1", None, 5, 5),
+                  (900, "message", 1, False, 0, 6, 3, "ever", "2", '["t"]', 5, 5)],
+    "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
+    "oldest": [(2,), (1,), (9,)],
+    "settle": [(12, 1, 1, "SUCCESS", 0, 0, 0, '{"a":1}', None, None), (11, 1, 1, "PENDING", 5, 1, 1, None, "{}", "E"),
+               (13, 1, 9, "SUCCESS", 0, 0, 0, None, None, None), (14, 9, 1, "SUCCESS", 0, 0, 0, None, None, None),
+               (15, 1, 1, "ERROR", 0, 0, 0, None, '{"type":"E"}', "E: \x1f")],
+    "count_settled": [(12, "SUCCESS", 1, 7, 1, 0, 0, 5, 6), (11, "PENDING", 1, 7, 0, 0, 1, 0, 6),
+                      (15, "ERROR", 2, 7, 0, 1, 0, 1, 2), (16, "SUCCESS", 1, 8, 1, 0, 0, 3, 4)],
+    "turns_of": [(12,), (1,), (999,)],
+    "close_taken": [(22, 1, "SUCCESS", 0, 0), (21, 1, "PENDING", 0, 1), (23, 2, "SUCCESS", 0, 0),
+                    (12, 1, "SUCCESS", 0, 0)],
+    "extend_taken": [(22, 1, 500), (21, 1, 400), (23, 2, 300), (12, 1, 200)],
+    "delete_taken": [(22, 1), (21, 2), (23, 1), (12, 1)],
+    "purge": [(2,), (1,), (12,), (2,), (999,)],
+    "requeue": [(32,), (31,), (1,), (32,)],
+    "drop": [(32,), (31,), (1,), (32,)],
+    "closed_queues": [(2,), (1,), (9,)],
+    "begin_fence": [(1, 3), (1, 2)],
+    "beat": [(1,), (9,)],
+    "owned": [(1,), (9,)],
+}  # fmt: skip
+TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
+          values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
+TABLES = ("task", "rollup", "fence", "beat")
+UNDER_WAY = "status, owner, turn, attempt, claimed_at"
+PARAMS: dict[str, Value] = {"now": 1_000, "beat_now": 2_000, "slot": 0, "shard": 3, "tenant": ""}
+
+
+def with_row_sets() -> list[str]:
+    statements = Statements("sqlite", "stepwell")._statements
+    return [name for name, statement in statements.items() if statement.columns]
+
+
+@pytest.fixture
+async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
+    """The driver's own kind of connection to a file with two queues, a session, and tasks in every state."""
+    await store.create_queue("q")
+    await store.create_queue("closed")
+    await begin(store)
+    await do(
+        store,
+        "update {queue} set draining = true where name = 'closed'",
+        TASK.format(id=1, more="key", values="true, 'k1'"),
+        TASK.format(id=2, more="priority", values="true, 5"),
+        *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', 1, 1, 1, 9") for task in range(11, 17)),
+        *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', null, 1, 1, 9") for task in range(21, 24)),
+        *(TASK.format(id=task, more="status, finished_at", values="false, 'ERROR', 8") for task in range(31, 34)),
+    )
+    driver: Any = store.driver
+    opened = driver._engine.connect(reading=False)
+    yield opened
+    opened.close()
+
+
+def outcome(connection: Any, rendered: Rendered, call: Call, rows: Sequence[Sequence[Value]]) -> tuple[Any, Any]:
+    """What it returned, in no order, and what the tables held then; rolled back."""
+    connection.execute("begin immediate")
+    try:
+        found = rendered.execute(connection, call, rows)
+        tables = [connection.execute(f"select * from stepwell_{table}") for table in TABLES]
+        return _sorted(found), [_sorted(table) for table in tables]
+    finally:
+        connection.execute("rollback")
+
+
+def _sorted(rows: Iterable[Any]) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in rows), key=repr)
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("B-03")
+def test_there_are_rows_for_every_statement_that_takes_them(backend: str) -> None:
+    assert set(ROWS) == set(with_row_sets())
+    statements = Statements("sqlite", "stepwell")._statements
+    types = {column.type for name in ROWS for column in statements[name].columns}
+    assert types <= {"bigint", "bool", "name", "text", "json"}, "can JSON say a value of this type?"
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("B-03", "protocol-05")
+@pytest.mark.parametrize("name", with_row_sets())
+async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connection: Any, name: str) -> None:
+    call = Call(name, PARAMS)
+    one_by_one = outcome(connection, Rendered(store.statements, many_rows=False), call, ROWS[name])
+    at_once = outcome(connection, Rendered(store.statements, many_rows=True), call, ROWS[name])
+    if name == "count_settled":  # a row for each minute and queue, where one by one it is a row for each task
+        one_by_one = (sorted(set(one_by_one[0])), one_by_one[1])
+        at_once = (sorted(set(at_once[0])), at_once[1])
+    assert at_once == one_by_one
+    assert name == "load_task" or at_once[0], "none of the rows fits: void"
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("B-03", "rule-35")
+def test_values_cross_as_they_are(backend: str) -> None:
+    class Text(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "something else"
+
+    statements = Statements("sqlite", "s")
+    tokens = statements._tokens("with rows as ({rows a text}) select rows.a, typeof(rows.a) as type from rows", {})
+    statements._statements["echo"] = Statement("echo", tuple(tokens))
+    rows = [(value,) for value in (*DIFFICULT, TaskId(2**62 + 1), Text("as it is"))]
+    with sqlite3.connect(":memory:") as plain:
+        one_by_one = Rendered(statements, many_rows=False).execute(plain, Call("echo"), rows)
+        assert Rendered(statements, many_rows=True).execute(plain, Call("echo"), rows) == one_by_one
+    plain.close()
+    assert [value for value, _ in one_by_one[: len(DIFFICULT)]] == list(DIFFICULT)
+    assert one_by_one[-2:] == [(2**62 + 1, "integer"), ("as it is", "text")]
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("promise-20")
+def test_what_no_database_stores_is_refused(backend: str) -> None:
+    rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
+    odd: Any = object()
+    with pytest.raises(TypeError, match="which no database stores"):
+        list(rendered.each(Call("find_added"), [(1, 1, None), (2, 1, odd)]))
+    for number in (2**63, -(2**63) - 1, 2**64):
+        with pytest.raises(OverflowError):  # which the driver says is `Refused`, as it is of a parameter
+            list(rendered.each(Call("turns_of"), [(1,), (number,)]))
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("B-03")
+def test_one_row_and_none_are_spelled_as_before(backend: str) -> None:
+    rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
+    assert list(rendered.each(Call("turns_of"), [])) == []
+    assert list(rendered.each(Call("turns_of"), None)) == []
+    [(text, values)] = rendered.each(Call("turns_of"), [(7,)])
+    assert "json_each" not in text
+    assert values["row_id"] == 7
+
+
+@pytest.mark.proves("Q-05")
+async def test_of_two_messages_with_one_key_in_a_batch_the_first_is_written(store: Store) -> None:
+    await store.create_queue("q")
+    keys = ["b", "a", "b", "c", "a"]
+    ids = await store.enqueue_many("q", ["1", "2", "1", "3", "2"], keys=keys)
+    assert [task_id.created for task_id in ids] == [True, True, False, True, False]
+    assert ids[2] == ids[0]
+    assert ids[4] == ids[1]
+    rows = await ask(store, "select id, key from {task} order by id")
+    assert [(row["id"], row["key"]) for row in rows] == [(ids[0], "b"), (ids[1], "a"), (ids[3], "c")]
+
+
+class Traced:
+    """What a connection of SQLite executes; to be set as its trace callback."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        self._texts.append(text)
+
+    def writes(self) -> Iterator[str]:
+        """The table that each statement wrote to, in order."""
+        for text in self._texts:
+            for verb, table in itertools.pairwise(text.split()):
+                if verb in {"into", "update"} and table.startswith("stepwell_"):
+                    yield table.removeprefix("stepwell_")
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("protocol-14", "protocol-24")
+async def test_a_flush_is_a_statement_for_each_of_its_parts(store: Store, backend: str) -> None:
+    store, driver = watched(store)
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue_many("q", range(50))
+    tasks = await claim(store, worker, "q", 50)
+    inner: Any = driver
+    traced = Traced()
+    await asyncio.wrap_future(inner._writer.submit(lambda writer: writer.set_trace_callback(traced)))
+    settles = [store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks]
+    assert await asyncio.gather(*settles) == ["SUCCESS"] * 50
+    assert len(driver.flushes) == 1, "not one flush: void"
+    assert list(traced.writes()) == ["task", "rollup", "beat"]
+    [row] = await ask(store, "select sum(succeeded) as succeeded from {rollup}")
+    assert row["succeeded"] == 50
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("Q-25", "protocol-22")
+async def test_a_batch_in_your_own_transaction_is_one_statement_too(
+    live_store: Store, store_url: str, backend: str
+) -> None:
+    await live_store.create_queue("q")
+    path = store_url.removeprefix("sqlite:///")
+    awaited, plain = Traced(), Traced()
+    async with aiosqlite.connect(path) as mine:
+        await mine.set_trace_callback(awaited)
+        ids = await live_store.enqueue_many("q", range(50), tx=mine)
+        await mine.commit()
+
+    def in_a_thread() -> None:
+        with stepwell.sync.connect(store_url) as store, closing(sqlite3.connect(path)) as mine:
+            mine.set_trace_callback(plain)
+            ids.extend(store.enqueue_many("q", range(50, 100), tx=mine))
+            mine.commit()
+
+    await asyncio.to_thread(in_a_thread)
+    for traced in (awaited, plain):
+        assert list(traced.writes()).count("task") == 1
+    rows = await ask(live_store, "select id, input from {task}")
+    assert {row["id"]: int(row["input"]) for row in rows} == dict(zip(ids, range(100), strict=True))
+
+
+@ONLY_SQLITE
+@pytest.mark.proves("promise-18", "protocol-16")
+async def test_a_row_costs_no_more_among_many(store: Store, connection: Any) -> None:
+    stepped = Stepped(store)
+    kinds: dict[str, Callable[[int], tuple[Value, ...]]] = {
+        "settle": lambda task: (task, 1, 1, "SUCCESS", 0, 0, 0, None, None, None),
+        "extend_taken": lambda task: (task, 1, 5),
+        "requeue": lambda task: (task,),
+        "find_added": lambda task: (task, 1, f"k{task}"),
+        "turns_of": lambda task: (task,),
+        "owned": lambda task: (task,),
+    }
+    for name, row in kinds.items():
+        few, many = (Call(name, PARAMS, [row(task) for task in range(1_000, 1_000 + size)]) for size in (20, 400))
+        assert await stepped.steps([many]) < 20 * await stepped.steps([few]) * 1.2, name
+        plan = await stepped.plan(many)
+        assert any(line.endswith(("MATERIALIZE rows", "CO-ROUTINE rows")) for line in plan), (name, plan)
+        assert not any(line.startswith(("SCAN task", "SCAN stepwell_task")) for line in plan), (name, plan)
