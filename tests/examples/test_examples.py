@@ -19,6 +19,12 @@ EXPECTED = {
         "sent 'News' to grace@example.org, try 2",
         "statuses {'SUCCESS': 4}",
     ],
+    "batch_meters.py": [
+        "wrote 10 readings together",
+        "20 of 20 good readings are written",
+        "dead letter m99, attempt 1: PermanentError: meter m99 runs backwards",
+        "statuses {'ERROR': 1, 'SUCCESS': 20}",
+    ],
     "sync_queue.py": [
         "the same message: True created again: False",
         "posted 1200 cents to 1 Engine Street, try 1",

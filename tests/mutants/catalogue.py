@@ -12,6 +12,7 @@ LOST = "tests/faults/test_lost_replies.py::"
 EMBEDDED = "tests/store/test_embedded.py::"
 PLANS = "tests/store/test_plans.py::"
 SCHEMA = "tests/store/test_schema.py::"
+RENDERED = "tests/store/test_rendered.py::"
 FULL_SIZE = "tests/store/test_full_size.py::"
 BATCHES = "tests/worker/test_batches.py::"
 JOINED = "tests/queue/test_joined.py::"
@@ -423,6 +424,30 @@ MUTANTS = (
         "except Exception as error:  # noqa: BLE001 - a dead loop",
         "except MemoryError as error:  # noqa: BLE001 - a dead loop",
         "tests/worker/test_loops.py::test_a_loop_that_breaks_is_told_and_started_again",
+    ),
+    Mutant(
+        "a flush on SQLite is a statement for each row",
+        "protocol-14",
+        "store/sqlite.py",
+        "many_rows = True",
+        "many_rows = False",
+        RENDERED + "test_a_flush_is_a_statement_for_each_of_its_parts",
+    ),
+    Mutant(
+        "a row set is merged into its statement",
+        "promise-18",
+        "store/rendered.py",
+        "json_each(:rows) limit -1",
+        "json_each(:rows)",
+        RENDERED + "test_a_row_costs_no_more_among_many",
+    ),
+    Mutant(
+        "a number beyond 64 bits becomes a float",
+        "promise-20",
+        "store/rendered.py",
+        'if column.type == "bigint"',
+        'if column.type == "none"',
+        RENDERED + "test_what_no_database_stores_is_refused",
     ),
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,

@@ -26,6 +26,7 @@ WRITES = re.compile(
 GLUE = {
     "src/stepwell/store/sql.py": "expands the macros of the .sql files",
     "src/stepwell/store/compose.py": "composes the parts of a flush into one statement",
+    "src/stepwell/store/rendered.py": "spells a row set as JSON of many rows",
 }  # may say `select ... from` around statements that stand in .sql files; may not write
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 COMPUTED_IMPORT = "import_module with a computed name"

@@ -100,7 +100,7 @@ async def test_a_beat_goes_before_everything_that_waits_for_the_writer(
     assert alive == {worker}
     await asyncio.gather(*waiting)
     assert busy.executed[:2] == ["beat", "owned"]
-    assert busy.executed.count("add_tasks") == 20
+    assert busy.executed.count("load_task") == 20
 
 
 @EMBEDDED

@@ -1,8 +1,8 @@
 """What the next claim asks for: free places over queues in turn, and where a backlog goes on."""
 
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,4 +148,4 @@ class TestShares:
 
 
 def failed(task_id: int) -> Claimed:
-    return replace(claimed(task_id), suspect=True)
+    return msgspec.structs.replace(claimed(task_id), suspect=True)
