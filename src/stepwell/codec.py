@@ -47,6 +47,10 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
         text = data.decode()
     except Exception as error:
         raise _refusal(value, error, what) from error
+    return _checked(value, data, text, limit, what)
+
+
+def _checked(value: Any, data: bytes, text: str, limit: int, what: str) -> str:
     if len(data) > limit:
         raise PayloadTooLarge(len(data), limit, what=what)
     if _is_doubtful(value, data):
@@ -60,9 +64,14 @@ def encode_many(values: Sequence[Any], *, limit: int = PAYLOAD_LIMIT, what: str 
     with suppress(Exception):  # one of them cannot be encoded; which and why is said below
         data = _ENCODER.encode_lines(values)
         texts = data.decode().split("\n")[:-1]  # JSON escapes the line breaks of its own texts
-    if texts and max(map(len, texts)) <= min(2 * DEEPEST, limit) // 4 and _SUSPICIOUS.search(data) is None:
+    if len(texts) != len(values):
+        return [encode(value, limit=limit, what=what) for value in values]
+    longest = max(map(len, texts), default=0)
+    if longest <= min(2 * DEEPEST, limit) // 4 and _SUSPICIOUS.search(data) is None:
         return texts
-    return [encode(value, limit=limit, what=what) for value in values]
+    # Not encoded again: what a model reads from an iterator is there only once.
+    pairs = zip(values, texts, strict=True)
+    return ["null" if one is None else _checked(one, text.encode(), text, limit, what) for one, text in pairs]
 
 
 @overload
@@ -106,7 +115,7 @@ def error_of(error: BaseException) -> dict[str, Any]:
     """
     told: dict[str, Any] = {"type": _clean(type(error).__name__), "message": _cut(_message_of(error), ERROR_LIMIT)}
     code = _attribute(error, "code")
-    if isinstance(code, str | int) and not isinstance(code, bool):
+    if isinstance(code, str | int) and not isinstance(code, bool) and (isinstance(code, str) or abs(code) < 2**63):
         told["code"] = _cut(code, LINE_LIMIT) if isinstance(code, str) else int(code)
     with suppress(InvalidOption):
         told["retry_after"] = seconds_of(_attribute(error, "retry_after"), "retry_after")

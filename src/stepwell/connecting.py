@@ -7,10 +7,11 @@ variable can set it. A driver is imported only when its kind of store is opened.
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from stepwell.backoff import Retry
@@ -61,8 +62,8 @@ class Config:
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        if url is not None and not isinstance(url, str):
-            raise InvalidOption("url", url, "it is text like sqlite:///shop.db")
+        if url is not None and (not isinstance(url, str) or not url):
+            raise InvalidOption("url", url, "it is text like sqlite:///shop.db, or None for what STEPWELL_URL says")
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
         self.schema = check_schema(said.get("schema", schema))
@@ -108,13 +109,41 @@ class Opening:
             await self._store.close()
 
 
-def connect(url: str | None = None, /, **options: Any) -> Opening:
+class ConnectOptions(TypedDict, total=False):
+    """What `connect` takes besides the URL; each may also stand in the URL's query, which goes first."""
+
+    schema: str
+    install: bool
+    lease: Duration
+    pool: int
+    timeout: Duration
+    payload_limit: int
+    retry: int | Retry
+    visibility: Duration
+    keep: Duration | None
+    keep_dead_letters: Duration | None
+    tenant: str | None
+    listen: bool | str
+    clock: Clock | None
+    telemetry: Telemetry | None
+
+
+def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Opening:
     """Open the store a URL names: await the answer, or enter it with `async with`.
 
     `sqlite:///file.db`, `turso:///file.db`, `postgresql://...` or `memory:`; without a URL, what `STEPWELL_URL` says,
     else `sqlite:///stepwell.db`. The schema is installed unless `install=False`.
     """
-    return connect_with(Config(url, **options))
+    return connect_with(configured(url, options))
+
+
+def configured(url: str | None, options: ConnectOptions) -> Config:
+    """What `connect` was told, an option that there is not refused with those there are."""
+    known = ConnectOptions.__annotations__
+    for option, value in options.items():
+        if option not in known:
+            raise InvalidOption(option, value, f"options are {', '.join(known)}")
+    return Config(url, **options)
 
 
 def connect_with(config: Config) -> Opening:
@@ -217,9 +246,11 @@ def _kept(option: str, value: Any) -> float | None:
 
 def _whole(option: str, value: Any, *, least: int) -> int:
     try:
-        number = int(value)
+        number = int(value) if isinstance(value, str) else operator.index(value)  # a text stood in the URL
     except (TypeError, ValueError):
         raise InvalidOption(option, value, "it is a whole number") from None
+    if isinstance(value, bool):
+        raise InvalidOption(option, value, "it is a whole number")
     if number < least:
         raise InvalidOption(option, value, f"it is at least {least}")
     return number

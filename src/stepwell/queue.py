@@ -44,7 +44,7 @@ class Handler(Generic[In_contra]):
         taken = _taken_type(fn)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
         self._is_async = inspect.iscoroutinefunction(fn)
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a handler's
 
     @property
     def max_attempts(self) -> int | None:
@@ -124,8 +124,12 @@ def handler(
         check_whole("batch", batch, 1, 1_000)
     policy = None if retry is None else Retry.of(retry)
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
+    if seconds == 0:
+        raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
 
     def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
+        if isinstance(fn, Handler):
+            raise InvalidOption("handler", fn, f"it handles {fn.queue} already; give each queue a function of its own")
         return Handler(fn, queue, retry=policy, timeout=seconds, concurrency=concurrency, batch=batch)
 
     return decorate

@@ -14,10 +14,10 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
 from stepwell import connecting, worker
-from stepwell.connecting import Config
+from stepwell.connecting import Config, ConnectOptions
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
 from stepwell.errors import InvalidOption, StoreClosed
@@ -32,9 +32,9 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def connect(url: str | None = None, /, **options: Any) -> Store:
+def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Store:
     """Open a store, which `with` closes at the end; takes what `stepwell.connect` takes."""
-    return Store(Config(url, **options))
+    return Store(connecting.configured(url, options))
 
 
 def _verb(

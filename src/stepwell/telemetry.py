@@ -239,7 +239,8 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case TaskDied(task_id, queue, error):
             return logging.ERROR, queue, f"task {task_id} of {queue} failed for good: {error}"
         case SessionsRecovered(worker_ids, tasks):
-            return logging.WARNING, "", f"{tasks} tasks returned from dead sessions {_listed(worker_ids)}"
+            level = logging.WARNING if tasks else logging.INFO
+            return level, "", f"{tasks} tasks returned from dead sessions {_listed(worker_ids)}"
         case OrphansReleased(worker_id, task_ids):
             words = f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
             return logging.WARNING, "", words

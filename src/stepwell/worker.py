@@ -61,7 +61,8 @@ class Worker:
         on_missing_handler: OnMissing = "fail",
     ) -> None:
         if not isinstance(store, Store):
-            raise InvalidOption("store", store, "it is no async store; a sync one is served by `stepwell.sync.Worker`")
+            why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Worker`"
+            raise InvalidOption("store", store, why)
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
         routing = Routing.of(prefixes, on_missing_handler)
         served = routing.chosen(_served(serves, limits or {}, store.options.retry))
@@ -217,6 +218,8 @@ class Routing:
 
 def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -> list[Served]:
     found: dict[str, Served] = {}
+    if not isinstance(limits, Mapping):
+        raise InvalidOption("limits", limits, "it says of queues how many run at once: pass a dict")
     if isinstance(serves, Handler) or not isinstance(serves, Iterable):
         raise InvalidOption("serves", serves, "pass a list of handlers")
     for one in serves:

@@ -1,6 +1,7 @@
 """A store used after its end, from another loop or after a fork says so instead of hanging."""
 
 import asyncio
+import inspect
 import os
 import threading
 import warnings
@@ -8,8 +9,19 @@ from typing import Any
 
 import pytest
 
-from stepwell import ForkError, Store, StoreClosed, Worker, WrongLoop, connect, connect_with, handler
-from stepwell.connecting import Config
+from stepwell import (
+    ForkError,
+    InvalidName,
+    InvalidOption,
+    Store,
+    StoreClosed,
+    Worker,
+    WrongLoop,
+    connect,
+    connect_with,
+    handler,
+)
+from stepwell.connecting import Config, ConnectOptions, configured
 
 
 @handler("mail")
@@ -125,3 +137,45 @@ async def test_memory_is_a_store_of_its_own() -> None:
         await one.enqueue(send, 1)
         assert await two.queues() == []
         assert await Worker(one, [send]).drain() == 1
+
+
+async def test_ordinary_mistakes_are_refused_with_what_to_do(store: Store) -> None:
+    @handler("mail")
+    async def send(to: str) -> None: ...
+
+    for payloads in ({"a": 1}, "abc", b"abc", None, 5):
+        with pytest.raises(InvalidOption, match="payloads"):
+            await store.enqueue_many("mail", payloads)  # type: ignore[arg-type]
+    for keys in ({"a", "b"}, {"a": 1, "b": 2}, "ab", iter("ab")):
+        with pytest.raises(InvalidOption, match="keys"):
+            await store.enqueue_many(send, ["x", "y"], keys=keys)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="handles mail already"):
+        handler("other")(send)
+    with pytest.raises(InvalidOption, match="timeout"):
+        handler("other", timeout=0)
+    with pytest.raises(InvalidOption, match="limits"):
+        Worker(store, [send], limits=[1])  # type: ignore[arg-type]
+    for wrong in (5, send):
+        for verb in (store.pause_queue, store.resume_queue, store.delete_queue):
+            with pytest.raises(InvalidName):
+                await verb(wrong)  # type: ignore[arg-type]
+
+
+def test_options_that_there_are_not_and_empty_addresses_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="options are schema, install, lease"):
+        configured("memory:", {"leese": 3})  # type: ignore[typeddict-unknown-key]
+    wrong: list[Any] = [{"pool": 10.7}, {"pool": True}, {"retry": 2.9}, {"payload_limit": 1.5}]
+    for options in wrong:
+        with pytest.raises(InvalidOption):
+            configured("memory:", options)
+    with pytest.raises(InvalidOption, match="STEPWELL_URL"):
+        configured("", {})
+    assert set(ConnectOptions.__annotations__) == set(inspect.signature(Config).parameters) - {"url"}
+
+
+def test_a_functions_own_attributes_do_not_become_the_handlers() -> None:
+    async def send(to: str) -> None: ...
+
+    send.queue = "evil"  # type: ignore[attr-defined]
+    made = handler("good")(send)
+    assert (made.queue, made.__name__) == ("good", "send")  # type: ignore[attr-defined]

@@ -95,8 +95,8 @@ def test_a_bad_tenant_is_refused() -> None:
 
 
 def test_an_unknown_option_is_a_mistake_of_the_program() -> None:
-    with pytest.raises(TypeError, match="leese"):
-        _ = connect("memory:", leese=2)
+    with pytest.raises(InvalidOption, match="leese"):
+        _ = connect("memory:", leese=2)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("text", ["true", "1", "YES", "on", "false", "0", "No", "off"])

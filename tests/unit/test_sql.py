@@ -126,7 +126,7 @@ def test_migrations_come_in_order_and_only_in_their_dialect(dialect: Dialect) ->
     assert numbers == list(range(1, len(numbers) + 1))
     texts = [text for _, _, parts in statements.migrations() for text in parts] + statements.bootstrap()
     for text in texts:
-        assert text.split()[0] in {"create", "insert", "alter", "drop"}
+        assert text.split()[0] in {"create", "insert", "alter", "drop", "lock"}
     together = "\n".join(texts)
     assert ("create sequence" in together) is (dialect == "postgres")
     assert ("autoincrement" in together) is (dialect == "sqlite")

@@ -311,7 +311,7 @@ def test_a_closed_sync_store_joins_nothing(tmp_path: Path) -> None:
     mine = sqlite3.connect(tmp_path / "store.db")
     mine.execute("begin immediate")
     with pytest.raises(TypeError):
-        store.enqueue_many("mail", [1], tx=mine, tags=("a",))  # type: ignore[call-overload]
+        store.enqueue_many("mail", [1], tx=mine, tag=("a",))  # type: ignore[call-overload]
     with pytest.raises(stepwell.InvalidName):
         store.enqueue("mail", 1, key="", tx=mine)
     mine.rollback()

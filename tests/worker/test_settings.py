@@ -1,5 +1,7 @@
 """What can be set, and where: for the store, for a handler, for one message."""
 
+import asyncio
+
 import pytest
 
 from stepwell import Config, InvalidOption, Retry, Store, Worker, connect, handler
@@ -91,3 +93,19 @@ async def test_a_handlers_concurrency_and_a_workers_limits_are_checked(store: St
             Worker(store, [work], **options)
     with pytest.raises(InvalidOption, match="several"):
         Worker(store, [work], prefixes="media.")
+
+
+@pytest.mark.proves("E-13")
+async def test_a_short_pause_before_the_next_attempt_is_short(live_store: Store) -> None:
+    began: list[float] = []
+
+    @handler("q", retry=Retry(4, base=0.05, cap=0.05, jitter=0))
+    async def work(number: int) -> None:
+        began.append(asyncio.get_running_loop().time())
+        raise ValueError
+
+    async with Worker(live_store, [work]):
+        await live_store.enqueue(work, 1, delay="50ms")
+        await until(lambda: len(began) == 4)
+    # A sweep that nobody wakes comes once a second, so four attempts would take three.
+    assert began[-1] - began[0] < 1.5

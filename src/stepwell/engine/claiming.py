@@ -101,15 +101,15 @@ class Places:
         self._last: dict[tuple[int, int], tuple[int, int]] = {}
         self._plain_at = float("-inf")
 
-    def above(self, wanted: Sequence[tuple[int, int]], now: float) -> list[Place]:
+    def above(self, wanted: Sequence[tuple[int, int]], now: float, limit: int = 0) -> list[Place]:
         """Where to go on, urgent first; nothing if this claim is to look from the beginning."""
         if now - self._plain_at >= PLAIN_EVERY or not self._last:
             return []
         places = []
         for queue_id, capacity in wanted:
             known = sorted((priority for queue, priority in self._last if queue == queue_id), reverse=True)
-            if not known:
-                return []
+            if not known or (len(known) > 1 and capacity < limit):
+                return []  # of each priority its capacity may come: together more than the queue has room for
             places += [(queue_id, capacity, priority, *self._last[queue_id, priority]) for priority in known]
         return places
 

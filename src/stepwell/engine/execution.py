@@ -41,6 +41,7 @@ class Execution:
         self._calls = calls
         self._freed = freed
         self._ended = ended
+        self._waiting: set[asyncio.Task[None]] = set()  # for answers that have to be asked for
         self._held = 1
         self._open = sum(map(len, calls))  # turns that are not closed yet
         self._in_body = self._given_up = False
@@ -53,14 +54,13 @@ class Execution:
 
         Nobody waits for the writing: the next call is made, or the place is free, while the database is at it.
         """
-        try:
-            for tasks in self._calls:
-                self._settle(tasks, await self._outcome(tasks, threads))
-        except Exception as error:  # noqa: BLE001 - ours; what we own and do not hold the heartbeat gives back
-            self._store.telemetry.emit(InternalTaskFailed(f"execution of {self}", repr(error)))
-            self._ended(self)
-        finally:
-            self.release()
+        for tasks in self._calls:
+            self._settle(tasks, await self._outcome(tasks, threads))
+
+    def begin(self, threads: Threads) -> None:
+        """Go to work."""
+        self.job = asyncio.create_task(self.run(threads))
+        self.job.add_done_callback(self._finished)  # and not in `run`: what is cancelled at once never gets there
 
     def hold(self) -> None:
         """Keep the place for one more user of it: a body in a thread."""
@@ -76,12 +76,30 @@ class Execution:
         """Stop the body and begin no other; what has been judged already is still settled."""
         self._given_up = True
         if self._in_body:
-            self.abandon()
+            self._cancel_body()
 
     def abandon(self) -> None:
-        """Stop waiting for a body that does not stop."""
+        """Stop waiting for a body that does not stop, and for answers that do not come."""
+        self._cancel_body()
+        for job in self._waiting:
+            job.cancel()
+
+    def _cancel_body(self) -> None:
         if self.job is not None:
             self.job.cancel()
+
+    def _finished(self, job: asyncio.Task[None]) -> None:
+        if job.cancelled() or job.exception() is not None:
+            self._break_off("cancelled" if job.cancelled() else repr(job.exception()))
+        self.release()
+
+    def _break_off(self, why: str) -> None:
+        """Hold nothing any more: ours has failed, or the process is ending. The heartbeat gives back what we own."""
+        self._store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
+        for task in itertools.chain(*self._calls):
+            self.session.settled(task.id, task.turn)
+        self._open = 0
+        self._ended(self)
 
     async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
@@ -149,7 +167,9 @@ class Execution:
             self._wait_for(task, outcome, self._store.tasks.settled(task.id, self.session.id, task.turn, answer))
 
     def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
-        self.job = asyncio.ensure_future(self._waited(task, outcome, answer))
+        job = asyncio.ensure_future(self._waited(task, outcome, answer))
+        self._waiting.add(job)
+        job.add_done_callback(self._waiting.discard)
 
     async def _waited(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
         try:

@@ -82,7 +82,8 @@ class Heartbeat:
 
     def _go_on(self) -> bool:
         with self._lock:
-            if self._sessions:
+            # On a loop that was closed under us nothing goes on: what its sessions hold must be recovered by others.
+            if self._sessions and not self._loop.is_closed():
                 return True
             self._thread = None
             return False

@@ -65,7 +65,7 @@ class Runtime:
         self._grace = grace
         self._demand = Demand(0, {})
         self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
-        self._fairness = Fairness()
+        self._fairness: defaultdict[int, Fairness] = defaultdict(Fairness)  # likewise
         self._threads = Threads(f"stepwell-{identity.name}")
         self._executions: set[Execution] = set()
         self._quiet = asyncio.Event()
@@ -81,6 +81,7 @@ class Runtime:
         """Register the session and begin to serve; `upkeep=False` leaves the store to others."""
         self._stopping = self._hurried = False
         self._served = {}
+        self._executions = set()  # a body that did not stop is not this start's
         self._demand = Demand(self._concurrency, {})
         self._threads = Threads(f"stepwell-{self._identity.name}")
         try:
@@ -113,6 +114,7 @@ class Runtime:
         # A body that swallows its cancellation is left behind: its session ends, and whatever it does is refused.
         for execution in tuple(self._executions):
             execution.abandon()
+        self._store.tasks.give_up({execution.session.id for execution in self._executions})
         self._threads.close()
         await self._end_session()
 
@@ -146,7 +148,7 @@ class Runtime:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
             self._polling.begin()
             self._claims += 1
-            idle = not self._executions
+            idle = not self._executions and not self._demand.busy  # a thread that outlived its timeout has its place
             try:
                 claimed = await self._claim_once()
             except (StoreBusy, StoreUnavailable) as error:
@@ -180,7 +182,7 @@ class Runtime:
         session.claiming(time.monotonic())
         claimed: list[Claimed] = []
         try:
-            claimed = await self._claim(session, wanted, limit, self._places[queues[0] if batch > 1 else 0])
+            claimed = await self._claim(session, wanted, limit, queues[0] if batch > 1 else 0)
         finally:
             session.claimed(claimed)
         for calls in shares(claimed, batch):
@@ -192,14 +194,12 @@ class Runtime:
         # to be written than are executed, or a slow database would be owed ever more.
         return min(self._demand.free, 2 * self._concurrency - len(self._executions))
 
-    async def _claim(
-        self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, known: Places
-    ) -> list[Claimed]:
+    async def _claim(self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, turn: int) -> list[Claimed]:
         now = time.monotonic()
-        tasks = self._store.tasks
-        levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if self._fairness.oldest_is_due() else {}
+        tasks, known, fairness = self._store.tasks, self._places[turn], self._fairness[turn]
+        levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if fairness.oldest_is_due() else {}
         claimed: list[Claimed] = []
-        if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now)):
+        if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now, limit)):
             claimed = await tasks.claim_above(session.id, places, limit)
             known.claimed(claimed, limit, now, plain=False)
         if not claimed:
@@ -207,7 +207,7 @@ class Runtime:
             claimed = await tasks.claim(session.id, wanted, limit, levels=levels)
             if not levels:
                 known.claimed(claimed, limit, now, plain=True)
-        self._fairness.claimed((task.queue_id for task in claimed), wanted, limit)
+        fairness.claimed((task.queue_id for task in claimed), wanted, limit)
         return claimed
 
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
@@ -215,8 +215,8 @@ class Runtime:
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
         freed = partial(self._freed, demand, queue_id)
         execution = Execution(self._store, self._served[queue_id], session, calls, freed=freed, ended=self._ended)
-        execution.job = asyncio.create_task(execution.run(self._threads))
         self._executions.add(execution)
+        execution.begin(self._threads)
 
     async def _living_session(self) -> Session:
         if self.session is None or self.session.lost:
@@ -309,6 +309,7 @@ class Runtime:
                 await loop()
             except StoreClosed:
                 self._stopping = True  # under us: nothing could be settled, so nothing more is begun
+                self._idle.set()
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
                 self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)

@@ -50,7 +50,7 @@ class Upkeep:
             pauses = waits(LONGEST_POLL, self._store.clock.random)
             if queues:
                 self._store.tasks.hint(queues)
-            await asyncio.sleep(look_every if next_due is None else min(look_every, next_due + 0.001))
+            await self._store.tasks.alarm.wait(look_every if next_due is None else min(look_every, next_due + 0.001))
 
 
 class Tidying:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,7 +38,7 @@ class ByHand:
         self._store = store
         self._flusher = flusher
         self._recovery = Recovery(store)
-        self._fairness = Fairness()
+        self._fairness: defaultdict[frozenset[int], Fairness] = defaultdict(Fairness)
         self._recovered_at = time.monotonic()
         self._swept_at = float("-inf")
         self._turns = 0
@@ -115,9 +116,10 @@ class ByHand:
         tasks = self._store.tasks
         params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
         asked = [(queue_id, limit) for queue_id in queues]
-        levels = await tasks.oldest(queues) if self._fairness.oldest_is_due() else {}
+        fairness = self._fairness[frozenset(queues)]  # their own: who finds nothing in others is not to use it up
+        levels = await tasks.oldest(queues) if fairness.oldest_is_due() else {}
         rows = await tasks.pick("take", params, wanted_of(asked, levels))
-        self._fairness.claimed((row["queue_id"] for row in rows), asked, limit)
+        fairness.claimed((row["queue_id"] for row in rows), asked, limit)
         return in_claim_order(rows, queues)
 
     async def close(self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0) -> bool:

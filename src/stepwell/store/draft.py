@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
@@ -75,9 +75,12 @@ class Draft:
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
+        if isinstance(payloads, str | bytes | Mapping) or not isinstance(payloads, Iterable):
+            why = "several payloads are a list, or another iterable, of them; for one message use `enqueue`"
+            raise InvalidOption("payloads", payloads, why)
         payloads = list(payloads)
-        if isinstance(keys, str):
-            raise InvalidOption("keys", keys, "keys are several texts: pass a list")
+        if keys is not None and (isinstance(keys, str | bytes) or not isinstance(keys, Sequence)):
+            raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)

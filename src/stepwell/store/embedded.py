@@ -212,7 +212,8 @@ class Embedded:
                 return await asyncio.wrap_future(work)
         except TimeoutError as error:
             raise StoreUnavailable(
-                f"{self.name}: no answer in {timeout:g} s; is another process holding the file?"
+                f"{self.name}: no answer in {timeout:g} s; is another process holding the file, or a transaction of "
+                "this program? Then pass its connection as `tx=`"
             ) from error
 
 

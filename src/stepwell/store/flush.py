@@ -107,6 +107,12 @@ class GroupCommit:
         self._append(operation)
         return True
 
+    def give_up(self, workers: set[int]) -> None:
+        """Stop trying to write what these sessions have not written yet; nobody knows whether it was."""
+        for lane in self._lanes:
+            given_up = [one for one in (*lane.under_way, *lane.pending) if one.worker in workers]
+            self._fail(given_up, StoreUnavailable("not written before its session ended"))
+
     async def close(self) -> None:
         """Flush what is pending, then take nothing more."""
         self._closed = True
@@ -117,6 +123,7 @@ class GroupCommit:
         lane.pending.append(operation)
         if lane.task is None:
             lane.task = asyncio.create_task(self._drain(lane), name=f"stepwell-flush-{lane.slot}")
+            lane.task.add_done_callback(partial(self._drained, lane))
 
     def _answer(self, operation: Operation, answer: Answer | BaseException) -> None:
         if operation.answered:
@@ -151,12 +158,19 @@ class GroupCommit:
     async def _drain(self, lane: Lane) -> None:
         try:
             while batch := lane.take():
+                lane.under_way = batch
                 try:
                     await self._flush(lane, batch)
                 except Exception as error:  # noqa: BLE001 - its callers were told; the others' lane must go on
                     self._telemetry.emit(InternalTaskFailed("flush", repr(error)))
         finally:
+            lane.task, lane.under_way = None, []
+
+    def _drained(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        # Cancelled with the loop, perhaps before it began: who waits behind it is not to wait for ever.
+        if task.cancelled() and lane.task in (None, task):
             lane.task = None
+            self._fail(tuple(lane.pending), asyncio.CancelledError())
 
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
         """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
@@ -265,6 +279,7 @@ class Lane:
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.pending: collections.deque[Operation] = collections.deque()
+        self.under_way: list[Operation] = []
         self.task: asyncio.Task[None] | None = None
         self.lost_since: float | None = None
 

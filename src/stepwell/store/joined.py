@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepwell.errors import QueueNotFound, Refused
+from stepwell.errors import IdempotencyConflict, QueueNotFound, Refused
 from stepwell.records import NewTask, TaskId
 from stepwell.store.adding import add_chunks, asking_after, found_among, in_lock_order
 from stepwell.store.driver import Call, Row, Script, Value
@@ -27,7 +27,12 @@ def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: 
     tasks = [msgspec.structs.replace(task, queue_id=queue_id) for task in drafted]
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)][: len(tasks)]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
-    written = yield from add_chunks("add_tasks_once", params, numbered)
+    try:
+        written = yield from add_chunks("add_tasks_once", params, numbered)
+    except IdempotencyConflict:
+        # The user may catch it and commit: what was written beside the conflict must not stay.
+        yield Call("purge", params, [(task_id,) for _, task_id in numbered])
+        raise
     missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
     found = found_among(missing, (yield asking_after(missing))) if missing else {}
     if len(found) < len(missing):

@@ -107,6 +107,10 @@ class Messages(Opened):
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
         tx: object = None,
     ) -> list[TaskId]: ...
     @overload
@@ -118,6 +122,10 @@ class Messages(Opened):
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
         tx: object = None,
     ) -> list[TaskId]: ...
     async def enqueue_many(
@@ -128,10 +136,25 @@ class Messages(Opened):
         keys: Sequence[str] | None = None,
         priority: int = 0,
         delay: Duration | None = None,
+        run_at: datetime | None = None,
+        max_attempts: int | None = None,
+        tags: Iterable[str] = (),
+        unique: Unique = "ever",
         tx: object = None,
     ) -> list[TaskId]:
         """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
-        return await self._add(self.drafted(queue, payloads, keys, priority=priority, delay=delay), tx)
+        drafted = self.drafted(
+            queue,
+            payloads,
+            keys,
+            priority=priority,
+            delay=delay,
+            run_at=run_at,
+            max_attempts=max_attempts,
+            tags=tags,
+            unique=unique,
+        )
+        return await self._add(drafted, tx)
 
     @overload
     async def dequeue(

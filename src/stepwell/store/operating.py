@@ -19,12 +19,12 @@ class Operating(Opened):
     async def pause_queue(self, queue: str) -> None:
         """Let nobody claim from the queue until it is resumed; what is under way goes on."""
         self.check()
-        await self._queues.pause(queue, paused=True)
+        await self._queues.pause(check_name("queue", queue), paused=True)
 
     async def resume_queue(self, queue: str) -> None:
         """Let the queue be claimed from again."""
         self.check()
-        await self._queues.pause(queue, paused=False)
+        await self._queues.pause(check_name("queue", queue), paused=False)
         self.tasks.hint({await self.queue_id(queue)})
 
     async def purge(self, queue: str) -> int:
@@ -35,7 +35,7 @@ class Operating(Opened):
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue; refused with the counts while it has messages, living workers or a workflow."""
         self.check()
-        await self._queues.delete(queue)
+        await self._queues.delete(check_name("queue", queue))
 
     async def drain_queue(self, queue: str, *, wait: Duration = 0) -> int:
         """Let the queue take no new messages while what is there is worked off; how many are still to do.

@@ -93,10 +93,11 @@ class Serving:
 
     def _count_alone(self, name: str, queue_id: int) -> Script[int]:
         yield Call("patience")
-        yield Call("lock_queue", self._params(name=name))
+        found = yield Call("lock_queue", self._params(name=name))
         [row] = yield self._counting(queue_id)
         count: int = row["tasks"]
-        return count
+        # Opened again by somebody else: empty for a moment is not drained.
+        return max(1, count) if found and not found[0]["draining"] else count
 
     async def _unfinished(self, queue_id: int) -> int:
         [row] = await self._driver.read(self._counting(queue_id))

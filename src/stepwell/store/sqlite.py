@@ -123,6 +123,9 @@ class SQLite:
         if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
             raise InvalidOption("tx", tx, "it is in autocommit mode; begin a transaction on it first")
         cursor.row_factory = sqlite3.Row
+        [place] = [row["file"] for row in cursor.execute("pragma database_list").fetchall() if row["name"] == "main"]
+        if os.path.realpath(place) != self._path:
+            raise InvalidOption("tx", tx, f"it is connected to {place or 'memory'}, and the store is {self._path}")
         return cursor
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from stepwell.store.adding import (
     row_of,
     size_of,
 )
+from stepwell.store.alarm import Alarm
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import Answer, GroupCommit, Heard, Operation
 from stepwell.store.ids import Ids
@@ -60,6 +61,7 @@ class Tasks:
         self._telemetry = telemetry
         self._timeout = timeout
         self._wakeups = wakeups
+        self.alarm = Alarm()
         # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
@@ -83,6 +85,7 @@ class Tasks:
             if answer.value is not None:
                 if not task.delay and task.run_at is None:
                     self.hint({task.queue_id})
+                self._due_after(task.delay)
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
@@ -92,6 +95,7 @@ class Tasks:
     async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
         """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
         ids = await self._ids.take(len(tasks))
+        self._due_after(tasks[0].delay)
         if await self._loaded(queue_id, tasks, ids):
             self.hint({queue_id})
             return [TaskId(task_id) for task_id in ids]
@@ -151,6 +155,10 @@ class Tasks:
         """
         return self._flusher.offer(self._settling(task_id, worker, turn, settlement), heard)
 
+    def give_up(self, workers: set[int]) -> None:
+        """Write nothing more for these sessions: they end, and others will have what they could not settle."""
+        self._flusher.give_up(workers)
+
     async def settled(self, task_id: int, worker: int, turn: int, answer: Answer | BaseException) -> str:
         """What an answer to a settle means: the status the task has now, or `LeaseLost`."""
         if isinstance(answer, BaseException):
@@ -182,8 +190,13 @@ class Tasks:
             order=(task.queue_id, task.key or "", task_id),
         )
 
+    def _due_after(self, delay: int) -> None:
+        if delay:
+            self.alarm.set(delay / 1_000_000)
+
     def _settling(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> Operation:
         done = settlement
+        self._due_after(done.delay)
         row = (
             task_id,
             worker,

@@ -66,7 +66,7 @@ class FileEar:
                 touched: object = None
                 seen: int | None = None
                 idle_at = 0.0
-                while not self._stopped:
+                while not (self._stopped or self._loop.is_closed()):
                     # A plain sleep: being woken is nearly all that a look costs, and an event costs twice as much.
                     time.sleep(LOOK_EVERY if time.monotonic() < idle_at else LOOK_EVERY_IDLE)
                     now = time.monotonic()
@@ -84,5 +84,7 @@ class FileEar:
             self._on_loop(partial(self._heard, Hint("", queues)))
 
     def _on_loop(self, say: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and everybody who waited on it
+        try:
             self._loop.call_soon_threadsafe(say)
+        except RuntimeError:
+            self._stopped = True  # the loop is gone, and everybody who waited on it

@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import InvalidRequestError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, async_scoped_session
 from sqlalchemy.orm import scoped_session
 
 from stepwell.errors import InvalidOption, StoreUnavailable
@@ -36,6 +35,9 @@ def connection_of(tx: Any) -> object:
 
 async def async_connection_of(tx: Any) -> object:
     """The driver's connection below an `AsyncConnection` or `AsyncSession`, which is in a transaction now."""
+    # Imported here: since SQLAlchemy 2.1 it needs greenlet, which a sync program need not have.
+    from sqlalchemy.ext.asyncio import AsyncConnection, async_scoped_session  # noqa: PLC0415
+
     try:
         session = tx() if isinstance(tx, async_scoped_session) else tx
         connection = session if isinstance(session, AsyncConnection) else await session.connection()

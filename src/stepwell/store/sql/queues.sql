@@ -32,7 +32,7 @@ delete from {task} where id in (select rows.id from rows) and owner is null retu
 
 -- name: lock_queue
 -- Let nobody add to a queue until this transaction ends; waits for those that are adding.
-select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
+select queue.id, queue.draining from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
 
 -- name: uses_of_queue
 -- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.

@@ -70,7 +70,7 @@ select count(*) as tasks
         or (task.deleted_at < :before and task.owner is null
             and (task.status <> 'RUNNING' or task.run_at < :before)
             and (task.finished_at is null or task.finished_at < :before)))
-   and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null);
+   and (select count(*) from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) = 0;
 
 -- name: remove_steps
 -- Remove the recorded steps of tasks that are removed; with them, in their transaction.

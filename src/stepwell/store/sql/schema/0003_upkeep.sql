@@ -1,5 +1,9 @@
+-- [postgres] all at once, and in the order in which everybody else locks them: an index made on one table while a
+-- worker that stops holds the next, and waits for the first, is a deadlock.
+lock table {worker}, {task}, {queue} in access exclusive mode;
+
 -- What looking after a store needs: walks over what has outlived its time, queues that take nothing new, and a store
--- in which nothing is claimed. `queue` is changed after the indexes are made: whoever waits for it does not wait long.
+-- in which nothing is claimed.
 
 -- What waits in one queue: scheduled, set aside, or taken by hand. A task that is claimed at once is never in it.
 -- By `run_at` too: Turso would take a partial index on `queue_id` alone for one of the foreign key, and miss tasks.
