@@ -6,6 +6,7 @@ import dataclasses
 import math
 import sys
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.codec import check_type, decode, encode, payload_hash, value_hash
+from stepwell.codec import check_type, decode, encode, encode_many, error_of, payload_hash, value_hash
 from stepwell.errors import PayloadTooLarge, SerializationError
 
 
@@ -346,3 +347,28 @@ def test_a_set_hashes_alike_whatever_its_order() -> None:
     words = [f"word-{number}" for number in range(50)]
     assert value_hash(set(words)) == value_hash(frozenset(words)) == value_hash(sorted(words))
     assert value_hash({1, "a"})
+
+
+class Once(pydantic.BaseModel):
+    items: Iterable[int]
+
+
+@pytest.mark.parametrize("beside", [None, {"a": None}, {"1": 2}, "x" * 5_000], ids=["nothing", "null", "digit", "long"])
+def test_what_a_payload_reads_from_an_iterator_is_read_once(beside: Any) -> None:
+    values = [Once(items=range(3)), beside, Once(items=range(2_000))]
+    texts = encode_many(values)
+    assert [decode(texts[index], dict[str, list[int]]) for index in (0, 2)] == [
+        {"items": [0, 1, 2]},
+        {"items": list(range(2_000))},
+    ]
+    assert decode(texts[1]) == beside
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"), [(2**63 - 1, True), (2**63, False), (-(10**5000), False)], ids=["most", "more", "much"]
+)
+def test_a_code_too_big_for_a_number_is_left_out_of_an_error(code: int, kept: bool) -> None:
+    error = ValueError("no")
+    error.code = code  # type: ignore[attr-defined]
+    assert ("code" in error_of(error)) is kept
+    assert encode(error_of(error))

@@ -11,6 +11,7 @@ import pytest
 from stepwell import QueueDraining, QueueNotFound, Store, StoreUnavailable, Worker, connect, handler, sync
 from stepwell.clock import TestClock
 from stepwell.store.driver import Call
+from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.store.seam import begin, do, one, watched
 from tests.upkeep.rows import count, put
@@ -154,6 +155,24 @@ async def test_draining_can_be_waited_for(live_store: Store) -> None:
         await asyncio.sleep(0)
         release.set()
         assert await waiting == 0
+
+
+@pytest.mark.proves("VR-03")
+async def test_a_queue_reopened_by_others_is_never_called_drained(live_store: Store, store_url: str) -> None:
+    await live_store.create_queue("mail")
+    await live_store.enqueue("mail", 1)
+    async with connect(store_url) as other:
+        waiting = asyncio.create_task(live_store.drain_queue("mail", wait="500ms"))
+        await until(lambda: _is_draining(other))
+        await other.reopen_queue("mail")
+        [message] = await other.dequeue("mail")
+        assert await message.delete()
+        assert await waiting == 1
+        assert (await other.enqueue("mail", 2)).created
+
+
+async def _is_draining(store: Store) -> bool:
+    return (await store.queues())[0].draining
 
 
 async def test_a_message_whose_reply_was_lost_before_the_draining_is_found(store: Store) -> None:

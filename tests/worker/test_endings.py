@@ -1,0 +1,329 @@
+"""Whatever ends early, late or in the wrong order: nothing is held, cancelled or waited for that should not be."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import Store, StoreUnavailable, Worker, connect, handler
+from stepwell.engine import execution
+from stepwell.engine.claiming import Places
+from stepwell.engine.execution import Execution
+from stepwell.engine.outcome import Outcome, settlement_of
+from stepwell.records import Claimed, Settlement
+from stepwell.store.driver import Call
+from stepwell.telemetry import InternalTaskFailed
+from tests.ground.waiting import until, wait_for
+from tests.unit.test_claiming import claimed
+
+
+@handler("mail")
+async def mail(number: int) -> None:
+    """Do nothing."""
+
+
+async def test_a_store_closes_while_a_settle_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = asyncio.Event()
+    store = await connect("memory:", timeout=0.2)
+    real = store.driver.run
+
+    async def away(slot: int, calls: Sequence[Call]) -> Any:
+        if any(call.statement == "settle" for call in calls):
+            tried.set()
+            raise StoreUnavailable("away")
+        return await real(slot, calls)
+
+    monkeypatch.setattr(store.driver, "run", away)
+    async with Worker(store, [mail], grace=0):
+        await store.enqueue(mail, 1)
+        await tried.wait()
+    await asyncio.wait_for(store.close(), 3)
+
+
+async def test_a_refused_settle_is_not_cancelled_in_place_of_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[int]] = []
+    cancelled: list[list[int]] = []
+    started, never = asyncio.Event(), asyncio.Event()
+
+    @handler("mail", batch=10)
+    async def work(numbers: list[int]) -> None:
+        calls.append(numbers)
+        if len(calls) == 1:
+            raise ValueError("each is to be called alone")
+        if len(calls) == 2:
+            return
+        started.set()
+        try:
+            await never.wait()
+        except asyncio.CancelledError:
+            cancelled.append(numbers)
+            raise
+
+    async with connect("memory:", timeout=0.2) as store:
+        _refuse_settles_of(store, lambda: len(calls) == 2, monkeypatch)
+        await store.enqueue_many(work, [1, 2])
+        async with Worker(store, [work], concurrency=1, grace=0):
+            await asyncio.wait_for(started.wait(), 10)
+        assert calls == [[1, 2], [1], [2]]
+        assert cancelled == [[2]]
+
+
+def _refuse_settles_of(store: Store, now: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer a settle with a lost reply, and the question what became of it never."""
+    real = store.tasks.settle_soon
+
+    def soon(task_id: int, worker: int, turn: int, settlement: Settlement, heard: Callable[[Any], None]) -> bool:
+        if not now():
+            return real(task_id, worker, turn, settlement, heard)
+        asyncio.get_running_loop().call_soon(heard, StoreUnavailable("away"))
+        return True
+
+    async def never(*_: object) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(store.tasks, "settle_soon", soon)
+    monkeypatch.setattr(store.tasks, "settled", never)
+
+
+async def test_a_task_whose_outcome_we_cannot_write_down_is_given_back(
+    store_url: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[int] = []
+
+    @handler("mail")
+    async def work(number: int) -> None:
+        executed.append(number)
+
+    def broken(outcome: Outcome) -> Settlement:
+        if len(executed) == 1 and not told:
+            raise ZeroDivisionError
+        return settlement_of(outcome)
+
+    async with connect(store_url, lease=1) as store:
+        told = _internal_failures(store)
+        monkeypatch.setattr(execution, "settlement_of", broken)
+        task_id = await store.enqueue(work, 7)
+        async with Worker(store, [work], concurrency=1):
+            await until(lambda: executed == [7, 7])
+        task = await store.get(task_id)
+    assert task is not None
+    assert task.status == "SUCCESS"
+    assert "ZeroDivisionError" in told[0]
+
+
+async def test_an_exception_whose_code_no_store_can_hold_is_a_failure_like_others() -> None:
+    class OddError(ValueError):
+        code = 10**5000
+
+    @handler("mail", retry=1)
+    async def work(number: int) -> None:
+        raise OddError("odd")
+
+    async with connect("memory:") as store:
+        told = _internal_failures(store)
+        await store.enqueue(work, 1)
+        assert await asyncio.wait_for(Worker(store, [work]).drain(), 10) == 1
+        [letter] = await store.dead_letters()
+    assert letter.error is not None
+    assert "code" not in letter.error
+    assert told == []
+
+
+def _internal_failures(store: Store) -> list[str]:
+    told: list[str] = []
+    store.telemetry.subscribe(lambda event: told.append(event.error) if isinstance(event, InternalTaskFailed) else None)
+    return told
+
+
+async def test_an_execution_cancelled_before_its_first_step_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    executed: list[int] = []
+    cut: list[Execution] = []
+    real = Execution.begin
+
+    @handler("mail")
+    async def work(number: int) -> None:
+        executed.append(number)
+
+    def begin(one: Execution, threads: Any) -> None:
+        real(one, threads)
+        if not cut:
+            cut.append(one)
+            assert one.job is not None
+            one.job.cancel()  # as a loop that ends cancels all there is
+
+    monkeypatch.setattr(Execution, "begin", begin)
+    async with connect("memory:", lease=1) as store:
+        await store.enqueue_many(work, [1, 2])
+        worker = Worker(store, [work], concurrency=1, grace=20)
+        async with worker:
+            await until(lambda: executed == [2, 1], timeout=5)
+            began = time.monotonic()
+        assert time.monotonic() - began < 5
+        assert await store.counts("mail") == {"SUCCESS": 2}
+
+
+async def test_a_flush_cancelled_before_its_first_step_holds_up_nobody() -> None:
+    async with connect("memory:") as store:
+        await store.create_queue("mail")
+        first = asyncio.create_task(store.enqueue("mail", 1))
+        lane = store._flusher._lanes[0]
+        while lane.task is None:  # noqa: ASYNC110 - until it is made, and not one step longer
+            await asyncio.sleep(0)
+        lane.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(first, 3)
+        assert await asyncio.wait_for(store.enqueue("mail", 2), 3)
+        assert await store.counts("mail") == {"PENDING": 1}
+
+
+def test_a_wish_to_end_the_process_waits_for_no_grace() -> None:
+    async def main() -> None:
+        @handler("mail")
+        async def work(number: int) -> None:
+            raise KeyboardInterrupt
+
+        async with connect("memory:") as store, Worker(store, [work], grace=6):
+            await store.enqueue(work, 1)
+            await asyncio.Event().wait()
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert time.monotonic() - began < 4
+
+
+async def test_an_idle_queue_with_batches_uses_up_no_turn_of_the_oldest() -> None:
+    order: list[str] = []
+
+    @handler("plain", concurrency=1)
+    async def plain(name: str) -> None:
+        order.append(name)
+
+    @handler("batched", batch=5)
+    async def batched(names: list[str]) -> None:
+        """Never called."""
+
+    async with connect("memory:") as store:
+        await store.enqueue(plain, "low")
+        await store.enqueue_many(plain, ["high"] * 60, priority=5)
+        assert await Worker(store, [plain, batched]).drain() == 61
+    assert order.index("low") < 20
+
+
+async def test_an_empty_queue_taken_by_hand_uses_up_no_turn_of_the_oldest() -> None:
+    order: list[str] = []
+    async with connect("memory:") as store:
+        for queue in ("full", "empty"):
+            await store.create_queue(queue)
+        await store.enqueue("full", "low")
+        await store.enqueue_many("full", ["high"] * 30, priority=5)
+        for _ in range(31):
+            [message] = await store.dequeue("full")
+            order.append(message.payload)
+            assert await message.archive()
+            if len(order) % 9 == 0:  # just when the oldest is due
+                assert await store.dequeue("empty") == []
+    assert order.index("low") == 9  # every tenth claim
+
+
+async def test_draining_goes_on_after_a_thread_that_has_the_only_place() -> None:
+    executed: list[int] = []
+    release = threading.Event()
+
+    @handler("mail", timeout=0.05, retry=1)
+    def work(number: int) -> None:
+        executed.append(number)
+        if number == 0:
+            release.wait(10)
+
+    async with connect("memory:") as store:
+        await store.enqueue_many(work, [0, 1, 2])
+        draining = asyncio.create_task(Worker(store, [work], concurrency=1).drain())
+
+        async def timed_out() -> bool:
+            return (await store.counts("mail")).get("ERROR") == 1
+
+        await until(timed_out)
+        await asyncio.wait([draining], timeout=0.2)  # it is not to end: there is no fact to wait for
+        assert not draining.done()
+        release.set()
+        assert await asyncio.wait_for(draining, 10) == 3
+    assert executed == [0, 1, 2]
+
+
+async def test_draining_ends_when_the_store_is_closed_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    @handler("mail")
+    async def work(number: int) -> None:
+        await asyncio.Event().wait()
+
+    store = await connect("memory:", timeout=0.2)
+    real = store.tasks.wake
+
+    async def wake() -> set[int]:
+        found = await real()
+        asked.set()  # from here on it only waits
+        return found
+
+    monkeypatch.setattr(store.tasks, "wake", wake)
+    await store.enqueue(work, 0)
+    async with Worker(store, [work], grace=0) as worker:
+        draining = asyncio.create_task(worker.drain())
+        await asked.wait()
+        await store.close()
+        assert await asyncio.wait_for(draining, 3) == 0
+
+
+def test_several_priorities_together_do_not_exceed_the_room_of_their_queue() -> None:
+    places = Places()
+    tasks: list[Claimed] = [claimed(9, priority=5), claimed(7, priority=0), claimed(8, queue=2)]
+    places.claimed(tasks, 3, 0.0, plain=True)
+    assert places.above([(1, 3), (2, 10)], 0.1, 10) == []  # twice three would come
+    assert len(places.above([(1, 10), (2, 10)], 0.1, 10)) == 3  # the limit of the claim holds for all of them
+    assert len(places.above([(2, 3)], 0.1, 10)) == 1
+
+
+async def test_a_body_left_behind_by_the_last_start_is_not_waited_for() -> None:
+    release, started = asyncio.Event(), asyncio.Event()
+
+    @handler("mail")
+    async def work(number: int) -> None:
+        started.set()
+        while number == 1 and not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with connect("memory:", timeout=0.1) as store:
+        worker = Worker(store, [work], grace=0)
+        await store.enqueue(work, 1)
+        async with worker:
+            await started.wait()
+        await store.purge("mail")
+        await store.enqueue(work, 2)
+        try:
+            assert await asyncio.wait_for(worker.drain(), 5) == 1
+        finally:
+            release.set()
+
+
+def test_nobody_beats_for_a_loop_that_is_closed(tmp_path: Path) -> None:
+    async def begin() -> Store:
+        store = await connect(f"sqlite:///{tmp_path}/store.db", lease=1)
+        await Worker(store, [mail]).__aenter__()
+        return store
+
+    loop = asyncio.new_event_loop()
+    store = loop.run_until_complete(begin())
+    heartbeat: Any = getattr(store, "heartbeat")  # noqa: B009 - the store does not know of it
+    beating: threading.Thread = heartbeat._thread
+    assert beating.is_alive()
+    loop.close()
+    wait_for(lambda: not beating.is_alive(), 3)
