@@ -38,13 +38,13 @@ def test_a_random_worker_killed_every_half_second(site: Site, scale: Scale, meas
 @pytest.mark.backends("turso", reason="the others are killed with many processes, above")
 def test_the_only_process_killed_and_started_again(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
     # Fewer kills than attempts: with one process, the oldest messages may be under way at each of them.
-    kills, count = scale.of(6, 15), scale.of(120, 400)
+    kills, count, before_each = scale.of(6, 15), scale.of(120, 600), scale.of(5, 15)
     site.enqueue(messages(count, seconds=0.2))
     began = time.monotonic()
     with site.crew(1, lease=LEASE, concurrency=10) as crew:
         for _ in range(kills):
             [worker] = crew.alive
-            wait_for(partial(_works, site, worker.pid), LONG, message=f"work\n{crew.complaints()}")
+            wait_for(partial(_works, site, worker.pid, before_each), LONG, message=f"work\n{crew.complaints()}")
             crew.kill_random()
             crew.respawn()
         _stop_when_done(site, crew, count)
@@ -66,10 +66,13 @@ def _kill_until_all_ended(site: Site, crew: Crew, count: int, deadline: float) -
         time.sleep(max(0.0, following - time.monotonic()))
 
 
-def _works(site: Site, pid: int) -> bool:
-    """Whether this process has finished something and is in the middle of something else, or has nothing to do."""
+def _works(site: Site, pid: int, before: int) -> bool:
+    """Whether this process has finished that much and is in the middle of something else.
+
+    With little before each kill, the same oldest messages are under way at every one of them.
+    """
     busy, done = site.witness.in_flight(pid), site.witness.ends(pid=pid)
-    return len(done) >= 15 and len(busy) >= 5  # else the same oldest messages are under way at every kill
+    return len(done) >= before and len(busy) >= 5
 
 
 def _stop_when_done(site: Site, crew: Crew, count: int) -> None:

@@ -13,6 +13,7 @@ EMBEDDED = "tests/store/test_embedded.py::"
 PLANS = "tests/store/test_plans.py::"
 SCHEMA = "tests/store/test_schema.py::"
 RENDERED = "tests/store/test_rendered.py::"
+ENDINGS = "tests/worker/test_endings.py::"
 FULL_SIZE = "tests/store/test_full_size.py::"
 BATCHES = "tests/worker/test_batches.py::"
 JOINED = "tests/queue/test_joined.py::"
@@ -448,6 +449,30 @@ MUTANTS = (
         'if column.type == "bigint"',
         'if column.type == "none"',
         RENDERED + "test_what_no_database_stores_is_refused",
+    ),
+    Mutant(
+        "a settle that cannot be written keeps the store from closing",
+        "promise-14",
+        "engine/runtime.py",
+        "        self._store.tasks.give_up({execution.session.id for execution in self._executions})\n",
+        "",
+        ENDINGS + "test_a_store_closes_while_a_settle_cannot_be_written",
+    ),
+    Mutant(
+        "a thread that outlived its timeout counts as nobody",
+        "W-19",
+        "engine/runtime.py",
+        "idle = not self._executions and not self._demand.busy",
+        "idle = not self._executions",
+        ENDINGS + "test_draining_goes_on_after_a_thread_that_has_the_only_place",
+    ),
+    Mutant(
+        "somebody beats for a loop that is closed",
+        "L-03",
+        "engine/heartbeat.py",
+        "if self._sessions and not self._loop.is_closed():",
+        "if self._sessions:",
+        ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,

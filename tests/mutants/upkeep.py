@@ -144,8 +144,8 @@ UPKEEP_MUTANTS = (
         "a queue counts as drained while somebody is adding to it",
         "DP-09",
         "store/serving.py",
-        '        yield Call("lock_queue", self._params(name=name))\n',
-        "",
+        '        found = yield Call("lock_queue", self._params(name=name))\n',
+        "        found: list[Row] = []\n",
         DRAINING + "test_a_joined_message_is_refused_and_one_under_way_is_waited_for",
     ),
     Mutant(
