@@ -238,7 +238,7 @@ async def test_a_forked_child_does_not_keep_its_parents_session_alive(
                 assert not store.driver.guards.proves_dead(worker)
                 crew.members[0].signal(signal.SIGKILL)
                 os.kill(child, 0)  # it lives
-                assert store.driver.guards.proves_dead(worker)
+                await until(lambda: store.driver.guards.proves_dead(worker), message="the signal to have been obeyed")
                 assert await Recovery(store).look() == {await store.queue_id("q")}
 
 
