@@ -6,6 +6,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import aiosqlite
 import asyncpg
 import psycopg
 import pytest
@@ -72,6 +73,23 @@ def test_a_transaction_of_another_file_is_refused(store_url: str, backend: str, 
         with closing(sqlite3.connect(tmp_path / "link.db")) as right, right:
             store.enqueue("mail", 2, tx=right)
         assert (store.counts("mail"), other.counts("mail")) == ({"PENDING": 1}, {})
+
+
+@pytest.mark.proves("Q-25")
+@pytest.mark.backends("sqlite", reason="its transactions belong to a file")
+async def test_an_awaited_transaction_of_another_file_is_refused_too(
+    store_url: str, backend: str, tmp_path: Path
+) -> None:
+    async with connect(store_url) as store, connect(f"sqlite:///{tmp_path}/other.db") as other:
+        for one in (store, other):
+            await one.create_queue("mail")
+        async with aiosqlite.connect(tmp_path / "other.db") as wrong:
+            with pytest.raises(InvalidOption, match="the store is"):
+                await store.enqueue("mail", 1, tx=wrong)
+        async with aiosqlite.connect(store_url.removeprefix("sqlite:///")) as right:
+            await store.enqueue("mail", 2, tx=right)
+            await right.commit()
+        assert (await store.counts("mail"), await other.counts("mail")) == ({"PENDING": 1}, {})
 
 
 WITHOUT_GREENLET = """

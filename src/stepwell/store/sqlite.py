@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class SQLite:
             from stepwell.store.joins import aiosqlite  # noqa: PLC0415 - only for those who have it
 
             brought: Any = tx
-            return aiosqlite.AiosqliteCursor(brought)
+            return aiosqlite.AiosqliteCursor(brought, partial(self._check_file, tx))
         if not isinstance(tx, sqlite3.Connection):
             raise InvalidOption("tx", type(tx), JOINABLE)
         try:
@@ -123,10 +124,14 @@ class SQLite:
         if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
             raise InvalidOption("tx", tx, "it is in autocommit mode; begin a transaction on it first")
         cursor.row_factory = sqlite3.Row
-        [place] = [row["file"] for row in cursor.execute("pragma database_list").fetchall() if row["name"] == "main"]
+        self._check_file(tx, cursor.execute("pragma database_list").fetchall())
+        return cursor
+
+    def _check_file(self, tx: object, databases: list[Any]) -> None:
+        """Refuse a connection to another file: what it wrote would be there, and nobody here would find it."""
+        [place] = [row["file"] for row in databases if row["name"] == "main"]
         if os.path.realpath(place) != self._path:
             raise InvalidOption("tx", tx, f"it is connected to {place or 'memory'}, and the store is {self._path}")
-        return cursor
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn; a database in memory has no other process."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiosqlite
@@ -14,8 +14,9 @@ from stepwell.store.driver import Row, Value
 class AiosqliteCursor:
     """Executes statements on the user's aiosqlite connection, which has a thread of its own."""
 
-    def __init__(self, connection: aiosqlite.Connection) -> None:
+    def __init__(self, connection: aiosqlite.Connection, check_file: Callable[[list[Row]], None]) -> None:
         self._connection = connection
+        self._check_file: Callable[[list[Row]], None] | None = check_file  # until it has been asked
         try:
             begins = connection.in_transaction or connection.isolation_level is not None
         except ValueError as error:
@@ -28,6 +29,10 @@ class AiosqliteCursor:
         given: Any = values  # named values: its types know only of numbered ones
         async with self._connection.cursor() as cursor:
             cursor.row_factory = aiosqlite.Row
+            if self._check_file is not None:
+                await cursor.execute("pragma database_list")
+                self._check_file(list(await cursor.fetchall()))
+                self._check_file = None
             await cursor.execute(text, given)
             rows = list(await cursor.fetchall())
         # Python 3.12's `autocommit=True` is not to be seen from here. The first statement only reserves ids, so
