@@ -50,6 +50,16 @@ PROMISES = {
             f"{of['messages']:,} acknowledged once, 0 lost, in {of['seconds']:.0f} s"
         ),
     ),
+    "kill runs": Promise(
+        "Killed workers lose no run and repeat no recorded step",
+        "Four workers execute runs of five steps; one of them is SIGKILLed every 0.5 s and replaced; lease 2 s. Every "
+        "run finishes with the results that its bodies returned, every replay gets the same ones, and no step starts "
+        "after the one that follows it, by a ledger that stepwell does not know of.",
+        lambda of: (
+            f"{of['runs']:,} runs, {of['kills']} kills: {of['steps_executed_again']:,} steps executed more than once "
+            f"before they were recorded, 0 after it, 0 runs lost, in {of['seconds']:.0f} s"
+        ),
+    ),
     "freeze": Promise(
         "A frozen worker writes nothing late",
         "A worker is stopped (SIGSTOP) beyond its lease in the moment its messages are done, another one takes them "

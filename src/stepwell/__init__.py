@@ -1,38 +1,53 @@
-"""Durable queues in the database you already have."""
+"""Durable queues and durable workflows in the database you already have."""
 
 from stepwell import sync
 from stepwell._version import __version__
 from stepwell.admin import Admin, admin
 from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
+from stepwell.consumer import Consumer, consumer
+from stepwell.engine.background_steps import BackgroundStep as Future
+from stepwell.engine.context import Context, current, sleep
+from stepwell.engine.guards import Execute, Skipped
 from stepwell.errors import (
     CannotOpen,
     DriverMissing,
+    DuplicateWorkflow,
+    ExecutionFailed,
     ForkError,
     IdempotencyConflict,
     InvalidName,
     InvalidOption,
     KeyTaken,
     LeaseLost,
+    NonDeterminismError,
+    NotInRun,
+    NoWorkerAvailable,
     PayloadTooLarge,
     PermanentError,
     QueueDraining,
     QueueInUse,
     QueueNotFound,
     Refused,
+    RunCancelled,
+    RunNotFound,
+    RunUnfinished,
     SchemaDiffers,
     SchemaMissing,
     SchemaNewer,
     SerializationError,
+    StepFailed,
     StepwellError,
     StoreBusy,
     StoreClosed,
     StoreInUse,
     StoreUnavailable,
     StoreUnusable,
+    TaskFactoryReplaced,
     Timeout,
     TransientError,
     UnknownStore,
+    WorkflowNotFound,
     WrongLoop,
 )
 from stepwell.queue import Handler, handler
@@ -41,24 +56,39 @@ from stepwell.records import (
     Maintenance,
     Page,
     QueueInfo,
+    Run,
+    RunId,
     RunStatus,
+    StepInfo,
     Task,
     TaskId,
     TaskKind,
     Unserved,
     WorkerInfo,
+    WorkflowInfo,
 )
+from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
+from stepwell.trigger import Trigger
 from stepwell.worker import Worker, poll_all
+from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
+
+WorkflowContext = Context
 
 __all__ = [
     "Admin",
     "CannotOpen",
     "Config",
+    "Consumer",
+    "Context",
     "DeadLetter",
     "DriverMissing",
+    "DuplicateWorkflow",
+    "Execute",
+    "ExecutionFailed",
     "ForkError",
+    "Future",
     "Handler",
     "IdempotencyConflict",
     "InvalidName",
@@ -67,6 +97,9 @@ __all__ = [
     "LeaseLost",
     "Maintenance",
     "Message",
+    "NoWorkerAvailable",
+    "NonDeterminismError",
+    "NotInRun",
     "Page",
     "PayloadTooLarge",
     "PermanentError",
@@ -76,11 +109,20 @@ __all__ = [
     "QueueNotFound",
     "Refused",
     "Retry",
+    "Run",
+    "RunCancelled",
+    "RunId",
+    "RunNotFound",
     "RunStatus",
+    "RunUnfinished",
     "SchemaDiffers",
     "SchemaMissing",
     "SchemaNewer",
     "SerializationError",
+    "Skipped",
+    "Step",
+    "StepFailed",
+    "StepInfo",
     "StepwellError",
     "Store",
     "StoreBusy",
@@ -89,20 +131,33 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnusable",
     "Task",
+    "TaskFactoryReplaced",
     "TaskId",
     "TaskKind",
     "Timeout",
     "TransientError",
+    "Trigger",
     "UnknownStore",
     "Unserved",
     "Worker",
     "WorkerInfo",
+    "Workflow",
+    "WorkflowContext",
+    "WorkflowInfo",
+    "WorkflowNotFound",
     "WrongLoop",
     "__version__",
     "admin",
     "connect",
     "connect_with",
+    "consumer",
+    "current",
+    "discover_workflows",
     "handler",
     "poll_all",
+    "sleep",
+    "step",
     "sync",
+    "workflow",
+    "workflow_decorator",
 ]

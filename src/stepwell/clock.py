@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import ClassVar, Protocol
 
 from stepwell.durations import Duration, microseconds_of, moment_of
@@ -86,6 +87,11 @@ class TestClock:
             if leases:
                 self._beat += span
                 self._monotonic += span
+
+
+def chance_of(text: str) -> float:
+    """A number in [0, 1) that is the same for the same text, and like chance for another."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) / 2**56
 
 
 def wall_microseconds() -> int:

@@ -47,7 +47,41 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
         text = data.decode()
     except Exception as error:
         raise _refusal(value, error, what) from error
+    if len(data) <= min(2 * DEEPEST, limit) and _SUSPICIOUS.search(data) is None:
+        return text  # nearly everything, at a third of the price of the questions below
     return _checked(value, data, text, limit, what)
+
+
+def encode_ordered(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
+    """As `encode`, and the same text for the same value in every process: what has no order of its own is given one."""
+    if value is None:
+        return "null"
+    try:
+        data = _ORDERED.encode(value)
+        text = data.decode()
+    except Exception:  # noqa: BLE001 - it cannot be encoded, or only sorted: enums, say, or keys that are not text
+        return encode(_in_order(value), limit=limit, what=what)
+    return _checked(value, data, text, limit, what)
+
+
+def _in_order(value: Any) -> Any:
+    """The value with its sets and dicts sorted by what they are in JSON; what cannot be encoded stays as it is."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_in_order, value), key=_json_of)
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: _json_of({key: None}))}
+    if isinstance(value, list | tuple):
+        return [_in_order(one) for one in value]
+    names = () if isinstance(value, type) else _field_names(value)
+    values = {name: getattr(value, name, msgspec.UNSET) for name in names}
+    return {name: _in_order(one) for name, one in values.items() if one is not msgspec.UNSET} or value
+
+
+def _json_of(value: Any) -> bytes:
+    try:
+        return _ENCODER.encode(value)
+    except Exception:  # noqa: BLE001 - `encode` will say so, with the path
+        return b""
 
 
 def _checked(value: Any, data: bytes, text: str, limit: int, what: str) -> str:
@@ -143,7 +177,16 @@ def _plain_of(value: Any) -> Any:
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not a type that JSON can hold")
+    hint = " (is an `await` missing?)" if hasattr(value, "__await__") else ""
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not a type that JSON can hold{hint}")
+
+
+def _unordered_of(value: Any) -> Any:
+    """As `_plain_of`, but a model's sets are still sets, so that they can be sorted."""
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        return dump(mode="python", by_alias=True, round_trip=True)
+    return _plain_of(value)
 
 
 def _typed_of(type_: Any, plain: Any) -> Any:
@@ -164,6 +207,7 @@ def _typed_of(type_: Any, plain: Any) -> Any:
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain_of)
+_ORDERED: Final = msgspec.json.Encoder(enc_hook=_unordered_of, order="deterministic")
 _CANONICAL: Final = msgspec.json.Encoder(enc_hook=_plain_of, order="sorted")
 _PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _TEXT: Final = frozenset((str,))
@@ -184,8 +228,6 @@ def _digest(data: bytes) -> str:
 
 def _is_doubtful(value: Any, data: bytes) -> bool:
     """True if the bytes could hide what `_inspect` refuses; cheap, and never False for what it would refuse."""
-    if len(data) <= 2 * DEEPEST and _SUSPICIOUS.search(data) is None:
-        return False  # nearly everything, at a third of the price of the questions below
     return (
         b"\\u0000" in data
         or (b"null" in data and _may_hold_nan(value))

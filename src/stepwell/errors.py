@@ -71,7 +71,7 @@ class QueueInUse(StepwellError):
     def __init__(self, name: str, tasks: int, workers: int, workflows: int) -> None:
         super().__init__(
             f"queue {_shown(name)} has {tasks} messages, {workers} living workers and {workflows} workflows; "
-            "stop the workers and `purge` it first"
+            "stop the workers and `purge` it first, and remove a workflow with `store.delete_workflow(name)`"
         )
         self.name = name
         self.tasks = tasks
@@ -99,6 +99,50 @@ class WorkflowNotFound(StepwellError):
             "or start a worker that serves it"
         )
         self.name = name
+
+
+class DuplicateWorkflow(StepwellError):
+    """Two handlers were given for one name."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(f"{_shown(name)} is to be served by {first} and by {second}; give one of them another `name=`")
+        self.name = name
+        self.first = first
+        self.second = second
+
+
+class NoWorkerAvailable(StepwellError):
+    """No living worker serves this workflow, and the trigger asked for one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no living worker serves {_shown(name)}: nothing was written; start one, or trigger with "
+            "`require_worker='warn'`, and the run waits for it"
+        )
+        self.name = name
+
+
+class RunNotFound(StepwellError):
+    """No run has this number, or it is not one of the workflow that was asked."""
+
+    def __init__(self, run_id: int, workflow: str | None = None) -> None:
+        of = "" if workflow is None else f" of workflow {_shown(workflow)}"
+        super().__init__(
+            f"there is no run {int(run_id)}{of}; finished ones are kept for 7 days, or as `connect(keep=)` says"
+        )
+        self.run_id = run_id
+        self.workflow = workflow
+
+
+class RunUnfinished(StepwellError):
+    """A run has no output before it has succeeded."""
+
+    def __init__(self, run_id: int, status: str) -> None:
+        super().__init__(
+            f"run {int(run_id)} is {status} and has no output yet; wait for it with `store.result({int(run_id)})`"
+        )
+        self.run_id = run_id
+        self.status = status
 
 
 class InvalidName(StepwellError, ValueError):
@@ -252,6 +296,54 @@ class ExecutionFailed(StepwellError):
         super().__init__(f"run {run_id} failed with {told[:500]}; `store.retry({int(run_id)})` tries it again")
         self.run_id = run_id
         self.error = error
+
+
+class RunCancelled(ExecutionFailed):
+    """A run that was waited for was cancelled."""
+
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
+        StepwellError.__init__(self, f"run {int(run_id)} was cancelled; trigger it again if it is still wanted")
+        self.run_id = run_id
+        self.error = error
+
+
+class StepFailed(StepwellError):
+    """A step of a run gave up; the same on the first run and on every replay."""
+
+    def __init__(self, step: str, type: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"step {step} gave up with {type}: {message[:500]}")
+        self.step = step
+        self.type = type
+        self.message = message
+        self.details = details or {}
+
+
+class NonDeterminismError(StepwellError):
+    """A run asked for its steps in a way that contradicts what it has recorded."""
+
+    def __init__(self, run_id: int, *, recorded: str, asked: str) -> None:
+        super().__init__(
+            f"run {int(run_id)} has recorded {recorded[:300]} and now asks for {asked[:300]}; let the code ask again "
+            "for what was recorded (`@step(id=...)` keeps a step's identity over a rename), or trigger a new run"
+        )
+        self.run_id = run_id
+        self.recorded = recorded
+        self.asked = asked
+
+
+class NotInRun(StepwellError):
+    """This needs a run, and the calling code is not executed by one."""
+
+
+class TaskFactoryReplaced(StepwellError):
+    """Tasks of a run are made by a factory that does not label them, so their steps could not be found again."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"step {step} was called in a task that stepwell did not see being made: the loop's task factory was "
+            "replaced, or makes eager tasks; set yours before the worker starts, and it will be wrapped"
+        )
+        self.step = step
 
 
 class SchemaNewer(StepwellError):

@@ -26,7 +26,8 @@ UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 def check_name(kind: str, name: object) -> str:
     """The name, if a queue, workflow, signal or handler may have it: 1 to 255 ASCII letters, digits, `_ . - :`."""
     if not isinstance(name, str):
-        raise InvalidName(kind, name, f"a name is text, not {type(name).__name__}")
+        hint = "; a workflow is asked for with `.trigger(...).execute(store)`" if hasattr(name, "trigger") else ""
+        raise InvalidName(kind, name, f"a name is text, not {type(name).__name__}{hint}")
     if not _NAME.fullmatch(name):
         raise InvalidName(kind, name, "a name is 1 to 255 ASCII letters, digits and `_ . - :`")
     return name

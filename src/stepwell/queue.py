@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import typing
@@ -12,8 +11,9 @@ from typing import Any, Generic, TypeVar, overload
 from stepwell.backoff import Retry
 from stepwell.codec import check_type, decode
 from stepwell.durations import Duration, seconds_of
+from stepwell.engine.outcome import DONE, Done
 from stepwell.engine.served import Served, Slot
-from stepwell.engine.threads import Threads
+from stepwell.engine.threads import Threads, in_thread
 from stepwell.errors import InvalidOption
 from stepwell.names import check_name, check_whole
 from stepwell.records import Claimed
@@ -66,19 +66,16 @@ class Handler(Generic[In_contra]):
             self.queue, self._body, self.retry or retry, self.timeout, limit or self.concurrency, self.batch or 1
         )
 
-    async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> None:
+    async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:
         payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
         argument = payloads[0] if self.batch is None else payloads
         if self._is_async:
             await self.fn(argument)  # type: ignore[misc]
-            return
-        running = threads.run(lambda: self.fn(argument))
-        slot.hold()
-        running.add_done_callback(lambda _: slot.release())
-        # Shielded: a thread cannot be cancelled, and its place is free only when it has really ended.
-        result = await asyncio.shield(running)
+            return DONE
+        result = await in_thread(lambda: self.fn(argument), threads, slot)
         if inspect.isawaitable(result):
             await result
+        return DONE
 
 
 @overload

@@ -6,14 +6,19 @@ Those that are made for every task are msgspec structs: a frozen dataclass takes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 import msgspec
 
+from stepwell.codec import decode
+from stepwell.definitions import result_type
+from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
+
 T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class RunStatus(StrEnum):
@@ -57,6 +62,12 @@ class TaskId(int):
 
     def __repr__(self) -> str:
         return int.__repr__(self)
+
+
+class RunId(TaskId, Generic[R_co]):
+    """A run's number; `returns` is the type of its result where the trigger knew it."""
+
+    returns: Any = Any
 
 
 class Page(list[T], Generic[T]):
@@ -103,6 +114,8 @@ class Claimed(msgspec.Struct, frozen=True):
     wakes: int
     suspect: bool  # it was lost or failed together with others: it is executed alone
     created_at: int
+    claimed_at: int = 0  # by the database's clock, ...
+    asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -110,11 +123,28 @@ class Settlement(msgspec.Struct, frozen=True):
 
     status: RunStatus
     delay: int = 0
+    run_at: int | None = None  # for PENDING, the moment itself where it is known; `delay` is then how far off it is
     attempt_back: bool = False
     alone: bool = False
     output: str | None = None
     error: str | None = None
     last_error: str | None = None
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    """What a run has recorded of one step, as it is written and read."""
+
+    run_id: int
+    key: str  # branch, name and number: which call of the run it answers
+    place: int  # in the order in which the run first asked for its steps
+    status: RunStatus
+    attempt: int = 1
+    input: str | None = None
+    output: str | None = None
+    error: str | None = None
+    took: int = 0  # how long before it is written the attempt began, in microseconds
+    started_at: int | None = None
+    finished_at: int | None = None  # when its last attempt ended, well or not
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +254,85 @@ class WorkerInfo:
     started_at: datetime
     stopped_at: datetime | None
     stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """A workflow as it is defined in the store."""
+
+    name: str
+    created_at: datetime
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """What a run has recorded of one step, for people."""
+
+    key: str
+    name: str
+    status: RunStatus
+    attempt: int
+    input: Any
+    output: Any
+    error: Mapping[str, Any] | None
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[R_co]):
+    """A run as it stood when it was read; what it took and gave is decoded when it is asked for."""
+
+    id: RunId[R_co]
+    workflow: str
+    status: RunStatus
+    key: str | None
+    attempt: int
+    max_attempts: int
+    priority: int
+    last_error: str | None
+    tags: tuple[str, ...]
+    parent_id: int | None
+    worker: int | None  # the session that executes it
+    run_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    paused_at: datetime | None
+    finished_at: datetime | None
+    deleted_at: datetime | None
+    input_text: str | None = field(repr=False)
+    output_text: str | None = field(repr=False)
+    error_text: str | None = field(repr=False)
+
+    @overload
+    def output(self) -> R_co: ...
+    @overload
+    def output(self, as_: type[T]) -> T: ...
+    def output(self, as_: Any = None) -> Any:
+        """What it returned: as the type given, else as its workflow declares where that is known here, else plain JSON.
+
+        Raises `ExecutionFailed` or `RunCancelled` if it ended so, and `RunUnfinished` if it has not ended.
+        """
+        match self.status:
+            case RunStatus.SUCCESS:
+                known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
+                type_ = known if as_ is None else as_
+                return decode(self.output_text or "null", type_, what=f"output of run {self.id}")
+            case RunStatus.ERROR:
+                raise ExecutionFailed(self.id, self.error)
+            case RunStatus.CANCELLED:
+                raise RunCancelled(self.id, self.error)
+            case _:
+                raise RunUnfinished(self.id, self.status)
+
+    def input(self, as_: Any = Any) -> Any:
+        """What it was triggered with, as plain JSON or as the type given."""
+        return decode(self.input_text or "null", as_, what=f"input of run {self.id}")
+
+    @property
+    def error(self) -> Mapping[str, Any] | None:
+        """What went wrong the last time, with its type, message and traceback."""
+        error: Mapping[str, Any] | None = decode(self.error_text or "null", what=f"error of run {self.id}")
+        return error

@@ -13,6 +13,7 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
@@ -20,11 +21,17 @@ from stepwell import connecting, worker
 from stepwell.connecting import Config, ConnectOptions
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
+from stepwell.engine.context import SyncContext, current_run
 from stepwell.errors import InvalidOption, StoreClosed
+from stepwell.records import RunId
 from stepwell.store import by_hand
 from stepwell.store import store as store_
+from stepwell.store.draft import Asked
 from stepwell.store.polling import LONGEST_POLL
+from stepwell.store.runs import run_ids
 from stepwell.worker import OnMissing, Serves
+
+Context = SyncContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,6 +42,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Store:
     """Open a store, which `with` closes at the end; takes what `stepwell.connect` takes."""
     return Store(connecting.configured(url, options))
+
+
+def current() -> Context:
+    """The context of the run that executes the calling code: a sync workflow, or a step's body."""
+    return Context(current_run())
+
+
+def sleep(until: Duration | datetime) -> None:
+    """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
+    current().sleep(until)
 
 
 def _verb(
@@ -70,9 +87,7 @@ def _joinable(verb: F) -> F:
         _, queue, payload = (given.pop(name) for name in tuple(given)[:3])
         options, tx = dict(given), given.pop("tx")
         del options["tx"]
-        store.background.refuse_dead_ends()
-        if not store.background.is_open:
-            raise StoreClosed
+        _check_open(store)
         one = verb.__name__ == "enqueue"
         keys = options.pop("keys", None) if not one else None if (key := options.pop("key", None)) is None else [key]
         drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
@@ -82,6 +97,13 @@ def _joinable(verb: F) -> F:
     return cast("F", call)
 
 
+def _check_open(store: Store) -> None:
+    """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
+    store.background.refuse_dead_ends()
+    if not store.background.is_open:
+        raise StoreClosed
+
+
 class Store:
     """An open store whose verbs return when they are done. Any thread may call them, at the same time too."""
 
@@ -89,6 +111,7 @@ class Store:
     enqueue = _joinable(_verb(store_.Store.enqueue))
     enqueue_many = _joinable(_listed(_verb(store_.Store.enqueue_many)))
     get = _verb(store_.Store.get)
+    result = _verb(store_.Store.result)
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
     workers = _verb(store_.Store.workers)
@@ -108,6 +131,16 @@ class Store:
     delete = _verb(store_.Store.delete)
     restore = _verb(store_.Store.restore)
     prune = _verb(store_.Store.prune)
+    create_workflow = _verb(store_.Store.create_workflow)
+    workflows = _verb(store_.Store.workflows)
+    get_workflow = _verb(store_.Store.get_workflow)
+    delete_workflow = _verb(store_.Store.delete_workflow)
+    get_run = _verb(store_.Store.get_run)
+    get_workflow_run = _verb(store_.Store.get_workflow_run)
+    runs = _verb(store_.Store.runs)
+    find_run = _verb(store_.Store.find_run)
+    steps = _verb(store_.Store.steps)
+    retry = _verb(store_.Store.retry)
 
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()
@@ -118,6 +151,20 @@ class Store:
             raise
         self.started: set[Worker] = set()
         _open.add(self)
+
+    def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
+        """Write a run; when this returns it is durable and will be executed. The same as `trigger.execute(store)`."""
+        [run_id] = self.trigger_many([trigger], tx=tx)
+        return run_id
+
+    def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
+        """Write all the runs or none, of one workflow or several, in one transaction (yours, with `tx`)."""
+        asked = list(triggers)  # in the caller's thread: what they come from may belong to it
+        if tx is None:
+            return self.wait_for(lambda: self.async_store.trigger_many(asked))
+        _check_open(self)
+        drafted = self.async_store.drafted_runs(asked)
+        return run_ids(asked, self.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else [])
 
     def dequeue(
         self,
@@ -148,6 +195,10 @@ class Store:
             yield messages(source)
         finally:
             self.wait_for(lambda: async_messages.__aexit__(None, None, None))
+
+    def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> Worker:
+        """A worker that others see and that claims nothing yet; `stepwell.consumer(...).create(store)` makes it so."""
+        return Worker(self, serves, name=name, port=port, concurrency=concurrency).register()
 
     def close(self) -> None:
         """Stop its workers, write what is pending and let go of the database; closing twice is harmless.
@@ -289,6 +340,24 @@ class Worker:
     def poll_forever(self) -> None:
         """Work until `stop()`."""
         self.run()
+
+    def register(self) -> Self:
+        """Let others see the worker before it claims anything; `run` goes on from there, `close` ends it."""
+        self._store.wait_for(self._worker.register)
+        return self
+
+    def close(self) -> None:
+        """End a worker that was registered and never ran; nothing to do for any other."""
+        self._store.wait_for(self._worker.close)
+
+    def set_handler(self, fn: Callable[..., Any]) -> None:
+        """Have another function execute what comes next; nothing about it is written anywhere."""
+        self._worker.set_handler(fn)
+
+    def dequeue(self, limit: int = 1, *, until: Duration | None = 0) -> list[Message[Any]]:
+        """Take up to `limit` tasks of the worker's queues by hand, as `store.dequeue` does."""
+        taken = self._store.wait_for(lambda: self._worker.dequeue(limit, until=until))
+        return [Message(self._store, message) for message in taken]
 
     def drain(self) -> int:
         """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""

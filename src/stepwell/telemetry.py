@@ -99,6 +99,22 @@ class WorkUnserved:
 
 
 @dataclass(frozen=True, slots=True)
+class StepsUnasked:
+    """A run ended without asking for steps it had recorded: its code has changed since, or is not deterministic."""
+
+    run_id: int
+    workflow: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorker:
+    """A run was triggered of a workflow that no living worker serves; it waits until one does."""
+
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
 class InternalTaskFailed:
     """One of the engine's own loops raised; it is started again."""
 
@@ -127,7 +143,7 @@ class ListenerBack:
 
 @dataclass(frozen=True, slots=True)
 class NotifyFailed:
-    """Other processes could not be told of new tasks; their polling finds them. Told once, until it works again."""
+    """Other processes could not be told what came or ended; their polling finds it. Told once, until it works again."""
 
     why: str
 
@@ -143,6 +159,8 @@ Event = (
     | SessionsRecovered
     | OrphansReleased
     | WorkUnserved
+    | NoWorker
+    | StepsUnasked
     | InternalTaskFailed
     | PoolerFound
     | ListenerLost
@@ -240,13 +258,19 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             return logging.ERROR, queue, f"task {task_id} of {queue} failed for good: {error}"
         case SessionsRecovered(worker_ids, tasks):
             level = logging.WARNING if tasks else logging.INFO
-            return level, "", f"{tasks} tasks returned from dead sessions {_listed(worker_ids)}"
+            return level, "", f"recovered {tasks} tasks of worker sessions that died: {_listed(worker_ids)}"
         case OrphansReleased(worker_id, task_ids):
             words = f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
             return logging.WARNING, "", words
         case WorkUnserved(queues):
             listed = _listed(tuple(f"{name} ({waiting} waiting)" for name, waiting in queues))
             return logging.WARNING, "", f"no living worker serves {listed}: start one that does, or take them by hand"
+        case NoWorker(workflow):
+            words = f"no living worker serves the workflow {workflow}: what is triggered waits until one starts"
+            return logging.WARNING, workflow, words
+        case StepsUnasked(run_id, workflow, keys):
+            words = f"run {run_id} of {workflow} ended without asking for steps it had recorded: {_listed(keys)}"
+            return logging.WARNING, workflow, f"{words}; its code has changed since, or is not deterministic"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
         case PoolerFound():
@@ -257,7 +281,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case ListenerBack(after_seconds):
             return logging.WARNING, "", f"what other processes add is heard of again, after {after_seconds:.1f} s"
         case NotifyFailed(why):
-            return logging.INFO, "", f"other processes were not told of new tasks: {why}; their polling finds them"
+            return logging.INFO, "", f"other processes were not told what came or ended: {why}; their polling finds it"
         case _:
             assert_never(event)
 

@@ -8,10 +8,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
@@ -19,14 +19,16 @@ from stepwell.backoff import Retry
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
 from stepwell.engine.served import Served
-from stepwell.errors import InvalidOption, StepwellError
+from stepwell.errors import DuplicateWorkflow, InvalidOption, StepwellError
 from stepwell.names import check_key, check_prefix, check_whole
 from stepwell.queue import Handler
+from stepwell.store.by_hand import Message
 from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
+from stepwell.workflow import Workflow, discover_workflows
 
-Serves = Handler[Any]
+Serves = Handler[Any] | Workflow[..., Any] | ModuleType
 OnMissing = Literal["fail", "release"]
 MOST_PLACES: Final = 10_000
 PREFIXES_VARIABLE: Final = "WORKER_TYPE_PREFIXES"
@@ -40,10 +42,11 @@ class Worker:
     `await Worker(...).run(signals=True)` is a whole process's work. It claims only what it has a free place for,
     beats from a thread of its own, and begins a new session by itself if it was taken for dead.
 
-    It claims from the queues of its handlers. With `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the
-    environment) it claims from the queues whose names begin so, and from no other. What it then has no handler for ends
-    in ERROR with reason `no_handler_registered`; with `on_missing_handler="release"` it is left to other workers. A
-    worker with neither handlers nor prefixes takes `default.`.
+    It serves handlers and workflows, and of a module all that are defined in it, and claims from their queues. With
+    `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the environment) it claims from the queues whose names begin
+    so, and from no other. What it then has no handler for ends in ERROR with reason `no_handler_registered`; with
+    `on_missing_handler="release"` it is left to other workers. A worker with neither handlers nor prefixes takes
+    `default.`.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Worker:
         routing = Routing.of(prefixes, on_missing_handler)
         served = routing.chosen(_served(serves, limits or {}, store.options.retry))
         self._store = store
+        self._queues = [one.queue for one in served]
         self._runtime = Runtime(
             store,
             served,
@@ -138,6 +142,28 @@ class Worker:
     async def poll_forever(self) -> None:
         """Work until `stop()`."""
         await self.run()
+
+    async def register(self) -> Self:
+        """Let others see the worker before it claims anything; `run` goes on from there, `close` ends it."""
+        self._store.check()
+        await self._runtime.register()
+        return self
+
+    async def close(self) -> None:
+        """End a worker that was registered and never ran; nothing to do for any other."""
+        if not self._started:
+            await self._runtime.stop()
+
+    def set_handler(self, fn: Callable[..., Any]) -> None:
+        """Have another function execute what comes next; nothing about it is written anywhere.
+
+        A workflow or a handler takes the place of the one with its name, a plain function that of the only one.
+        """
+        self._runtime.replace(_replacement(fn, self._queues).served(self._store.options.retry))
+
+    async def dequeue(self, limit: int = 1, *, until: Duration | None = 0) -> list[Message[Any]]:
+        """Take up to `limit` tasks of the worker's queues by hand, as `store.dequeue` does."""
+        return await self._store.dequeue(self._queues, limit, until=until)
 
     async def drain(self) -> int:
         """Return when all that is due now, and what that leads to, is done; says how many attempts that was.
@@ -220,19 +246,53 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -
     found: dict[str, Served] = {}
     if not isinstance(limits, Mapping):
         raise InvalidOption("limits", limits, "it says of queues how many run at once: pass a dict")
-    if isinstance(serves, Handler) or not isinstance(serves, Iterable):
-        raise InvalidOption("serves", serves, "pass a list of handlers")
-    for one in serves:
-        if not isinstance(one, Handler):
-            raise InvalidOption("serves", one, "a worker serves handlers: functions decorated with @handler(queue)")
-        if one.queue in found:
-            raise InvalidOption("serves", one, f"two handlers for the queue {one.queue}; give each its own")
-        if (limit := limits.get(one.queue)) is not None:
-            check_whole(f"limits of {one.queue}", limit, 1, MOST_PLACES)
-        found[one.queue] = one.served(retry, limit)
+    if isinstance(serves, Handler | Workflow | ModuleType) or not isinstance(serves, Iterable):
+        raise InvalidOption("serves", serves, "pass a list of handlers and workflows")
+    known: dict[str, Handler[Any] | Workflow[..., Any]] = {}
+    for one in _each(serves):
+        name = one.name if isinstance(one, Workflow) else one.queue
+        if (first := known.setdefault(name, one)) is not one:
+            raise _twice(name, first, one)
+        if (limit := limits.get(name)) is not None:
+            check_whole(f"limits of {name}", limit, 1, MOST_PLACES)
+        found[name] = one.served(retry, limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
     return list(found.values())
+
+
+def _each(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
+    """What is served, a module as what is defined in it."""
+    for one in serves:
+        match one:
+            case Handler() | Workflow():
+                yield one
+            case ModuleType():
+                yield from discover_workflows(one).values()
+                handlers = {id(each): each for each in vars(one).values() if isinstance(each, Handler)}
+                yield from (each for each in handlers.values() if each.fn.__module__ == one.__name__)
+            case _:
+                why = "a worker serves functions decorated with @handler(queue) or @workflow, and modules of them"
+                raise InvalidOption("serves", one, why)
+
+
+def _twice(name: str, first: object, second: object) -> Exception:
+    if isinstance(first, Workflow) or isinstance(second, Workflow):
+        return DuplicateWorkflow(name, repr(first), repr(second))
+    return InvalidOption("serves", second, f"two handlers for the queue {name}; give each its own")
+
+
+def _replacement(fn: Callable[..., Any], queues: Sequence[str]) -> Handler[Any] | Workflow[..., Any]:
+    if isinstance(fn, Handler | Workflow):
+        name = fn.name if isinstance(fn, Workflow) else fn.queue
+        if name not in queues:
+            raise InvalidOption(
+                "handler", fn, f"this worker does not serve {name}; it was made for {', '.join(queues)}"
+            )
+        return fn
+    if len(queues) != 1:
+        raise InvalidOption("handler", fn, "this worker serves several; pass a function decorated with the name of one")
+    return Workflow(queues[0], fn)
 
 
 def _poll(poll: Duration) -> float:

@@ -43,14 +43,14 @@ class Site:
 
         run_apart(write())
 
-    def crew(self, size: int = 1, *, seed: int = 1, **options: Any) -> Crew:
+    def crew(self, size: int = 1, *, seed: int = 1, module: Any = "tests.crash.workload", **options: Any) -> Crew:
         """Worker processes with these options of the workload, started when the crew is entered."""
         self._crews += 1
         folder = self.folder / f"crew-{self._crews}"
         folder.mkdir()
         named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         return Crew(
-            "tests.crash.workload",
+            module,
             *("--url", self.url, "--ledger", str(self.ledger), *named),
             size=size,
             folder=folder,

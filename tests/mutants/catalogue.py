@@ -1,6 +1,8 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.results import RESULTS_MUTANTS
+from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
 
@@ -107,8 +109,8 @@ MUTANTS = (
         "an enqueue whose reply was lost is written again as it was",
         "rule-04",
         "store/flush.py",
-        'REPEATABLE: Final = {"add_tasks": "add_tasks_once"}',
-        "REPEATABLE: Final[dict[str, str]] = {}",
+        '"add_tasks": "add_tasks_once", ',
+        "",
         LOST + "test_an_enqueue_whose_reply_is_lost_is_written_once_and_returns_its_id",
     ),
     Mutant(
@@ -123,8 +125,8 @@ MUTANTS = (
         "operations of one task use any connection",
         "protocol-07",
         "store/flush.py",
-        "        if operation.keeps_lane:\n",
-        "        if operation.keeps_lane and False:\n",
+        "        if operation.lane is not None:\n",
+        "        if False:\n",
         GROUP + "test_operations_of_one_task_always_use_the_same_connection",
     ),
     Mutant(
@@ -187,8 +189,8 @@ MUTANTS = (
         "rows are written in any order",
         "protocol-15",
         "store/flush.py",
-        "key=lambda one: one.order)",
-        "key=lambda one: 0)",
+        "            operations.sort(key=_order)\n",
+        "",
         GROUP + "test_two_processes_flushing_the_same_keys_in_opposite_order_never_deadlock",
     ),
     Mutant(
@@ -474,6 +476,8 @@ MUTANTS = (
         "if self._sessions:",
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
+    *RUNS_MUTANTS,
+    *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
 )

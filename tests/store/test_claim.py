@@ -72,6 +72,8 @@ async def test_a_claim_returns_the_whole_task_under_its_session(store: Store, cl
         wakes=0,
         suspect=False,
         created_at=clock.now(),
+        claimed_at=clock.now(),
+        asked_at=task.asked_at,
     )
     row = await row_of(store, task.id)
     assert (row["status"], row["owner"], row["claimed_at"], row["started_at"]) == (

@@ -54,9 +54,24 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                   (900, "message", 1, False, 0, 6, 3, "ever", "2", '["t"]', 5, 5)],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "oldest": [(2,), (1,), (9,)],
-    "settle": [(12, 1, 1, "SUCCESS", 0, 0, 0, '{"a":1}', None, None), (11, 1, 1, "PENDING", 5, 1, 1, None, "{}", "E"),
-               (13, 1, 9, "SUCCESS", 0, 0, 0, None, None, None), (14, 9, 1, "SUCCESS", 0, 0, 0, None, None, None),
-               (15, 1, 1, "ERROR", 0, 0, 0, None, '{"type":"E"}', "E: \x1f")],
+    "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, '{"a":1}', None, None),
+               (11, 1, 1, "PENDING", 5, None, 1, 1, None, "{}", "E"), (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None),
+               (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None),
+               (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None),
+               (15, 1, 1, "ERROR", 0, None, 0, 0, None, '{"type":"E"}', "E: \x1f")],
+    "add_steps": [(12, 1, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None), (11, 1, "a#1", 1, "RUNNING", 1, 5, None, None, None),
+                  (12, 9, "b#1", 3, "SUCCESS", 1, 5, "null", "1", None)],
+    "change_steps": [(31, 1, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}"),
+                     (31, 1, "begun#1", 2, "SUCCESS", 1, 5, "null", "1", None),
+                     (31, 9, "failed#1", 3, "SUCCESS", 1, 5, "null", "1", None),
+                     (31, 1, "new#1", 4, "PENDING", 1, 5, "null", None, "{}")],
+    "forget_steps": [(32, "1"), (999, "1")],
+    "steps_of": [(32,), (31,), (9,)],
+    "reopen_steps": [(31, "failed#1"), (31, "kept#1"), (32, "failed#1"), (31, "none#1")],
+    "runs": [(31,), (41,), (999,)],
+    "letters_of": [(31,), (41,), (999,)],
+    "failed_runs": [(31,), (41,), (999,)],
+    "find_runs": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
     "count_settled": [(12, "SUCCESS", 1, 7, 1, 0, 0, 5, 6), (11, "PENDING", 1, 7, 0, 0, 1, 0, 6),
                       (15, "ERROR", 2, 7, 0, 1, 0, 1, 2), (16, "SUCCESS", 1, 8, 1, 0, 0, 3, 4)],
     "turns_of": [(12,), (1,), (999,)],
@@ -74,9 +89,12 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
 }  # fmt: skip
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
-TABLES = ("task", "rollup", "fence", "beat")
+STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
+STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
+TABLES = ("task", "step", "rollup", "fence", "beat")
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
-PARAMS: dict[str, Value] = {"now": 1_000, "beat_now": 2_000, "slot": 0, "shard": 3, "tenant": ""}
+PARAMS: dict[str, Value] = {"now": 1_000, "beat_now": 2_000, "slot": 0, "shard": 3, "tenant": "", "deleted": False}
+PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
 
 
 def with_row_sets() -> list[str]:
@@ -98,6 +116,10 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', 1, 1, 1, 9") for task in range(11, 17)),
         *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', null, 1, 1, 9") for task in range(21, 24)),
         *(TASK.format(id=task, more="status, finished_at", values="false, 'ERROR', 8") for task in range(31, 34)),
+        TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
+        *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
+        STEP.format(run=32, key="failed#1", status="ERROR"),
+        "insert into {workflow} (queue_id, options, created_at) values (1, '{\"dead_letter\":\"q\"}', 1)",
     )
     driver: Any = store.driver
     opened = driver._engine.connect(reading=False)
@@ -266,7 +288,7 @@ async def test_a_batch_in_your_own_transaction_is_one_statement_too(
 async def test_a_row_costs_no_more_among_many(store: Store, connection: Any) -> None:
     stepped = Stepped(store)
     kinds: dict[str, Callable[[int], tuple[Value, ...]]] = {
-        "settle": lambda task: (task, 1, 1, "SUCCESS", 0, 0, 0, None, None, None),
+        "settle": lambda task: (task, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, None),
         "extend_taken": lambda task: (task, 1, 5),
         "requeue": lambda task: (task,),
         "find_added": lambda task: (task, 1, f"k{task}"),

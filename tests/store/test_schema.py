@@ -381,6 +381,7 @@ async def test_foreign_keys_and_checks_are_enforced(place: Place) -> None:
 SPELLED_TWICE = {
     "catalogue",
     "claim",
+    "find_runs",
     "has_schema",
     "lock_schema",
     "look_in",

@@ -135,7 +135,7 @@ def test_migrations_come_in_order_and_only_in_their_dialect(dialect: Dialect) ->
 class TestPostgres:
     def test_a_parameter_used_twice_is_sent_once(self) -> None:
         text, values = Composer(Statements("postgres", "s")).compose(
-            [Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, 0, 0, None, None, None)])]
+            [Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None)])]
         )
         places = [int(number) for number in re.findall(r"\$(\d+)", text)]
         assert sorted(set(places)) == list(range(1, len(values) + 1))
@@ -152,7 +152,7 @@ class TestPostgres:
     def test_calls_of_a_flush_become_one_statement_and_are_split_again(self) -> None:
         composer = Composer(Statements("postgres", "s"))
         calls = [
-            Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, 0, 0, None, None, None)]),
+            Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None)]),
             Call("count_settled", {"shard": 3}, fed_by=0),
         ]
         text, _ = composer.compose(calls)

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from stepwell.engine.outcome import Done, Failed, Outcome, Released, judge, judge_batch, settlement_of
+from stepwell.engine.outcome import Done, Failed, Outcome, Released, Suspended, judge, judge_batch, settlement_of
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
+from stepwell.engine.showing import Showing
 from stepwell.engine.threads import NoThread, Threads
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.records import Claimed
+from stepwell.records import Claimed, RunStatus, TaskKind
 from stepwell.store.flush import Answer
 from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
@@ -30,13 +31,15 @@ class Execution:
         session: Session,
         calls: Sequence[Sequence[Claimed]],
         *,
+        showing: Showing,
         freed: Callable[[], None],
         ended: Callable[[Execution], None],
     ) -> None:
         self.session = session
+        self.showing = showing
         self.settled = 0
         self.job: asyncio.Task[None] | None = None
-        self._store = store
+        self.store = store
         self._served = served
         self._calls = calls
         self._freed = freed
@@ -95,7 +98,7 @@ class Execution:
 
     def _break_off(self, why: str) -> None:
         """Hold nothing any more: ours has failed, or the process is ending. The heartbeat gives back what we own."""
-        self._store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
+        self.store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
         for task in itertools.chain(*self._calls):
             self.session.settled(task.id, task.turn)
         self._open = 0
@@ -109,7 +112,7 @@ class Execution:
             return self._interrupted()
         self._in_body = True
         try:
-            return Done(await self._called(self._served.body(tasks, threads, self)))
+            return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:
             # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
             if self._given_up:
@@ -124,11 +127,11 @@ class Execution:
         finally:
             self._in_body = False
 
-    def _called(self, body: Awaitable[str | None]) -> Awaitable[str | None]:
+    def _called(self, body: Awaitable[Done | Suspended]) -> Awaitable[Done | Suspended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.
         return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
 
-    async def _in_time(self, body: Awaitable[str | None], timeout: float) -> str | None:
+    async def _in_time(self, body: Awaitable[Done | Suspended], timeout: float) -> Done | Suspended:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -145,7 +148,7 @@ class Execution:
         if len(tasks) > 1:
             return judge_batch(error)
         [task] = tasks
-        return judge(error, task.attempt, task.max_attempts, self._served.retry, self._store.clock.random())
+        return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
 
     def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | None) -> None:
         """Have these turns closed; those of one call go into one flush as far as it has room."""
@@ -153,18 +156,23 @@ class Execution:
             for task in tasks:
                 self._close(task)
             return
-        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self._store.tasks.settle_soon
+        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
+        if isinstance(outcome, Failed) and self._served.dead_letter is not None:
+            for task in tasks:
+                answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
+                self._wait_for(task, outcome, answer)
+            return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
             if not settle_soon(task.id, worker, task.turn, settlement, heard):
-                self._wait_for(task, outcome, self._store.tasks.settle(task.id, worker, task.turn, settlement))
+                self._wait_for(task, outcome, self.store.tasks.settle(task.id, worker, task.turn, settlement))
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
         if isinstance(answer, Answer) and answer.value is not None:
             self._tell(task, outcome, answer.value)
             self._close(task)
         else:  # refused, or nobody knows: that has to be asked
-            self._wait_for(task, outcome, self._store.tasks.settled(task.id, self.session.id, task.turn, answer))
+            self._wait_for(task, outcome, self.store.tasks.settled(task.id, self.session.id, task.turn, answer))
 
     def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
         job = asyncio.ensure_future(self._waited(task, outcome, answer))
@@ -175,22 +183,29 @@ class Execution:
         try:
             self._tell(task, outcome, await answer)
         except LeaseLost:
-            self._store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
+            self.store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
         except Exception as error:  # noqa: BLE001 - nobody else would hear of it; the lease gives the task back
-            self._store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
+            self.store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
         finally:
             self._close(task)
 
     def _tell(self, task: Claimed, outcome: Outcome, status: str) -> None:
         self.settled += 1
+        if task.kind is TaskKind.RUN:
+            self._tell_waiters(task, outcome, status)
         error = getattr(outcome, "error", None)
         if error is None:
             return
         described = f"{error.get('type')}: {error.get('message')}"[:500]
         if isinstance(outcome, Failed) and status == "ERROR":
-            self._store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
+            self.store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
-            self._store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
+            self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
+
+    def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
+        if RunStatus(status).finished:
+            done = settlement_of(outcome)
+            self.store.results.settled(task.id, status, done.output, done.error, self._served.queue)
 
     def _close(self, task: Claimed) -> None:
         self.session.settled(task.id, task.turn)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from stepwell.backoff import Retry
 from stepwell.codec import encode, error_of, one_line
 from stepwell.durations import microseconds_of
-from stepwell.errors import PermanentError, SerializationError, TransientError
+from stepwell.errors import NonDeterminismError, PermanentError, SerializationError, TransientError
 from stepwell.records import RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
+GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it, and will so for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,24 @@ class Released:
     delay: float = 0.0
 
 
-Outcome = Done | Again | Alone | Failed | Released
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Not finished and nothing to do until `run_at`, `delay` seconds from now; the attempt is given back."""
+
+    run_at: int
+    delay: float
+
+
+Outcome = Done | Again | Alone | Failed | Released | Suspended
+
+DONE: Final = Done()
 
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
     """Judge a failed attempt: tried again while attempts are left, unless the error says otherwise."""
     described = error_of(error)
+    if steps := steps_behind(error):
+        described["steps"] = steps  # to be opened again if somebody retries the run
     if is_permanent(error, policy) or attempt >= max_attempts:
         return Failed(described)
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
@@ -74,12 +87,24 @@ def judge_batch(error: BaseException) -> Outcome:
 
 def is_permanent(error: BaseException, policy: Retry) -> bool:
     """True if trying again cannot help. What the user mapped goes before what stepwell knows."""
+    if hasattr(error, GAVE_UP):  # it is recorded, and no further attempt will call the step again
+        return True
     if isinstance(error, policy.transient):
         return False
     if isinstance(error, policy.permanent):
         return True
+    if isinstance(error, BaseExceptionGroup):
+        return all(is_permanent(one, policy) for one in error.exceptions)
     # A payload that does not fit the handler's type will not fit it next time either.
-    return isinstance(error, (PermanentError, SerializationError))
+    return isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
+
+
+def steps_behind(error: BaseException) -> list[str]:
+    """The keys of the steps that gave up with this error; a group may have several."""
+    if isinstance(error, BaseExceptionGroup):
+        return [key for one in error.exceptions for key in steps_behind(one)]
+    key = getattr(error, GAVE_UP, None)
+    return [] if key is None else [key]
 
 
 _SUCCESS = Settlement(RunStatus.SUCCESS)
@@ -116,5 +141,7 @@ def settlement_of(outcome: Outcome) -> Settlement:
             )
         case Released(delay):
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
+        case Suspended(run_at, delay):
+            return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), run_at=run_at, attempt_back=True)
         case _:
             assert_never(outcome)

@@ -15,12 +15,14 @@ from functools import partial
 from typing import Final
 
 from stepwell.backoff import waits
+from stepwell.engine import branches
 from stepwell.engine.claiming import Demand, Places, shares
 from stepwell.engine.execution import Execution
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
+from stepwell.engine.showing import Showing
 from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
@@ -67,6 +69,7 @@ class Runtime:
         self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
         self._fairness: defaultdict[int, Fairness] = defaultdict(Fairness)  # likewise
         self._threads = Threads(f"stepwell-{identity.name}")
+        self._showing = Showing()
         self._executions: set[Execution] = set()
         self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -77,18 +80,36 @@ class Runtime:
         self.session: Session | None = None
         self.executed = 0
 
+    async def register(self) -> None:
+        """Begin the session, so that others see the worker, and claim nothing yet."""
+        if self.session is None:
+            try:
+                await self._begin_session()
+            except BaseException:
+                await self._end_session()  # begun or not: nobody would beat for nothing
+                raise
+
+    def replace(self, served: Served) -> None:
+        """Serve a queue with another body from now on; what is under way goes on with the old one."""
+        self._by_name[served.queue] = served
+        for queue_id, one in self._served.items():
+            if one.queue == served.queue:
+                self._served[queue_id] = served
+
     async def start(self, *, upkeep: bool = True) -> None:
         """Register the session and begin to serve; `upkeep=False` leaves the store to others."""
         self._stopping = self._hurried = False
-        self._served = {}
         self._executions = set()  # a body that did not stop is not this start's
         self._demand = Demand(self._concurrency, {})
         self._threads = Threads(f"stepwell-{self._identity.name}")
-        try:
-            await self._begin_session()
-        except BaseException:
-            await self._end_session()  # begun or not: nobody would beat for nothing
-            raise
+        if self.session is None:
+            self._served = {}
+            await self.register()
+        else:
+            self._serve(self._served)
+        if any(one.is_workflow for one in self._by_name.values()):
+            branches.install(asyncio.get_running_loop())
+            branches.serving.add(id(self))
         self._store.tasks.on_added(self._added)
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
         if upkeep:
@@ -116,6 +137,9 @@ class Runtime:
             execution.abandon()
         self._store.tasks.give_up({execution.session.id for execution in self._executions})
         self._threads.close()
+        if id(self) in branches.serving:
+            branches.serving.discard(id(self))
+            branches.uninstall(asyncio.get_running_loop())
         await self._end_session()
 
     def hurry(self) -> None:
@@ -143,6 +167,7 @@ class Runtime:
             await self._idle.wait()
 
     async def _claim_forever(self) -> None:
+        branches.current_branch.set(branches.HIDDEN)  # what is executed from here is no run's code, unless it says so
         pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
         while not self._stopping:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
@@ -214,7 +239,9 @@ class Runtime:
         demand, queue_id = self._demand, calls[0][0].queue_id
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
         freed = partial(self._freed, demand, queue_id)
-        execution = Execution(self._store, self._served[queue_id], session, calls, freed=freed, ended=self._ended)
+        execution = Execution(
+            self._store, self._served[queue_id], session, calls, showing=self._showing, freed=freed, ended=self._ended
+        )
         self._executions.add(execution)
         execution.begin(self._threads)
 
@@ -238,14 +265,22 @@ class Runtime:
 
         After the session has begun and names them: from then on nobody can delete them under us.
         """
-        served = {await self._store.queue_id(name, create=True, anew=True): one for name, one in self._by_name.items()}
+        served = {await self._number(one): one for one in self._by_name.values()}
         self._looked_at = time.monotonic()
         for queue in await self._store.queues() if self._prefixes else ():
             if queue.name.startswith(self._prefixes) and queue.id not in served:
                 served[queue.id] = Served(queue.name, None, self._store.options.retry)
+        self._serve(served)
+
+    def _serve(self, served: dict[int, Served]) -> None:
         limits = {queue_id: one.concurrency for queue_id, one in served.items()}
         self._demand.serve(limits, {queue_id: one.batch for queue_id, one in served.items() if one.batch > 1})
         self._served = served
+
+    async def _number(self, served: Served) -> int:
+        if served.is_workflow:
+            return await self._store.register_workflow(served.queue, served.dead_letter)
+        return await self._store.queue_id(served.queue, create=True, anew=True)
 
     async def _end_session(self) -> None:
         session, self.session = self.session, None

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepwell.backoff import Retry
+from stepwell.engine.outcome import Done, Suspended
+from stepwell.engine.session import Session
 from stepwell.engine.threads import Threads
 from stepwell.records import Claimed
+from stepwell.store.store import Store
+
+if TYPE_CHECKING:
+    from stepwell.engine.showing import Showing
 
 
 class Slot(Protocol):
     """One place among those a worker fills. Freed when the body has ended: a thread cannot be stopped, so a body that
     outlived its timeout still takes up its place.
     """
+
+    store: Store
+    session: Session
+    showing: Showing
 
     def hold(self) -> None:
         """Keep the place for one more user of it."""
@@ -23,9 +33,9 @@ class Slot(Protocol):
         """Give the place up; it is free when everybody has."""
 
 
-# Calls the body with the payloads of the tasks and returns its output as JSON text, None if nobody will ask for it.
-# Several tasks come together only where `batch` says so.
-Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[str | None]]
+# Calls the body with the payloads of the tasks and returns what came of it; what it raises is judged. Several tasks
+# come together only where `batch` says so.
+Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Done | Suspended]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +48,5 @@ class Served:
     timeout: float | None = None
     concurrency: int | None = None
     batch: int = 1
+    is_workflow: bool = False
+    dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR

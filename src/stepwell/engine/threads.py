@@ -10,7 +10,12 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from stepwell.engine.served import Slot
+
+T = TypeVar("T")
 
 
 class NoThread(Exception):  # noqa: N818 - a word of ours, never seen by users
@@ -64,6 +69,20 @@ class Threads:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+
+
+async def in_thread(
+    body: Callable[[], T], threads: Threads, slot: Slot, running: set[asyncio.Future[Any]] | None = None
+) -> T:
+    """Call the body in a thread, in `running` while it runs; its place is free only when it has really ended."""
+    future = threads.run(body)
+    slot.hold()
+    future.add_done_callback(lambda _: slot.release())
+    if running is not None:
+        running.add(future)
+        future.add_done_callback(running.discard)
+    result: T = await asyncio.shield(future)  # a thread cannot be cancelled
+    return result
 
 
 def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -144,7 +144,7 @@ class ByHand:
             row_id=task_id,
             size=ROW_BYTES,
             within=2 * self._store.options.timeout,
-            keeps_lane=True,
+            lane=task_id,
             order=(task_id,),
         )
         answer = await self._flusher.submit(operation)

@@ -1,20 +1,23 @@
-"""What a message is to be, checked and encoded before anything is written."""
+"""What a task is to be, checked and encoded before anything is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
-from stepwell.codec import encode, encode_many, value_hash
+from stepwell.codec import encode, encode_many, payload_hash, value_hash
 from stepwell.durations import Duration, microseconds_of, moment_of
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, PayloadTooLarge
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.records import NewTask, TaskKind
 
 In_contra = TypeVar("In_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 Unique = Literal["ever", "unfinished"]
+RequireWorker = Literal["ignore", "warn", "error"]
+STRICTEST_LAST: Final[tuple[RequireWorker, ...]] = ("ignore", "warn", "error")
 
 
 class Addressed(Protocol[In_contra]):
@@ -33,16 +36,35 @@ class Addressed(Protocol[In_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
-    """Messages of one queue, ready to be written but for the queue's number."""
+class Asked(Generic[R_co]):
+    """A run that is asked for: of which workflow, with which input, and how it is to be queued."""
 
-    queue: str
-    defines_queue: bool  # asked for through a handler, which makes its queue; a bare name must be known
+    workflow: str
+    defines: bool  # asked for through the workflow itself, which makes its definition; a bare name must be known
+    input: str  # JSON text, checked against the workflow's parameters where they are known
+    returns: Any = Any
+    key: str | None = None
+    priority: int = 0
+    delay: Duration | None = None
+    run_at: datetime | None = None
+    max_attempts: int | None = None
+    tags: Iterable[str] = ()
+    unique: Unique = "ever"
+    require_worker: RequireWorker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Tasks of one kind, ready to be written but for the numbers of their queues."""
+
+    kind: TaskKind
     tasks: list[NewTask]
+    queues: Mapping[str, bool]  # by name; True if it is made where it is missing, False if that is an error
+    required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name, what if no living worker serves it
 
 
 class Draft:
-    """What the messages of one call have in common, checked once."""
+    """What the tasks of one call have in common, checked once."""
 
     def __init__(
         self,
@@ -50,6 +72,7 @@ class Draft:
         *,
         payload_limit: int,
         default_attempts: int,
+        kind: TaskKind = TaskKind.MESSAGE,
         priority: int = 0,
         delay: Duration | None = None,
         run_at: datetime | None = None,
@@ -61,6 +84,7 @@ class Draft:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
         if unique not in ("ever", "unfinished"):
             raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
+        self._kind = kind
         self._queue = check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         self._defines_queue = not isinstance(queue, str)
         said = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
@@ -85,13 +109,22 @@ class Draft:
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
         texts = encode_many(payloads, limit=self._payload_limit)
-        tasks = [self._of(*each) for each in zip(payloads, texts, named, strict=True)]
-        return Drafted(self._queue, self._defines_queue, tasks)
+        tasks = [
+            self._of(text, key, None if key is None else value_hash(payload))
+            for payload, text, key in zip(payloads, texts, named, strict=True)
+        ]
+        return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
-    def _of(self, payload: Any, text: str, key: str | None) -> NewTask:
-        """The task for one payload, its queue's number still open."""
+    def one(self, text: str, key: str | None) -> NewTask:
+        """The task for an input that is JSON text already."""
+        if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
+            raise PayloadTooLarge(size, self._payload_limit, what="input")
+        return self._of(text, key, None if key is None else payload_hash(text))
+
+    def _of(self, text: str, key: str | None, hashed: str | None) -> NewTask:
+        """The task, its queue's number still open."""
         return NewTask(
-            TaskKind.MESSAGE,
+            self._kind,
             0,
             self._queue,
             text,
@@ -101,6 +134,36 @@ class Draft:
             self._max_attempts,
             None if key is None else check_key(key),
             self._unique,
-            None if key is None else value_hash(payload),
+            hashed,
             self._tags,
         )
+
+
+def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int) -> Drafted:
+    """The runs that are asked for, of one workflow or several, in their order."""
+    tasks: list[NewTask] = []
+    queues: dict[str, bool] = {}
+    required: dict[str, RequireWorker] = {}
+    for one in asked:
+        if not isinstance(one, Asked):
+            raise InvalidOption("triggers", one, "pass triggers, as `workflow.trigger(...)` makes them")
+        policy: RequireWorker = one.require_worker or "warn"
+        if policy not in STRICTEST_LAST:
+            raise InvalidOption("require_worker", policy, "it is 'ignore', 'warn' or 'error'")
+        name = one.workflow
+        draft = Draft(
+            name,
+            kind=TaskKind.RUN,
+            payload_limit=payload_limit,
+            default_attempts=default_attempts,
+            priority=one.priority,
+            delay=one.delay,
+            run_at=one.run_at,
+            max_attempts=one.max_attempts,
+            tags=one.tags,
+            unique=one.unique,
+        )
+        tasks.append(draft.one(one.input, one.key))
+        queues[name] = queues.get(name, False) or one.defines
+        required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
+    return Drafted(TaskKind.RUN, tasks, queues, required)

@@ -102,14 +102,15 @@ class Pulse(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Word that these queues may have something to claim, all of them if None; `sender` is who says so.
+    """Word that these queues may have something to claim and these runs may be finished; `sender` is who says so.
 
-    With a `probe` it says nothing of queues: it is the sender asking whether it can hear itself.
+    None is all of them. With a `probe` it says nothing of either: it is the sender asking whether it can hear itself.
     """
 
     sender: str
     queues: frozenset[int] | None = None
     probe: int | None = None
+    finished: frozenset[int] | None = frozenset()
 
 
 class Ear(Protocol):

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable, Iterable, Sequence
+import operator
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
+import msgspec
+
 from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.apart import begin_apart
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
 
@@ -25,10 +29,21 @@ MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 
 # What an operation becomes when it has to be repeated and nobody knows whether it was written.
-REPEATABLE: Final = {"add_tasks": "add_tasks_once"}
+REPEATABLE: Final = {"add_tasks": "add_tasks_once", "add_steps": "change_steps"}
 # The order of a flush's parts, and the parts that another one's rows feed.
-PARTS: Final = ("add_tasks", "add_tasks_once", "settle", "close_taken", "extend_taken", "delete_taken")
-FED: Final = {"settle": "count_settled", "close_taken": "count_settled"}
+PARTS: Final = (
+    "add_tasks",
+    "add_tasks_once",
+    "add_steps",
+    "change_steps",
+    "settle",
+    "close_taken",
+    "extend_taken",
+    "delete_taken",
+)
+FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
+# Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
+STEPS: Final = frozenset(("add_steps", "change_steps"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +58,23 @@ class Answer:
 
 
 Heard = Callable[[Answer | BaseException], None]
+RowId = int | tuple[int, str]  # a task, or a step of one
 
 
-@dataclass(slots=True, eq=False)
-class Operation:
+class Operation(msgspec.Struct, eq=False):
     """One row of the next flush, and the caller waiting for it."""
 
     statement: str
     row: tuple[Value, ...]
-    row_id: int  # at most one operation per row and flush: a statement cannot change a row twice
+    row_id: RowId  # at most one operation per row and flush: a statement cannot change a row twice
     size: int
-    within: float | None = (
-        None  # seconds until its caller is told that nobody knows; None waits for as long as it takes
-    )
+    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
     worker: int | None = None  # the session that writes it
-    keeps_lane: bool = False  # it concerns a task that exists: all such go through one connection, in order
+    lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
     order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated
+    taken: bool = False  # into a flush: from then on it may have been written
     answered: bool = False
     heard: Heard | None = None  # who is told the answer, or why there is none
 
@@ -72,7 +86,7 @@ class GroupCommit:
         self._driver = driver
         self._clock = clock
         self._telemetry = telemetry
-        self._shard = shard
+        self.shard = shard
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         self._room = Room(MOST_PENDING_BYTES)
@@ -99,12 +113,29 @@ class GroupCommit:
                 operation.answered = True
                 self._room.give_back(operation.size)
 
+    def submitted(self, operation: Operation) -> Awaitable[Answer]:
+        """Have the operation written, however long that takes and whether or not the caller waits for the answer."""
+        if self._closed or not self._room.takes(operation.size):
+            return self.submit(operation)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        operation.heard = partial(_resolve, future)
+        self._append(operation)
+        return future
+
     def offer(self, operation: Operation, heard: Heard) -> bool:
         """Have the operation written with the next flush and `heard` told; False if too much is pending for that."""
         if self._closed or not self._room.takes(operation.size):
             return False
         operation.heard = heard
         self._append(operation)
+        return True
+
+    def withdraw(self, operation: Operation) -> bool:
+        """Have the operation not written, and nobody told; False if it may be on its way already."""
+        if operation.taken or operation.answered:
+            return False
+        operation.answered = True
+        self._room.give_back(operation.size)
         return True
 
     def give_up(self, workers: set[int]) -> None:
@@ -122,7 +153,7 @@ class GroupCommit:
         lane = self._lane_of(operation)
         lane.pending.append(operation)
         if lane.task is None:
-            lane.task = asyncio.create_task(self._drain(lane), name=f"stepwell-flush-{lane.slot}")
+            lane.task = begin_apart(self._drain(lane), f"stepwell-flush-{lane.slot}")
             lane.task.add_done_callback(partial(self._drained, lane))
 
     def _answer(self, operation: Operation, answer: Answer | BaseException) -> None:
@@ -136,8 +167,7 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - one listener's defect must not become the answer of the others
             self._telemetry.emit(InternalTaskFailed("hearing an answer", repr(error)))
 
-    def _resolve(self, batch: Iterable[Operation], rows: Iterable[Row]) -> None:
-        answers = {row["id"]: row["answer"] for row in rows if row["answer"]}
+    def _resolve(self, batch: Iterable[Operation], answers: Mapping[RowId, str]) -> None:
         for operation in batch:
             self._answer(operation, _answer_of(answers.get(operation.row_id), operation.repeated))
 
@@ -151,8 +181,8 @@ class GroupCommit:
 
     def _lane_of(self, operation: Operation) -> Lane:
         # A new task may go where there is room, and together with others while there is.
-        if operation.keeps_lane:
-            return self._lanes[operation.row_id % len(self._lanes)]
+        if operation.lane is not None:
+            return self._lanes[operation.lane % len(self._lanes)]
         return min(self._lanes, key=lambda lane: (lane.task is not None, len(lane.pending)))
 
     async def _drain(self, lane: Lane) -> None:
@@ -191,15 +221,16 @@ class GroupCommit:
 
     async def _try(self, lane: Lane, batch: list[Operation]) -> None:
         """Write the operations in one transaction; those it leaves unanswered are to be repeated."""
+        calls = self._calls(lane, batch)
         try:
-            answers = await self._driver.run(lane.slot, self._calls(lane, batch))
+            rows = await self._driver.run(lane.slot, calls)
         except Refused as error:
             await self._take_apart(lane, batch, error)
         except (StoreBusy, StoreUnavailable) as error:
             self._lost(lane, batch, error)
         else:
             self._found(lane)
-            self._resolve(batch, (row for rows in answers for row in rows))
+            self._resolve(batch, _answers(calls, rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
         """Find the rows that the database refuses, in one more transaction, and write all the others."""
@@ -215,16 +246,17 @@ class GroupCommit:
         for operation, refusal in refused.items():
             self._fail([operation], refusal)
 
-    def _isolate(self, lane: Lane, batch: list[Operation]) -> Script[tuple[list[Row], dict[Operation, Refused]]]:
+    def _isolate(self, lane: Lane, batch: list[Operation]) -> Script[tuple[dict[RowId, str], dict[Operation, Refused]]]:
         """Halve what is refused until each refused row stands alone; one transaction, a savepoint for each try."""
-        written: list[Row] = []
+        written: dict[RowId, str] = {}
         refused: dict[Operation, Refused] = {}
         untried = [batch]
         while untried:
             part = untried.pop()
             yield Call("savepoint")
             try:
-                rows = yield from _one_by_one(self._calls(lane, part))
+                calls = self._calls(lane, part)
+                rows = yield from _one_by_one(calls)
             except Refused as error:
                 yield Call("rollback_to_savepoint")
                 if len(part) == 1:
@@ -232,21 +264,25 @@ class GroupCommit:
                 else:
                     untried += [part[: len(part) // 2], part[len(part) // 2 :]]
             else:
-                written += rows
+                written |= _answers(calls, rows)
             yield Call("release_savepoint")
         return written, refused
 
     def _calls(self, lane: Lane, batch: Sequence[Operation]) -> list[Call]:
         clock: dict[str, Value] = {"now": self._clock.now(), "beat_now": self._clock.beat_now()}
         calls: list[Call] = []
+        by_part: dict[str, list[Operation]] = {}
+        for operation in batch:
+            by_part.setdefault(operation.statement, []).append(operation)
         for part in PARTS:
-            operations = sorted((one for one in batch if one.statement == part), key=lambda one: one.order)
-            if not operations:
+            operations = by_part.get(part)
+            if operations is None:
                 continue
+            operations.sort(key=_order)
             calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
             if part in FED:
                 # A shard for each part: one statement cannot change a row of counts twice.
-                calls.append(Call(FED[part], {"shard": self._shard + PARTS.index(part)}, fed_by=len(calls) - 1))
+                calls.append(Call(FED[part], {"shard": self.shard + PARTS.index(part)}, fed_by=len(calls) - 1))
         workers = sorted({operation.worker for operation in batch if operation.worker is not None})
         if workers and self._driver.flush_beats:
             calls.append(Call("beat", clock, [(worker,) for worker in workers]))
@@ -289,7 +325,7 @@ class Lane:
         """
         batch: list[Operation] = []
         postponed: list[Operation] = []
-        rows: set[int] = set()
+        rows: set[RowId] = set()
         size = 0
         while self.pending and len(batch) < MOST_OPERATIONS:
             operation = self.pending[0]
@@ -302,6 +338,7 @@ class Lane:
                 postponed.append(operation)
                 continue
             rows.add(operation.row_id)
+            operation.taken = True
             batch.append(operation)
             size += operation.size
         self.pending.extendleft(reversed(postponed))
@@ -355,13 +392,27 @@ class Room:
                 return
 
 
-def _one_by_one(calls: Sequence[Call]) -> Script[list[Row]]:
+_order: Final = operator.attrgetter("order")
+
+
+def _one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
     """Say the calls of a flush as separate statements, feeding each what its predecessor returned."""
     answers: list[list[Row]] = []
     for call in calls:
         rows = call.rows if call.fed_by is None else [tuple(row) for row in answers[call.fed_by]]
         answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
-    return [row for rows in answers for row in rows]
+    return answers
+
+
+def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, str]:
+    """What the database said of each row, by the row; not of those that only count or beat."""
+    answers: dict[RowId, str] = {}
+    for call, rows in zip(calls, answered, strict=True):
+        if call.statement in STEPS:
+            answers.update({(row["id"], row["answer"]): row["answer"] for row in rows})
+        else:
+            answers.update({row["id"]: row["answer"] for row in rows if row["answer"]})
+    return answers
 
 
 @cache  # there are few: statuses

@@ -14,6 +14,7 @@ from typing import Any, Final
 from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.errors import StepwellError, StoreClosed
+from stepwell.store.apart import begin_apart
 from stepwell.store.driver import Driver, Hint
 from stepwell.telemetry import InternalTaskFailed, ListenerBack, ListenerLost, Telemetry
 
@@ -31,13 +32,21 @@ class Hearing:
     """Hears other processes for as long as somebody here waits, and notices when it hears nothing any more."""
 
     def __init__(
-        self, driver: Driver, clock: Clock, telemetry: Telemetry, sender: str, wake: Callable[[set[int]], object]
+        self,
+        driver: Driver,
+        clock: Clock,
+        telemetry: Telemetry,
+        sender: str,
+        *,
+        wake: Callable[[set[int]], object],
+        finished: Callable[[frozenset[int] | None], object],
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._telemetry = telemetry
         self._sender = sender
         self._wake = wake
+        self._finished = finished
         self._heard = Gathered(wake)
         self._timer: asyncio.TimerHandle | None = None
         self._job: asyncio.Task[None] | None = None
@@ -76,7 +85,7 @@ class Hearing:
 
     def _begin(self) -> None:
         self._timer = None
-        self._job = asyncio.create_task(self._forever(), name="stepwell-listener")
+        self._job = begin_apart(self._forever(), "stepwell-listener")
 
     def _end(self) -> None:
         self._stop_timer()
@@ -112,7 +121,8 @@ class Hearing:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ear = await self._driver.listen(self._hear, partial(_resolve, lost))
         try:
-            self._wake(EveryQueue())  # to find by a poll what was added while nobody listened
+            self._wake(EveryQueue())  # to find by a poll what was added while nobody listened, ...
+            self._finished(None)  # ... and what was finished
             while True:
                 if self._driver.notifies:
                     await self._hear_oneself(lost)
@@ -136,6 +146,8 @@ class Hearing:
         own = hint.sender == self._sender
         if hint.probe is None and not own:
             self._heard.add(hint.queues)
+            if hint.finished != frozenset():
+                self._finished(hint.finished)
         elif own and hint.probe == self._probe and self._echo is not None:
             _resolve(self._echo, None)
 

@@ -10,6 +10,7 @@ import collections
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from stepwell.store.apart import begin_apart
 from stepwell.store.driver import Call, Script
 
 BLOCK: Final = 1000
@@ -39,7 +40,7 @@ class Ids:
         self._left -= count
         if self._left < BLOCK // 5 and self._ahead is None:
             # Reserved ahead of need, so that an enqueue does not have to wait for it.
-            self._ahead = asyncio.create_task(self._refill(BLOCK), name="stepwell-ids")
+            self._ahead = begin_apart(self._refill(BLOCK), "stepwell-ids")
             self._ahead.add_done_callback(self._refilled)
         return taken
 

@@ -11,20 +11,29 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepwell.errors import IdempotencyConflict, QueueNotFound, Refused
-from stepwell.records import NewTask, TaskId
+from stepwell.errors import IdempotencyConflict, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.records import TaskId, TaskKind
 from stepwell.store.adding import add_chunks, asking_after, found_among, in_lock_order
+from stepwell.store.draft import Drafted
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
+from stepwell.store.living import Living
+from stepwell.store.workflows import create_workflow, find_workflow
 
 
-def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: bool) -> Script[list[TaskId]]:
-    """Find the queue of these tasks (or make it), reserve ids, and write them."""
+def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
+    """Reserve ids, find the queues of these tasks (or make them), and write them."""
     # The ids first: that writes, so on SQLite the queue is read inside the transaction and not before it begins.
-    blocks = yield from reserve_blocks(-(-len(drafted) // BLOCK))
-    queue = drafted[0].queue
-    queue_id = yield from _queue_id({**params, "name": queue}, queue, create=create)
-    tasks = [msgspec.structs.replace(task, queue_id=queue_id) for task in drafted]
+    blocks = yield from reserve_blocks(blocks_for(drafted))
+    return (yield from add_together(params, drafted, blocks, living))
+
+
+def add_together(
+    params: dict[str, Value], drafted: Drafted, blocks: Sequence[int], living: Living
+) -> Script[list[TaskId]]:
+    """Write tasks of one queue or several, all or none, with ids of these blocks; may be repeated with the same."""
+    queues = yield from _queues(params, drafted, living)
+    tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)][: len(tasks)]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
     try:
@@ -40,11 +49,33 @@ def add_joined(params: dict[str, Value], drafted: Sequence[NewTask], *, create: 
     return [found.get(task_id) or TaskId(task_id) for task_id in ids]
 
 
-def _queue_id(params: dict[str, Value], name: str, *, create: bool) -> Script[int]:
-    found: list[Row] = yield Call("find_queue", params)
-    if not found and create:
-        yield Call("add_queue", params)
-        found = yield Call("find_queue", params)
+def blocks_for(drafted: Drafted) -> int:
+    """How many blocks hold an id for each of the tasks."""
+    return -(-len(drafted.tasks) // BLOCK)
+
+
+def _queues(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[dict[str, int]]:
+    """The number of each queue by its name; makes nothing before everything that may refuse has been asked."""
+    of_runs = drafted.kind is TaskKind.RUN
+    numbers: dict[str, int | None] = {}
+    for name in sorted(drafted.queues):
+        call = find_workflow(params, name) if of_runs else Call("find_queue", {**params, "name": name})
+        found: list[Row] = yield call
+        if not found and not drafted.queues[name]:
+            raise WorkflowNotFound(name) if of_runs else QueueNotFound(name)
+        numbers[name] = found[0]["id"] if found else None
+    yield from living.checking(drafted.required)
+    made: dict[str, int] = {}
+    for name, number in numbers.items():
+        made[name] = number if number is not None else (yield from _make(params, name, of_runs=of_runs))
+    return made
+
+
+def _make(params: dict[str, Value], name: str, *, of_runs: bool) -> Script[int]:
+    if of_runs:
+        return (yield from create_workflow(params, name))
+    yield Call("add_queue", {**params, "name": name})
+    found: list[Row] = yield Call("find_queue", {**params, "name": name})
     if not found:
         raise QueueNotFound(name)
     queue_id: int = found[0]["id"]

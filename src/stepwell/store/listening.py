@@ -10,29 +10,42 @@ from typing import Any, Final
 from stepwell.store.driver import Heard, Hint, Lost
 from stepwell.store.links import Link
 
-LONGEST_WORD: Final = 4000  # Postgres takes 7,999 bytes
+LONGEST_WORD: Final = 3900  # of queues, and of runs: Postgres takes 7,999 bytes
 GOODBYE: Final = 1.0
 
 
 def written(hint: Hint) -> str:
-    """The hint as it travels: `sender?probe`, or `sender:` and the queues, `*` for all and for too many."""
+    """The hint as it travels: `sender?probe`, or `sender:` and the queues, then `!` and the runs if there are any.
+
+    `*` is all, and too many.
+    """
     if hint.probe is not None:
         return f"{hint.sender}?{hint.probe}"
-    word = "*" if hint.queues is None else ",".join(str(queue) for queue in sorted(hint.queues))
-    return f"{hint.sender}:{word if len(word) <= LONGEST_WORD else '*'}"
+    runs = "" if hint.finished == frozenset() else f"!{_joined(hint.finished)}"
+    return f"{hint.sender}:{_joined(hint.queues)}{runs}"
 
 
 def read(word: str) -> Hint:
-    """The hint that a word is. Anybody may notify: what cannot be read as ours is a hint for all queues."""
+    """The hint that a word is. Anybody may notify: what cannot be read as ours is a hint for all queues and runs."""
     if found := _PROBE.fullmatch(word):
         return Hint(found[1], probe=int(found[2]))
-    if found := _QUEUES.fullmatch(word):
-        return Hint(found[1], frozenset(int(queue) for queue in found[2].split(",")))
-    return Hint(word.partition(":")[0])
+    if found := _IDS.fullmatch(word):
+        return Hint(found[1], _parted(found[2]), finished=_parted(found[3]))
+    return Hint(word.partition(":")[0], finished=None)
+
+
+def _joined(ids: frozenset[int] | None) -> str:
+    word = "*" if ids is None else ",".join(map(str, sorted(ids)))
+    return word if len(word) <= LONGEST_WORD else "*"
+
+
+def _parted(word: str | None) -> frozenset[int] | None:
+    return None if word == "*" else frozenset(map(int, word.split(","))) if word else frozenset()
 
 
 _PROBE: Final = re.compile(r"([0-9a-f]+)\?([0-9]{1,18})")
-_QUEUES: Final = re.compile(r"([0-9a-f]+):([0-9]{1,18}(?:,[0-9]{1,18})*)")
+_SOME: Final = r"\*|[0-9]{1,18}(?:,[0-9]{1,18})*"
+_IDS: Final = re.compile(rf"([0-9a-f]+):(?:({_SOME})|(?=!))(?:!({_SOME}))?")
 
 
 class PostgresEar:

@@ -9,24 +9,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
-import msgspec
-
 from stepwell.durations import Duration, microseconds_of, seconds_of
-from stepwell.errors import InvalidOption, QueueNotFound, Refused, StepwellError
+from stepwell.errors import InvalidOption, StepwellError
 from stepwell.names import check_whole
 from stepwell.records import TaskId
 from stepwell.store.by_hand import Message, message_of
 from stepwell.store.draft import Addressed, Draft, Drafted, Unique
-from stepwell.store.driver import AsyncJoin, Script, SyncJoin, Value, play, play_async
-from stepwell.store.joined import add_joined
-from stepwell.store.opened import Opened
+from stepwell.store.writing import Writing
 
 In = TypeVar("In")
 T = TypeVar("T")
 SHORTEST_VISIBILITY = 10_000
 
 
-class Messages(Opened):
+class Messages(Writing):
     """Queues as those who fill and empty them see them."""
 
     async def create_queue(self, name: str) -> None:
@@ -243,52 +239,3 @@ class Messages(Opened):
         """Messages checked and encoded; nothing is written yet."""
         limit, attempts = self.options.payload_limit, self.options.retry.max_attempts
         return Draft(queue, payload_limit=limit, default_attempts=attempts, **options).each(payloads, keys)
-
-    def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
-        """Write the messages through the user's own sync connection, in the user's thread."""
-        match self.driver.join(tx):
-            case SyncJoin(answer):
-                return play(self._joining(drafted), answer)
-            case AsyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
-
-    async def _add(self, drafted: Drafted, tx: object) -> list[TaskId]:
-        if not drafted.tasks:
-            return []
-        if tx is not None:
-            return await self._join(drafted, tx)
-        try:
-            return await self._write(drafted)
-        except Refused as error:
-            explained = await self._explained(drafted.queue, error)
-            if not (drafted.defines_queue and isinstance(explained, QueueNotFound)):
-                raise explained from error
-        return await self._write(drafted)  # deleted under us; a handler makes its queue again
-
-    async def _write(self, drafted: Drafted) -> list[TaskId]:
-        # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
-        queue_id = await self.queue_id(drafted.queue, create=drafted.defines_queue)
-        if len(drafted.tasks) > 1:
-            return await self.tasks.add_many(queue_id, drafted.tasks)
-        return [await self.tasks.add(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
-
-    async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
-        self.check()
-        match self.driver.join(tx):
-            case AsyncJoin(answer):
-                return await play_async(self._joining(drafted), answer)
-            case SyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
-
-    def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
-        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant}
-        return add_joined(params, drafted.tasks, create=drafted.defines_queue)
-
-    async def _explained(self, queue: str, error: Refused) -> Exception:
-        """A refusal because the queue was deleted under us says so."""
-        self._queues.forget(queue)
-        try:
-            await self._queues.find(queue)
-        except QueueNotFound as missing:
-            return missing
-        return error

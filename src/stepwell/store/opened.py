@@ -21,14 +21,18 @@ from stepwell.store.by_hand import ByHand
 from stepwell.store.driver import Driver
 from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
+from stepwell.store.living import Living
 from stepwell.store.queues import Queues
 from stepwell.store.repeat import repeated
+from stepwell.store.results import Results
 from stepwell.store.retention import Retention
 from stepwell.store.serving import Serving
 from stepwell.store.sessions import Sessions
 from stepwell.store.sql import Statements
+from stepwell.store.steps import Steps
 from stepwell.store.tasks import Tasks
 from stepwell.store.wakeups import Wakeups
+from stepwell.store.workflows import Workflows
 from stepwell.telemetry import Telemetry
 
 
@@ -68,11 +72,15 @@ class Opened:
         )
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
+        self._workflows = Workflows(driver, clock, options.tenant)
+        self._living = Living(driver, clock, telemetry, tenant=options.tenant, timeout=options.timeout)
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
+        self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.by_hand = ByHand(self, flusher)
+        self.results = Results(driver, self._wakeups, clock, telemetry, tenant=options.tenant)
         self.serving = Serving(driver, clock, options.tenant)
         self.retention = Retention(
             driver,
@@ -96,6 +104,7 @@ class Opened:
             await self._flusher.close()
         finally:
             try:
+                await self.results.close()
                 await self._wakeups.close()
             finally:
                 await self.driver.close()

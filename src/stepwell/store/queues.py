@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
-from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused
+from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused, WorkflowNotFound
 from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
@@ -78,9 +78,9 @@ class Queues:
             removed += len(await self._driver.transact(lambda ids=ids: self._purge(ids)))  # type: ignore[misc]
         return removed
 
-    async def delete(self, name: str) -> None:
-        """Remove a queue that nothing uses."""
-        await self._driver.transact(lambda: self._delete(name))
+    async def delete(self, name: str, *, of_workflow: bool = False) -> None:
+        """Remove a queue that nothing uses; with `of_workflow`, together with the workflow it belongs to."""
+        await self._driver.transact(lambda: self._delete(name, of_workflow=of_workflow))
         self.forget(name)
 
     async def counts(self, name: str) -> dict[RunStatus, int]:
@@ -97,7 +97,7 @@ class Queues:
         self, *, queue: str | None, kind: str | None, error: str | None, limit: int, after: str | None
     ) -> Page[DeadLetter]:
         """Tasks in ERROR, oldest first."""
-        after_time, after_id = _place(after)
+        after_time, after_id = place_of(after)
         params = self._params(
             queue=queue, kind=kind, error=error, limit=limit + 1, after_time=after_time, after_id=after_id
         )
@@ -109,6 +109,10 @@ class Queues:
     async def requeue(self, ids: Sequence[int], *, queue: str | None, error: str | None) -> list[Row]:
         """Put tasks in ERROR back to the beginning: those named, or all that fit the filter."""
         return await self._each_chunk(ids, queue, error, self._requeue)
+
+    async def retry(self, run_id: int) -> list[Row]:
+        """Put a run in ERROR back to the beginning; nothing if it is none."""
+        return await self._driver.transact(lambda: self._retry(run_id))
 
     async def drop(self, ids: Sequence[int], *, queue: str | None, error: str | None) -> list[Row]:
         """Remove tasks in ERROR: those named, or all that fit the filter."""
@@ -152,21 +156,24 @@ class Queues:
         yield from remove_belongings(removed)
         return removed
 
-    def _delete(self, name: str) -> Script[None]:
+    def _delete(self, name: str, *, of_workflow: bool) -> Script[None]:
         # Locked first and counted in a statement of its own: what the lock waited for is in the second snapshot only.
         yield Call("lock_queue", self._params(name=name))
         found = yield Call("uses_of_queue", self._params(name=name))
-        if not found:
-            raise QueueNotFound(name)
+        if not found or (of_workflow and not found[0]["workflows"]):
+            raise WorkflowNotFound(name) if of_workflow else QueueNotFound(name)
         serving = yield Call("serving", self._params())
         workers = sum(is_served(name, json.loads(row["handlers"])) for row in serving)
         uses = found[0]
-        if uses["tasks"] or uses["workflows"] or workers:
+        if uses["tasks"] or (uses["workflows"] and not of_workflow) or workers:
             raise QueueInUse(name, uses["tasks"], workers, uses["workflows"])
+        if of_workflow:
+            yield Call("delete_workflow", self._params(id=uses["id"]))
         yield Call("delete_queue", self._params(id=uses["id"]))
 
     def _requeue(self, ids: Sequence[int]) -> Script[list[Row]]:
-        """Requeue all, or where a key is in use again, all that can be."""
+        """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
+        failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
         untried = [list(ids)]
         requeued: list[Row] = []
         while untried:
@@ -179,7 +186,13 @@ class Queues:
                 if len(part) > 1:
                     untried += [part[: len(part) // 2], part[len(part) // 2 :]]
             yield Call("release_savepoint")
+        yield from _reopen(failed, requeued)
         return requeued
+
+    def _retry(self, run_id: int) -> Script[list[Row]]:
+        if not (yield Call("failed_runs", {}, [(run_id,)])):
+            return []
+        return (yield from self._requeue([run_id]))
 
     def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
         removed = yield Call("drop", self._params(), [(task_id,) for task_id in ids])
@@ -190,10 +203,18 @@ class Queues:
         return {"now": self._clock.now(), "tenant": self._tenant, **params}
 
 
-def _place(after: str | None) -> tuple[int, int]:
+def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:
+    """Let the steps whose failure ended these runs be executed again; what other steps recorded stays."""
+    again = {row["id"] for row in requeued}
+    errors = {row["id"]: _value(row["error"]) or {} for row in failed if row["id"] in again}
+    if steps := [(run_id, key) for run_id, error in errors.items() for key in error.get("steps", ())]:
+        yield Call("reopen_steps", {}, steps)
+
+
+def place_of(after: str | None, beginning: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Where a page goes on, from the text a page gave."""
     if after is None:
-        return 0, 0
+        return beginning
     moment, _, task_id = after.partition("-")
     if not (moment.isdigit() and task_id.isdigit()):
         raise InvalidOption("after", after, "pass the `next` of the page before, as it is")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stepwell.clock import Clock
 from stepwell.errors import StoreBusy
-from stepwell.records import SeenWorker
+from stepwell.records import RunStatus, SeenWorker
 from stepwell.telemetry import SessionsRecovered
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Recovery:
             if returned is not None:
                 buried.append(worker.worker_id)
                 rows += returned
+        if ended := [row["id"] for row in rows if row["status"] != RunStatus.PENDING]:
+            self._store.results.finished(ended)  # lost once too often: whoever waits for them hears it now
         if buried or rows:
             self._store.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))
         return {row["queue_id"] for row in rows}

@@ -11,6 +11,7 @@ from stepwell.clock import Clock
 from stepwell.durations import datetime_of
 from stepwell.records import Owned, SeenWorker, WorkerInfo
 from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
+from stepwell.store.letters import tell_dead_letters
 
 MOST_RETURNED: Final = 1000
 
@@ -123,6 +124,7 @@ class Sessions:
         for worker in workers:
             while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
                 returned += rows
+        yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
         return returned
 
     def _params(self, **params: Value) -> dict[str, Value]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from stepwell.store.messages import Messages
 from stepwell.store.operating import Operating
+from stepwell.store.resulting import Resulting
+from stepwell.store.runs import Runs
 
 
-class Store(Messages, Operating):
+class Store(Messages, Runs, Resulting, Operating):
     """An open store. It belongs to the event loop and the process that opened it, and says so elsewhere."""

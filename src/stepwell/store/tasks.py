@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -28,6 +29,7 @@ from stepwell.store.alarm import Alarm
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import Answer, GroupCommit, Heard, Operation
 from stepwell.store.ids import Ids
+from stepwell.store.letters import tell_dead_letters
 from stepwell.store.repeat import repeated
 from stepwell.store.wakeups import Listener, Wakeups
 from stepwell.telemetry import StoreLost, Telemetry
@@ -117,9 +119,10 @@ class Tasks:
 
         With `levels`, of each queue only the priority named for it.
         """
+        asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
-        wanted = wanted_of(queues, levels or {})
-        return _claimed(worker, await self.pick("claim", params, wanted), [queue_id for queue_id, _ in queues])
+        rows = await self.pick("claim", params, wanted_of(queues, levels or {}))
+        return _claimed(worker, rows, [queue_id for queue_id, _ in queues], asked_at)
 
     async def pick(self, statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> list[Row]:
         """Run a statement that takes ready tasks, for all the queues at once or one after the other."""
@@ -136,9 +139,10 @@ class Tasks:
 
     async def claim_above(self, worker: int, places: Sequence[Place], limit: int) -> list[Claimed]:
         """Claim in a backlog, going on where the last claim ended; Postgres only, where old index entries linger."""
+        asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
         [rows] = await self._driver.run(self.claim_slot, [Call("claim_above", params, places)])
-        return _claimed(worker, rows, list(dict.fromkeys(place[0] for place in places)))
+        return _claimed(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
 
     async def settle(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
         """Close a turn with what came of it; repeats until the database answers. Returns the status the task has now.
@@ -148,12 +152,39 @@ class Tasks:
         answer = await self._flusher.submit(self._settling(task_id, worker, turn, settlement))
         return await self.settled(task_id, worker, turn, answer)
 
+    async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
+        """Settle a run that failed for good, and in the same transaction tell the workflow that wants to hear of it."""
+        told: set[int] = set()
+        row = self._settling(task_id, worker, turn, settlement).row
+        status = await repeated(
+            lambda: self._driver.transact(lambda: self._letter(row, told)),
+            clock=self._clock,
+            telemetry=self._telemetry,
+            within=10 * self._timeout,
+        )
+        self.hint(told)
+        if status is None:
+            status = await self._settled_before(task_id, worker, turn)
+        if status is None:
+            raise LeaseLost(worker, task_id)
+        return status
+
     def settle_soon(self, task_id: int, worker: int, turn: int, settlement: Settlement, heard: Heard) -> bool:
         """Settle without anybody waiting: `heard` is told the answer, for `settled`. False if there is no room for it.
 
         A task that awaits its answer costs a third more client time than one that is told of it.
         """
         return self._flusher.offer(self._settling(task_id, worker, turn, settlement), heard)
+
+    def _letter(self, row: tuple[Value, ...], told: set[int]) -> Script[str | None]:
+        params = self._params(slot=self.claim_slot)
+        settled = yield Call("settle", params, [row])
+        if not settled:
+            return None
+        yield Call("count_settled", {"shard": self._flusher.shard}, [tuple(each) for each in settled])
+        status: str = settled[0]["answer"]
+        told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == "ERROR" else [])
+        return status
 
     def give_up(self, workers: set[int]) -> None:
         """Write nothing more for these sessions: they end, and others will have what they could not settle."""
@@ -203,6 +234,7 @@ class Tasks:
             turn,
             str(done.status),
             done.delay,
+            done.run_at,
             int(done.attempt_back),
             int(done.alone),
             done.output,
@@ -216,7 +248,7 @@ class Tasks:
             size=ROW_BYTES + len(done.output or "") + len(done.error or ""),
             within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
-            keeps_lane=True,
+            lane=task_id,
             order=(task_id,),
         )
 
@@ -293,7 +325,7 @@ def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
     return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
 
 
-def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Claimed]:
+def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at: float) -> list[Claimed]:
     """Claimed tasks in the order they are to be started."""
     return [
         Claimed(
@@ -313,6 +345,8 @@ def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int]) -> list[Cl
             wakes=row["wakes"],
             suspect=bool(row["suspect"]),
             created_at=row["created_at"],
+            claimed_at=row["claimed_at"],
+            asked_at=asked_at,
         )
         for row in in_claim_order(rows, queues)
     ]

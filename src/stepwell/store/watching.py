@@ -31,8 +31,9 @@ class Watched(Protocol):
 class FileEar:
     """A thread with a connection of its own that looks whether the file was changed, and then what is ready.
 
-    It sees the commits of its own process too; a hint for what is claimed already costs nothing. While nobody writes
-    it only asks the file system, which takes a third of the time that a question to the database does.
+    It sees the commits of its own process too; a hint for what is claimed already costs nothing. Whether a run was
+    finished by the change is left to those who wait for one. While nobody writes it only asks the file system, which
+    takes a third of the time that a question to the database does.
     """
 
     def __init__(
@@ -80,8 +81,7 @@ class FileEar:
             self._on_loop(partial(self._lost, f"{type(error).__name__}: {error}"))
 
     def _say(self, connection: Any) -> None:
-        if queues := self._ready(connection):
-            self._on_loop(partial(self._heard, Hint("", queues)))
+        self._on_loop(partial(self._heard, Hint("", self._ready(connection), finished=None)))
 
     def _on_loop(self, say: Callable[[], None]) -> None:
         try:

@@ -101,7 +101,7 @@ update {task} as task
        claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
-          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at;
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at, task.claimed_at;
 
 -- name: claim_above [postgres]
 -- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
@@ -133,7 +133,7 @@ update {task} as task
        claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
-          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at;
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at, task.claimed_at;
 
 -- name: claim [sqlite]
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
@@ -149,7 +149,7 @@ update {task} as task
    and exists (select 1 from {queue} where id = :queue_id and not paused
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
-          key, input, codec, payload_version, wakes, suspect, created_at;
+          key, input, codec, payload_version, wakes, suspect, created_at, claimed_at;
 
 -- name: has_ready
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
@@ -183,17 +183,17 @@ select level.queue_id, level.priority,
 -- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
 -- to cancel ends CANCELLED whatever came of it; a deleted one is not made ready again.
 -- `is true` keeps the planner from finding each task among all that its session owns, by the index of the owner.
-with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, attempt_back bigint,
-                    alone bigint, output json, error json, last_error text}),
+with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, run_at bigint,
+                    attempt_back bigint, alone bigint, output json, error json, last_error text}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
      order by worker_id {for_share}
 )
 update {task} as task
    set status = case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end,
-       ready = rows.status = 'PENDING' and rows.delay = 0
+       ready = rows.status = 'PENDING' and case when rows.run_at is null then rows.delay = 0 else rows.run_at <= {now} end
                and task.cancel_requested_at is null and task.deleted_at is null,
-       run_at = case when rows.status = 'PENDING' then {now} + rows.delay else task.run_at end,
+       run_at = case when rows.status = 'PENDING' then coalesce(rows.run_at, {now} + rows.delay) else task.run_at end,
        owner = null,
        attempt = task.attempt - rows.attempt_back,
        suspect = task.suspect or rows.alone = 1,
@@ -207,7 +207,7 @@ update {task} as task
 returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}updated_at / 60000000 as minute,
           case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
           case when {own task}status = 'ERROR' then 1 else 0 end as failed,
-          case when {own task}status = 'PENDING' then 1 else 0 end as retried,
+          case when {own task}status = 'PENDING' and {own task}error is not null then 1 else 0 end as retried,
           case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
           {own task}updated_at - {own task}claimed_at as run_us;
 

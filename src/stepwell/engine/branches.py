@@ -1,0 +1,140 @@
+"""Branches: how a call is told from another of the same name, on every replay alike.
+
+A step's key is the path of its branch, its name, and how many calls of that name the branch made before. A branch is a
+task: it is labelled when the task is created, by its coroutine's name and how many of that name its parent made before.
+So loops, gathers of steps and gathers of whole sequences find their records again, whatever the loop does first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable, Coroutine, Generator
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from stepwell.errors import InvalidOption, NotInRun, TaskFactoryReplaced
+
+if TYPE_CHECKING:
+    from stepwell.engine.run import RunTurn
+
+AnyCoroutine = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
+
+
+class Branch:
+    """One line of calls within a run."""
+
+    __slots__ = ("_calls", "_children", "path", "run", "tasks")
+
+    def __init__(self, run: RunTurn, path: str = "") -> None:
+        self.run = run
+        self.path = path
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._calls: dict[str, int] = {}
+        self._children: dict[str, int] = {}
+
+    def key(self, name: str) -> str:
+        """The key of the next call of this name; taken when the call is made, not when it is awaited."""
+        number = self._calls[name] = self._calls.get(name, 0) + 1
+        return f"{self.path}{name}#{number}"
+
+    def check_caller(self, call: str) -> None:
+        """Refuse a call from where it could not be found again: another thread, or a task that nobody labelled."""
+        if self.run.is_sync:
+            return
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # there is no loop here
+            raise NotInRun(
+                f"{call} was called in a thread, which the loop of run {self.run.task.id} knows nothing of; "
+                "call it in the workflow itself; `.local(...)` calls a step's function, recorded nowhere"
+            ) from None
+        if task not in self.tasks:
+            raise TaskFactoryReplaced(call)
+
+    def child(self, label: str) -> Branch:
+        """A branch of its own for a task with this label."""
+        number = self._children[label] = self._children.get(label, 0) + 1
+        return Branch(self.run, f"{self.path}{label}:{number}/")
+
+
+HIDDEN: Final = object()
+# The branch whose calls are being made. Something else where a step is a plain call: the attempt whose body is being
+# executed, or `HIDDEN` in a handler. None where no worker called.
+current_branch: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("stepwell_branch", default=None)
+serving: Final[set[int]] = set()  # the workers of this process that execute runs just now
+
+
+class Factory:
+    """A task factory that gives every task created inside a run its branch, and leaves all others alone."""
+
+    def __init__(self, before: Callable[..., asyncio.Task[Any]] | None) -> None:
+        self.before = before
+        self.users = 0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, coro: AnyCoroutine, **options: Any) -> asyncio.Task[Any]:
+        context: contextvars.Context | None = options.get("context")
+        branch = current_branch.get() if context is None else context.get(current_branch)
+        if not isinstance(branch, Branch) or self.users == 0:  # nobody's, but still inside of one that was set later
+            return self._make(loop, coro, options)
+        own = branch if _continues(coro) else branch.child(getattr(coro, "__qualname__", type(coro).__name__))
+        options["context"] = context = contextvars.copy_context() if context is None else context.copy()
+        context.run(current_branch.set, own)
+        task = self._make(loop, coro, options)
+        own.tasks.add(task)
+        branch.run.joined(task)
+        return task
+
+    def _make(self, loop: asyncio.AbstractEventLoop, coro: AnyCoroutine, options: dict[str, Any]) -> asyncio.Task[Any]:
+        if self.before is not None:
+            return self.before(loop, coro, **options)
+        return asyncio.Task(coro, loop=loop, **options)
+
+
+def install(loop: asyncio.AbstractEventLoop) -> None:
+    """Let tasks of runs on this loop have branches; counted, so that several workers share one factory."""
+    for closed in [one for one in _installed if one.is_closed()]:
+        del _installed[closed]
+    factory = _installed.get(loop)
+    if factory is None:  # once: a factory that was set since may well wrap ours, and nothing is labelled twice
+        factory = _installed[loop] = Factory(loop.get_task_factory())  # type: ignore[arg-type]
+        loop.set_task_factory(factory)
+    factory.users += 1
+
+
+def uninstall(loop: asyncio.AbstractEventLoop) -> None:
+    """Put back what was there, when the last worker of the loop has stopped; what was set since stays."""
+    factory = _installed[loop]
+    factory.users -= 1
+    if factory.users == 0:
+        del _installed[loop]
+        if loop.get_task_factory() is factory:
+            loop.set_task_factory(factory.before)
+
+
+_installed: Final[dict[asyncio.AbstractEventLoop, Factory]] = {}
+CALLS: Final[set[CodeType]] = set()  # the code of coroutines that are themselves one call of ours: they are no branch
+_WAIT_FOR: Final = asyncio.wait_for.__code__
+_ITERATOR: Final = getattr(asyncio.tasks, "_AsCompletedIterator", None)  # since Python 3.13
+_AS_COMPLETED: Final[CodeType] = (_ITERATOR.__init__ if _ITERATOR else asyncio.as_completed).__code__
+
+
+def _continues(coro: AnyCoroutine) -> bool:
+    """True if the task goes on with its creator's branch: a step call, or what `wait_for` wraps before Python 3.12.
+
+    Refuses coroutines given to `as_completed`, which makes their tasks in no order: they would swap their labels.
+    """
+    if getattr(coro, "cr_code", None) in CALLS:
+        return True
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the only way to see who creates the task
+    for _ in range(5):
+        if frame is None:
+            return False
+        if frame.f_code is _WAIT_FOR:
+            return sys.version_info < (3, 12)
+        if frame.f_code is _AS_COMPLETED:
+            why = "it begins them in no order; give it tasks: `as_completed([asyncio.create_task(one) for one in ...])`"
+            raise InvalidOption("as_completed", getattr(coro, "__qualname__", coro), why)
+        frame = frame.f_back
+    return False

@@ -1,0 +1,258 @@
+"""The context of a run: what workflow code, and a step's body, can ask of the run that executes them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
+
+from stepwell.clock import chance_of
+from stepwell.codec import decode
+from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
+from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.calls import Definition, StepCall, current_attempt
+from stepwell.engine.guards import Execute, Skipped, acquired
+from stepwell.engine.journal import Replay
+from stepwell.engine.naming import definition_of
+from stepwell.engine.run import RunTurn
+from stepwell.engine.steps import Course, Record, Wait, awaited, course_of, followed, recording
+from stepwell.errors import NotInRun
+from stepwell.records import RunId, RunStatus, StepRow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class IsStep(Protocol[P, T_co]):
+    """A decorated step."""
+
+    @property
+    def definition(self) -> Definition:
+        """What it is."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Call it."""
+
+
+class Current:
+    """The run, and inside a step's body the step, that is being executed."""
+
+    def __init__(self, run: RunTurn) -> None:
+        self._run = run
+        self.run_id: RunId[Any] = RunId(run.task.id)
+        self.workflow = run.workflow
+
+    @property
+    def step_id(self) -> str | None:
+        """The name of the step whose body asks; None in the workflow itself."""
+        attempt = current_attempt()
+        return None if attempt is None else attempt.call.definition.name
+
+    @property
+    def key(self) -> str:
+        """A text that is the same in every attempt of this step (or run) and nowhere else: an idempotency key."""
+        attempt, task = current_attempt(), self._run.task
+        run = f"{task.id}-{task.created_at:x}"  # the number alone begins anew in every database
+        return run if attempt is None else f"{run}/{attempt.call.key}"
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1: of the step in a body, of the run elsewhere."""
+        attempt = current_attempt()
+        return self._run.task.attempt if attempt is None else attempt.number
+
+    def is_cancelled(self) -> bool:
+        """True if nothing that this code does can be recorded any more, so that it may as well stop."""
+        session = self._run.slot.session
+        return self._run.unwinding or session.lost or session.held.get(self._run.task.id) != self._run.task.turn
+
+    def now(self) -> datetime:
+        """The time; in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return datetime_of(self._run.now())
+        return datetime_of(_noted_now(_branch(self._run, "now")))
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID; in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return uuid.uuid4()
+        digest = blake2b(self._chance("uuid").encode(), digest_size=16).digest()
+        return uuid.UUID(bytes=digest, version=4)
+
+    def random(self) -> float:
+        """A random number in [0, 1); in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return self._run.slot.store.clock.random()
+        return chance_of(self._chance("random"))
+
+    def _chance(self, name: str) -> str:
+        # Not recorded: it follows from the run and the call, and there is nothing to lose.
+        task = self._run.task
+        return f"{task.id}/{task.created_at}/{_branch(self._run, name).key(f':{name}')}"
+
+
+class Context(Current):
+    """The context of an async workflow."""
+
+    @overload
+    async def step(self, name: str, fn: Callable[[], object], /, *, returns: type[T]) -> T: ...
+    @overload
+    async def step(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, step: IsStep[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, step: IsStep[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Awaitable[Any]:
+        """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay.
+
+        With a name, any callable: async on the loop, sync in a thread. `returns` names the type of its result where it
+        has no annotation. With a decorated step, that step with its own options.
+        """
+        definition, args = definition_of(step, args, returns)
+        return awaited(course_of(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+
+    async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
+        """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
+        return await acquired(_branch(self._run, step_id), step_id)
+
+    check_step = acquire
+
+    def sleep(self, until: Duration | datetime) -> Coroutine[Any, Any, None]:
+        """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
+        return awaited(_sleeping(_branch(self._run, "sleep"), until))
+
+    async def heartbeat(self) -> bool:
+        """True if this claim of the run still stands; beating is done for you."""
+        return not self.is_cancelled()
+
+
+class SyncContext(Current):
+    """The context of a sync workflow: the same, and every call returns when it is done."""
+
+    @overload
+    def step(self, name: str, fn: Callable[[], object], /, *, returns: type[T]) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, step: IsStep[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, step: IsStep[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Any:
+        """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay."""
+        definition, args = definition_of(step, args, returns)
+        return followed(course_of(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+
+    def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
+        """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
+        found = self._run.wait_in_thread(acquired(_branch(self._run, step_id), step_id))
+        return SyncExecute(self._run, found) if isinstance(found, Execute) else found
+
+    check_step = acquire
+
+    def sleep(self, until: Duration | datetime) -> None:
+        """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
+        followed(_sleeping(_branch(self._run, "sleep"), until))
+
+    def heartbeat(self) -> bool:
+        """True if this claim of the run still stands; beating is done for you."""
+        return not self.is_cancelled()
+
+
+class SyncExecute:
+    """`Execute` for a sync workflow."""
+
+    def __init__(self, run: RunTurn, guard: Execute) -> None:
+        self._run = run
+        self._guard = guard
+
+    def success(self, value: object) -> None:
+        """Record what the step returned."""
+        self._run.wait_in_thread(self._guard.success(value))
+
+    def fail(self, error: BaseException) -> None:
+        """Record that the step failed, for good."""
+        self._run.wait_in_thread(self._guard.fail(error))
+
+
+def current() -> Context:
+    """The context of the run that executes the calling code, in a workflow or a step's body."""
+    return Context(current_run())
+
+
+def sleep(until: Duration | datetime) -> Coroutine[Any, Any, None]:
+    """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
+    return current().sleep(until)
+
+
+def current_run() -> RunTurn:
+    """The run that executes the calling code, seen from a step's body too."""
+    if (attempt := current_attempt()) is not None:
+        return attempt.call.run
+    branch = current_branch.get()
+    if isinstance(branch, Branch):
+        return branch.run
+    raise NotInRun(
+        "no run executes this code: call it in a workflow or a step; threads and pools of your own do not carry the run"
+    )
+
+
+def _branch(run: RunTurn, call: str) -> Branch:
+    """The branch that makes the call; refused where the call would have no place in the run."""
+    branch = current_branch.get()
+    if not isinstance(branch, Branch) or branch.run is not run:
+        where = "a step's body, which is recorded as a whole" if current_attempt() else "code that it does not execute"
+        raise NotInRun(f"the context of run {run.task.id} was used in {where}; use it in the workflow itself")
+    branch.check_caller(call)
+    return branch
+
+
+def _noted_now(branch: Branch) -> int:
+    run, key = branch.run, branch.key("now")
+    run.check()
+    run.journal.ask(key)
+    answer = run.journal.answer(key, None)
+    if isinstance(answer, Replay):
+        return int(decode(answer.output or "0", int))
+    moment = run.now()
+    row = StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, output=str(moment))
+    if run.is_sync:
+        followed(_recording(run, row))
+    else:
+        run.note(row)
+    return moment
+
+
+def _sleeping(branch: Branch, until: Duration | datetime) -> Course:
+    """The course of a sleep: when it ends is recorded as it begins, so that every replay waits for the same moment."""
+    run, key = branch.run, branch.key("sleep")
+    run.journal.ask(key)
+    place = run.journal.place(key)
+    return _slept(run, key, place, until)
+
+
+def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Course:
+    run.check()
+    answer = run.journal.answer(key, None)
+    if isinstance(answer, Replay):
+        due = decode(answer.output or "0", int)
+    else:
+        due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
+        yield from _recording(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)))
+    yield Wait(run, due)
+
+
+def _recording(run: RunTurn, row: StepRow) -> Course:
+    run.enter(row.key)
+    try:
+        yield from recording(Record(run, row, None, False))
+    finally:
+        run.leave(row.key)

@@ -1,0 +1,303 @@
+"""One turn of a run, between its claim and its settlement: who of it works, who waits, and when it is given back.
+
+A branch that has to wait parks; its siblings go on. When nothing is under way and every branch waits, the run is
+unwound: its tasks are cancelled, whatever they do meanwhile is refused and written nowhere, and the run is given back
+with the time at which the first of its waits is over. Until then nobody of it is disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from stepwell.engine.branches import HIDDEN, Branch, current_branch
+from stepwell.engine.journal import Journal
+from stepwell.engine.served import Slot
+from stepwell.engine.threads import Threads, in_thread
+from stepwell.engine.waits import waits_for_tasks
+from stepwell.errors import LeaseLost
+from stepwell.records import Claimed, StepRow
+
+T = TypeVar("T")
+SOONEST_LOOK: Final = 0.001
+LATEST_LOOK: Final = 0.25
+LOOK_AT_TEST_CLOCK: Final = 0.01
+CANCEL_AGAIN: Final = 1.0
+
+
+class Unwinding(asyncio.CancelledError):
+    """The run is being given back: this call was not made, and nothing of it is written."""
+
+
+class RunTurn:
+    """A run while it is executed. Lives on the worker's loop; a sync workflow reaches it from its own threads."""
+
+    def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
+        self.task = task
+        self.workflow = workflow
+        self.journal = journal
+        self.slot = slot
+        self.loop = asyncio.get_running_loop()
+        self.root = Branch(self)
+        self.is_sync = False
+        self.unwinding = False
+        self.overtaken = False  # the database has refused a record of this turn: somebody else has the run
+        self.due: int | None = None  # when the first wait is over, once the run is unwinding
+        self.notes: list[asyncio.Task[None]] = []
+        self._threads = threads
+        self._clock = slot.store.clock
+        self._began = time.monotonic()
+        self._home = threading.get_ident()
+        self._job = asyncio.current_task()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._bodies: set[asyncio.Future[Any]] = set()  # in threads, which nobody can stop
+        self._under_way: set[object] = set()
+        self._parked: dict[asyncio.Future[None], int | None] = {}
+        self._look: asyncio.Handle | None = None
+        self._at_work: set[int] = set()  # threads of a sync workflow that execute code of its own
+
+    # ---- the whole turn ----------------------------------------------------------------------------------------------
+
+    async def execute(self, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Call an async workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
+        assert self._job is not None
+        self.root.tasks.add(self._job)
+        current_branch.set(self.root)
+        try:
+            result = await body()
+        except BaseException as error:
+            current_branch.set(HIDDEN)
+            if await self._end(stopped=_is_stopped(error)):
+                raise self._given_back() from None
+            raise
+        current_branch.set(HIDDEN)
+        if await self._end():
+            raise self._given_back()
+        await self.noted()
+        return result
+
+    async def execute_in_thread(self, body: Callable[[], T]) -> T:
+        """Call a sync workflow in a thread and return what it returns; `Unwinding` if it waits."""
+        self.is_sync, self._job = True, None  # the job only waits for the thread; cancelling it would unwind nothing
+        context = contextvars.copy_context()
+        context.run(current_branch.set, self.root)
+        try:
+            result: T = await in_thread(partial(context.run, self._in_own_thread, body), self._threads, self.slot)
+        except BaseException as error:
+            if await self._end(stopped=_is_stopped(error)):
+                raise Unwinding from None
+            raise
+        if self._tasks and not self.unwinding:
+            await asyncio.wait(self._tasks)  # steps in the background that nobody has waited for
+        if await self._end():
+            raise Unwinding
+        return result
+
+    def joined(self, task: asyncio.Task[Any]) -> None:
+        """A task was created inside the run: it is part of it until it is done."""
+        self._tasks.add(task)
+        task.add_done_callback(self._left)
+
+    def check(self) -> None:
+        """Refuse a call that could not be written any more."""
+        if self.unwinding:
+            raise Unwinding
+        session = self.slot.session
+        if self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn:
+            raise LeaseLost(self.task.owner, self.task.id)
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """The database's time, and never less: what is due `now() + span` is not due early."""
+        told = self._clock.now()
+        return self.task.claimed_at + _microseconds_since(self.task.asked_at) if told is None else told
+
+    def is_past(self, moment: int) -> bool:
+        """True if that moment has certainly come by the database's clock."""
+        told = self._clock.now()
+        return moment <= (self.task.claimed_at + _microseconds_since(self._began) if told is None else told)
+
+    # ---- working and waiting -----------------------------------------------------------------------------------------
+
+    def enter(self, work: object) -> None:
+        """Something of the run is under way: a body, or a write. Nothing is given back until it has left."""
+        self._under_way.add(work)
+
+    def leave(self, work: object) -> None:
+        """It is not under way any more."""
+        self._under_way.discard(work)
+        if self._parked:
+            self.on_loop(self.look_soon)
+
+    async def body_in_thread(self, body: Callable[[], T]) -> T:
+        """Call a sync body in a thread; the run is not given back before it has ended."""
+        return await in_thread(body, self._threads, self.slot, self._bodies)
+
+    async def park(self, due: int | None) -> None:
+        """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead."""
+        self.check()
+        while due is None or not self.is_past(due):
+            waiting: asyncio.Future[None] = self.loop.create_future()
+            self._parked[waiting] = due
+            timer = None if due is None else self.loop.call_later(self._until(due), _end, waiting)
+            self.look_soon()
+            try:
+                await waiting
+            finally:
+                del self._parked[waiting]
+                if timer is not None:
+                    timer.cancel()
+            self.check()
+
+    def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        thread = threading.get_ident()
+        self._at_work.discard(thread)
+        self.loop.call_soon_threadsafe(self._begin, work, answer, thread, context=_hidden())
+        return answer.result()
+
+    def on_loop(self, call: Callable[[], object]) -> None:
+        """Make the call here, or have the loop make it if this is another thread."""
+        if threading.get_ident() == self._home:
+            call()
+        else:
+            self.loop.call_soon_threadsafe(call)
+
+    def _in_own_thread(self, body: Callable[[], T]) -> T:
+        """Call what belongs to a sync workflow: while its code runs, the run works."""
+        thread = threading.get_ident()
+        self._at_work.add(thread)
+        try:
+            return body()
+        except Unwinding:
+            if not self.unwinding:
+                raise
+            return None  # type: ignore[return-value]  # whoever waits knows; nobody else is to be told of an error
+        finally:
+            self._at_work.discard(thread)
+            self.on_loop(self.look_soon)
+
+    def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(partial(self._answer, answer, thread))
+
+    def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:
+        self._at_work.add(thread)  # before it knows: from now on it is not waiting any more
+        if task.cancelled():
+            answer.set_exception(Unwinding())
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())
+
+    # ---- records that nobody waits for -------------------------------------------------------------------------------
+
+    def note(self, row: StepRow) -> None:
+        """Have a row written without waiting; no body begins, and the run does not end, before it is."""
+        self.journal.record(row)
+        self.enter(row.key)
+        writing = self.slot.store.recorded.record(row, self.task.owner, None, has_row=False)
+        task = self.loop.create_task(writing, context=_hidden())
+        task.add_done_callback(lambda _: self.leave(row.key))
+        self.notes.append(task)
+
+    async def noted(self) -> None:
+        """Wait until what was noted is recorded."""
+        for note in tuple(self.notes):
+            await asyncio.shield(note)
+        self.notes = [note for note in self.notes if not note.done()]
+
+    # ---- giving back -------------------------------------------------------------------------------------------------
+
+    def look_soon(self, after: float = 0.0) -> None:
+        """See, when the loop comes to it, whether everybody waits."""
+        if self._look is None and self._parked and not self._under_way and not self.unwinding:
+            self._look = self.loop.call_later(after, self._see, after)
+
+    def _see(self, after: float) -> None:
+        self._look = None
+        if self._under_way or not self._parked or self.unwinding:
+            return
+        job = () if self._job is None else (self._job,)
+        if not self._at_work and all(self._waits(task) for task in (*job, *self._tasks)):
+            self._unwind()
+        else:  # somebody is between two calls, or waits for the world outside: its next call is worth waiting for
+            self.look_soon(min(LATEST_LOOK, max(SOONEST_LOOK, 2 * after)))
+
+    def _waits(self, task: asyncio.Task[Any]) -> bool:
+        """True if the task can go on only when another task of the run, or one of its waits, is over."""
+        waiter: Any = getattr(task, "_fut_waiter", None)
+        return waiter is not None and not waiter.done() and (waiter in self._parked or waits_for_tasks(task, waiter))
+
+    def _unwind(self) -> None:
+        self.unwinding = True
+        self.due = min((due for due in self._parked.values() if due is not None), default=None)
+        if self._job is not None:
+            self._job.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        for waiting in tuple(self._parked):
+            waiting.cancel()
+
+    def _given_back(self) -> Unwinding:
+        assert self._job is not None
+        while self._job.cancelling():
+            self._job.uncancel()
+        return Unwinding()
+
+    async def _end(self, *, stopped: bool = False) -> bool:
+        """Let nobody write for this turn any more, and wait until no task of it, and no body, is left.
+
+        Unless it was `stopped` from outside: then whoever has the run next is not kept waiting by a thread. Returns
+        whether the run was being given back.
+        """
+        unwound, self.unwinding = self.unwinding, True
+        if self._look is not None:
+            self._look.cancel()
+        while self._tasks:
+            for task in tuple(self._tasks):
+                task.cancel()  # again and again: some swallow it
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
+        if self._bodies and (unwound or not stopped):
+            await asyncio.wait(self._bodies)
+        return unwound
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self.unwinding and not task.cancelled():
+            task.exception()  # looked at: it was told to stop, and what it made of that is nobody's concern
+        self.look_soon()
+
+    def _until(self, due: int) -> float:
+        if self._clock.now() is not None:
+            return LOOK_AT_TEST_CLOCK  # somebody moves it by hand
+        return max(0.0, (due - self.task.claimed_at) / 1_000_000 - (time.monotonic() - self._began))
+
+
+def _is_stopped(error: BaseException) -> bool:
+    """True if the worker has cancelled this task; a body that raises CancelledError of its own has only failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _hidden() -> contextvars.Context:
+    context = contextvars.copy_context()
+    context.run(current_branch.set, HIDDEN)
+    return context
+
+
+def _microseconds_since(moment: float) -> int:
+    return int((time.monotonic() - moment) * 1_000_000)
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

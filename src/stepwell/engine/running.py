@@ -1,0 +1,78 @@
+"""The body of a workflow's task: read what the run has recorded, call the workflow, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from stepwell.arguments import Arguments
+from stepwell.codec import decode, encode
+from stepwell.engine.context import Context, SyncContext
+from stepwell.engine.journal import Journal
+from stepwell.engine.outcome import Done, Suspended
+from stepwell.engine.run import RunTurn, Unwinding
+from stepwell.engine.served import Body, Slot
+from stepwell.engine.threads import Threads
+from stepwell.records import Claimed
+from stepwell.telemetry import StepsUnasked
+
+
+class Definition(Protocol):
+    """A workflow, as far as executing it goes."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """What to call."""
+
+    @property
+    def arguments(self) -> Arguments:
+        """What it is called with."""
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its code runs on the loop, or in a thread."""
+
+    @property
+    def strict(self) -> bool:
+        """Whether a new step is refused while recorded ones of its branch have not been asked for."""
+
+
+def run_body(workflow: Definition) -> Body:
+    """What a worker calls for a run of this workflow."""
+    return partial(_execute, workflow)
+
+
+async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done | Suspended:
+    [task] = tasks
+    arguments = workflow.arguments.decode(task.input or "null")
+    # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
+    recorded = await slot.store.recorded.of(task.id) if task.turn > 1 else ()
+    run = RunTurn(task, workflow.name, Journal(task.id, recorded, strict=workflow.strict), slot, threads)
+    try:
+        returned = await _called(workflow, run, arguments)
+    except Unwinding:
+        assert run.due is not None
+        return Suspended(run.due, max(0, run.due - run.now()) / 1_000_000)
+    finally:
+        if run.journal.contradiction is not None:
+            raise run.journal.contradiction  # whatever the workflow has made of it
+    if unasked := run.journal.unasked:
+        slot.store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
+    what, returns = f"result of {workflow.name}", workflow.arguments.returns
+    output = encode(returned, limit=slot.store.options.payload_limit, what=what)
+    if returns is not Any and type(returned) is not returns:
+        decode(output, returns, what=what)  # what nobody could read as its type is not called a success
+    return Done(output)
+
+
+async def _called(workflow: Definition, run: RunTurn, arguments: dict[str, Any]) -> Any:
+    if workflow.is_async:
+        context = (Context(run),) if workflow.arguments.takes_context else ()
+        return await run.execute(lambda: workflow.fn(*context, **arguments))
+    face = (SyncContext(run),) if workflow.arguments.takes_context else ()
+    return await run.execute_in_thread(lambda: workflow.fn(*face, **arguments))

@@ -1,0 +1,54 @@
+"""What a task waits for, as far as asyncio shows it: another task, or something of the world outside."""
+
+from __future__ import annotations
+
+import asyncio
+from types import CodeType
+from typing import Any, Final
+
+
+def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
+    """True if the task, which waits for `waiter`, can go on only when other tasks have ended.
+
+    By what it waits for (a task, a `gather`), or by where it waits: inside `asyncio.wait`, `as_completed`, a `wait_for`
+    that has made a task, or at the end of a task group. Anything else may come from outside the run, so it counts as
+    work.
+    """
+    if isinstance(waiter, _TASKS):
+        return True
+    outer, inner = _innermost(task)
+    code = getattr(inner, "cr_code", None)
+    if code is _WAIT_FOR:
+        return isinstance(inner.cr_frame.f_locals.get("fut"), asyncio.Task)
+    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED
+
+
+def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
+    """The coroutine that really waits, at the bottom of those that await each other, and the one that awaits it."""
+    outer: Any = None
+    coroutine: Any = task.get_coro()
+    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
+        outer, coroutine = coroutine, inner
+    return outer, coroutine
+
+
+def _codes(*functions: Any) -> frozenset[CodeType]:
+    return frozenset(function.__code__ for function in functions if hasattr(function, "__code__"))
+
+
+def _next_completed() -> CodeType | None:
+    """The code of what `as_completed` gives out: since Python 3.13 a method, before that a function within it."""
+    if (iterator := getattr(asyncio.tasks, "_AsCompletedIterator", None)) is not None:
+        return next(iter(_codes(iterator._wait_for_one)), None)  # noqa: SLF001
+    inside = asyncio.as_completed.__code__.co_consts
+    return next((one for one in inside if isinstance(one, CodeType) and one.co_name == "_wait_for_one"), None)
+
+
+_WAIT_FOR: Final = asyncio.wait_for.__code__
+_NEXT_COMPLETED: Final = _next_completed()
+_TASKS: Final = (asyncio.Task, asyncio.tasks._GatheringFuture)  # type: ignore[attr-defined]  # noqa: SLF001
+_PLACES: Final = _codes(
+    getattr(asyncio.tasks, "_wait", None),
+    asyncio.TaskGroup.__aexit__,
+    getattr(asyncio.TaskGroup, "_aexit", None),  # since Python 3.12
+)

@@ -1,0 +1,127 @@
+"""Steps: functions whose results a run records, so that no replay calls them again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from stepwell.arguments import Arguments
+from stepwell.backoff import Retry
+from stepwell.durations import Duration, seconds_of
+from stepwell.engine.background_steps import BackgroundStep, begun_in_background
+from stepwell.engine.branches import Branch, current_branch, serving
+from stepwell.engine.calls import Definition, StepCall
+from stepwell.engine.naming import checked_step
+from stepwell.engine.steps import awaited, course_of, followed
+from stepwell.errors import InvalidOption, NotInRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Step(Generic[P, R_co]):
+    """A function whose result is recorded when a run calls it; anywhere else calling it calls the function."""
+
+    def __init__(self, fn: Callable[P, R_co], definition: Definition) -> None:
+        self.fn = fn
+        self.definition = definition
+        self.id = definition.name
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        branch = current_branch.get()
+        if not isinstance(branch, Branch):
+            if branch is None and serving:
+                raise NotInRun(
+                    f"step {self.id} was called beside a running worker but by no run: threads and pools do not carry "
+                    f"the run. To call it as a plain function say `{self.id}.local(...)`"
+                )
+            return self.fn(*args, **kwargs)
+        self._check_place(branch)
+        course = course_of(StepCall.made(branch, self.definition, args, kwargs))
+        if branch.run.is_sync:
+            result: R_co = followed(course)
+            return result
+        coroutine: Any = awaited(course)
+        coroutine.__qualname__ = self.id  # what is told of one that nobody awaited
+        return coroutine  # type: ignore[no-any-return]
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself, recorded nowhere."""
+        return self.fn(*args, **kwargs)
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> BackgroundStep[R_co]:
+        """In a sync workflow, begin the step in the background; `.result()` waits for what it returns."""
+        branch = current_branch.get()
+        if not isinstance(branch, Branch) or not branch.run.is_sync:
+            why = "that is for sync workflows; in an async one use `asyncio.create_task(step(...))` or `asyncio.gather`"
+            raise NotInRun(f"step {self.id} cannot begin in the background here: {why}")
+        return begun_in_background(StepCall.made(branch, self.definition, args, kwargs))
+
+    def __repr__(self) -> str:
+        return f"<step {self.id}>"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        why = "a method's `self` cannot be stored; make it a function, or use `ctx.step(name, self.method)`"
+        raise InvalidOption("step", self.id, why)
+
+    def _check_place(self, branch: Branch) -> None:
+        """Refuse a call of the other colour, and one from a task that has no label."""
+        run = branch.run
+        if run.is_sync == self.definition.is_async:
+            kind = "an async step in a sync workflow" if run.is_sync else "a sync step, which would block the loop,"
+            how = f"ctx.step({self.id}, ...)" if run.is_sync else f"await ctx.step({self.id}, ...)"
+            where = "sync.current()" if run.is_sync else "current()"
+            why = f"{kind} is called through the context: `{how}`, with `ctx` as first parameter or `stepwell.{where}`"
+            raise InvalidOption("step", self.id, why)
+        branch.check_caller(self.id)
+
+
+@overload
+def step(fn: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    id: str | None = None,
+    retry: int | Retry | None = None,
+    timeout: Duration | None = None,
+    raises: tuple[type[Exception], ...] = (),
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    id: str | None = None,
+    retry: int | Retry | None = None,
+    timeout: Duration | None = None,
+    raises: tuple[type[Exception], ...] = (),
+) -> Any:
+    """Make a function, sync or async, a step of the workflows that call it.
+
+    Its arguments and its result are stored as JSON; the annotation of what it returns is the type it comes back as.
+    `id` keeps its identity over a rename. `retry` is how often it is tried in all, three times unless the store says
+    otherwise; `timeout` ends an attempt. When it gives up it raises `StepFailed`, or an exception of a class named in
+    `raises`, on the first run as on every replay.
+    """
+    policy = None if retry is None else Retry.of(retry)
+    seconds = None if timeout is None else seconds_of(timeout, "timeout")
+    if seconds == 0:
+        raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
+    if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
+        raise InvalidOption("raises", raises, "it is a tuple of exception classes")
+
+    def decorate(fn: Callable[..., Any]) -> Step[..., Any]:
+        if isinstance(fn, Step):
+            raise InvalidOption("step", fn.id, "it is a step already")
+        if hasattr(fn, "served"):
+            raise InvalidOption("step", fn, "it is a workflow or a handler; a step is a plain function")
+        name = checked_step(id or getattr(fn, "__name__", ""))
+        arguments = Arguments.of(fn, "step")
+        is_async = inspect.iscoroutinefunction(fn)
+        definition = Definition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async)
+        return Step(fn, definition)
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,235 @@
+"""Waiting for runs to end: everybody in this process who waits, together.
+
+Who waits is noted first and the run is read then, so whatever happens in between is heard of or seen. A run that ends
+in this process ends the waiting without a read; word of another process has the named runs read at once; and all that
+are waited for are read again and again, which is the only thing relied on. One read is under way at a time, for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection
+from typing import Any, Final
+
+import msgspec
+
+from stepwell.backoff import waits
+from stepwell.clock import Clock
+from stepwell.errors import RunNotFound, StoreBusy, StoreClosed, StoreUnavailable, Timeout
+from stepwell.records import RunStatus
+from stepwell.store.apart import begin_apart
+from stepwell.store.driver import Call, Driver, Row
+from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
+from stepwell.store.wakeups import Wakeups
+from stepwell.telemetry import StoreLost, Telemetry
+
+LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
+MOST_AT_ONCE: Final = 1000  # runs of one read: their results may be large
+SHORTEST_REST: Final = 0.02  # between two reads of all, however often others say that any of them may have ended, ...
+REST_EACH: Final = 0.0001  # ... and this long for each run that was read: some times what reading it takes
+
+Waiting = asyncio.Future["Ending"]
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a run ended: its final status, and what it returned or why it failed, as JSON."""
+
+    status: RunStatus
+    output: str | None
+    error: str | None
+    workflow: str
+
+
+class Asked:
+    """Runs that are to be read next, and the moment when that was tried."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+        self.tried: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Results:
+    """Everybody who waits for a run of this store, in this process."""
+
+    def __init__(
+        self, driver: Driver, wakeups: Wakeups, clock: Clock, telemetry: Telemetry, *, tenant: str = ""
+    ) -> None:
+        self._driver = driver
+        self._wakeups = wakeups
+        self._clock = clock
+        self._telemetry = telemetry
+        self._tenant = tenant
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, set[Waiting]] = {}
+        self._asked = Asked()
+        self._wake = asyncio.Event()
+        self._job: asyncio.Task[None] | None = None
+        self._trouble: Exception | None = None
+        self._pause = 0.0
+        self._poll_at = 0.0
+        self._hinted_poll_at = 0.0
+        self._hinted = False  # any of them may have ended
+
+    def settled(self, run_id: int, status: str, output: str | None, error: str | None, workflow: str) -> None:
+        """Say, here and to other processes, that this process has written the final status of a run."""
+        here = run_id in self._waiting
+        if here:
+            self._end(run_id, Ending(RunStatus(status), output, error, workflow))
+        self._wakeups.tell_finished(run_id, soon=not here)
+
+    def finished(self, run_ids: Collection[int]) -> None:
+        """Say, here and to other processes, that these runs may have got a final status; whoever waits reads them."""
+        for run_id in run_ids:
+            self._wakeups.tell_finished(run_id, soon=True)
+        self._heard(frozenset(run_ids))
+
+    async def ending(self, run_id: int, timeout: float | None = None) -> Ending:
+        """How the run ended, as soon as it has; `Timeout` if it has not in time, which for 0 is after one look at it.
+
+        Raises `RunNotFound` if there is no such run, or no longer.
+        """
+        waiting: Waiting = self._loop.create_future()
+        tried = self._subscribe(run_id, waiting)
+        try:
+            if timeout is None:
+                return await waiting
+            ends_it: list[asyncio.Future[Any]] = [waiting] if timeout else [waiting, tried]
+            await asyncio.wait(ends_it, timeout=timeout or None, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return waiting.result()
+            raise Timeout(
+                f"run {run_id} was not finished in {timeout:g} s; it goes on, wait for it again", seconds=timeout
+            ) from self._trouble
+        finally:
+            self._leave(run_id, waiting)
+
+    async def close(self) -> None:
+        """End all waiting with `StoreClosed`."""
+        self._end_all(StoreClosed())
+        if self._job is not None:
+            self._job.cancel()
+            await asyncio.wait([self._job])
+
+    def _subscribe(self, run_id: int, waiting: Waiting) -> asyncio.Future[None]:
+        """Note who waits, and have the run read after that; returns when that will have been tried."""
+        if not self._waiting:
+            self._wakeups.on_finished(self._heard)
+            self._pause = self._poll_at = 0.0
+        self._waiting.setdefault(run_id, set()).add(waiting)
+        if self._job is None:
+            self._job = begin_apart(self._work(), "stepwell-results")
+        self._ask([run_id])
+        return self._asked.tried
+
+    def _leave(self, run_id: int, waiting: Waiting) -> None:
+        if waiting.done() and not waiting.cancelled():
+            waiting.exception()  # who was cancelled at the same moment does not want to hear of it
+        if (others := self._waiting.get(run_id)) is not None and waiting in others:
+            others.remove(waiting)
+            if not others:
+                del self._waiting[run_id]
+                self._rest_if_alone()
+
+    def _end(self, run_id: int, ending: Ending | Exception) -> None:
+        for waiting in self._waiting.pop(run_id, ()):
+            if waiting.done():
+                continue  # cancelled, and not gone yet
+            if isinstance(ending, Exception):
+                waiting.set_exception(ending)
+            else:
+                waiting.set_result(ending)
+        self._rest_if_alone()
+
+    def _end_all(self, error: Exception) -> None:
+        for run_id in tuple(self._waiting):
+            self._end(run_id, error)
+
+    def _rest_if_alone(self) -> None:
+        if not self._waiting:
+            self._wakeups.off_finished()
+            self._wake.set()  # not cancelled: a read that is broken off costs its connection
+
+    def _heard(self, run_ids: frozenset[int] | None) -> None:
+        """Read those of the runs that are waited for; None is word that any of them may have ended."""
+        if run_ids is None:
+            self._hinted = True
+            self._wake.set()
+        elif waited := self._waiting.keys() & run_ids:
+            self._ask(waited)
+
+    def _ask(self, run_ids: Collection[int]) -> None:
+        self._asked.ids.update(run_ids)
+        self._wake.set()
+
+    async def _work(self) -> None:
+        try:
+            pauses = waits(LONGEST_WAIT, self._clock.random)
+            while self._waiting:
+                try:
+                    await self._look()
+                except (StoreBusy, StoreUnavailable) as error:
+                    if self._trouble is None:
+                        pauses = waits(LONGEST_WAIT, self._clock.random)
+                    self._failed(error)
+                    await asyncio.sleep(next(pauses))
+        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits must not wait for ever
+            self._end_all(error)
+        finally:
+            self._job = None
+
+    async def _look(self) -> None:
+        """Read what was asked for or, when it is time, all that are waited for; if it is time for neither, rest."""
+        self._wake.clear()
+        poll_at = self._hinted_poll_at if self._hinted else self._poll_at
+        if self._loop.time() >= poll_at:
+            await self._poll()
+        elif self._asked.ids:
+            await self._read(self._asked.ids)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(poll_at):
+                    await self._wake.wait()
+
+    async def _poll(self) -> None:
+        """Read all that are waited for; the next time sooner if that found something, and later if not."""
+        self._hinted = False
+        rest = max(SHORTEST_REST, min(LONGEST_POLL, REST_EACH * len(self._waiting)))
+        found = await self._read(self._waiting)
+        self._pause = SHORTEST_POLL if found else min(LONGEST_POLL, max(SHORTEST_POLL, self._pause * 1.5))
+        ended = self._loop.time()
+        self._hinted_poll_at = ended + rest
+        self._poll_at = ended + max(rest, self._pause * (0.8 + 0.4 * self._clock.random()))
+
+    async def _read(self, run_ids: Collection[int]) -> bool:
+        """Read these runs and end the waiting for those that have ended; True if there were any."""
+        asked, self._asked = self._asked, Asked()
+        ids = sorted(self._waiting.keys() & run_ids)
+        found = False
+        try:
+            for first in range(0, len(ids), MOST_AT_ONCE):
+                some = ids[first : first + MOST_AT_ONCE]
+                given = ",".join(map(str, some))
+                rows = await self._driver.read(Call("endings", {"ids": given, "tenant": self._tenant}))
+                found |= self._learn(some, rows)
+        finally:
+            asked.tried.set_result(None)
+        self._trouble = None
+        return found
+
+    def _learn(self, ids: list[int], rows: list[Row]) -> bool:
+        found = {row["id"]: row for row in rows}
+        over = [run_id for run_id in ids if run_id not in found or RunStatus(found[run_id]["status"]).finished]
+        for run_id in over:
+            if (row := found.get(run_id)) is None:
+                self._end(run_id, RunNotFound(run_id))
+            else:
+                self._end(run_id, Ending(RunStatus(row["status"]), row["output"], row["error"], row["workflow"]))
+        return bool(over)
+
+    def _failed(self, error: StoreBusy | StoreUnavailable) -> None:
+        """Nobody knows what the read would have told, so the next one is for all."""
+        self._trouble = error
+        self._hinted, self._hinted_poll_at = True, 0.0
+        if isinstance(error, StoreUnavailable):
+            self._telemetry.emit(StoreLost(error.why))

@@ -1,0 +1,138 @@
+-- Workflows, and their runs as callers and operators see them; a run's life is that of every task (`tasks.sql`).
+
+-- name: find_workflow
+-- Find the queue of a workflow by its name; a queue that is none does not count.
+select queue.id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+ where queue.tenant = :tenant and queue.name = :name;
+
+-- name: hold_queue
+-- Find a queue and keep others from deleting it until this transaction ends.
+select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_key_share};
+
+-- name: add_workflow
+-- Make the queue a workflow's, unless it is.
+insert into {workflow} (queue_id, created_at) values (:queue_id, {now})
+on conflict (queue_id) do nothing returning queue_id as id;
+
+-- name: delete_workflow
+-- Remove a workflow; its queue goes with it, in the same transaction.
+delete from {workflow} where queue_id = :id returning queue_id as id;
+
+-- name: workflows
+-- List the workflows of a tenant, or the one that is named.
+select queue.name, workflow.options, workflow.created_at
+  from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+ where queue.tenant = :tenant and (cast(:name as text) is null or queue.name = :name)
+ order by queue.name;
+
+-- name: living_handlers
+-- List what the living sessions of a tenant serve: those whose last beat is younger than their lease.
+select worker.handlers from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
+ where worker.tenant = :tenant
+   and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease;
+
+-- name: runs
+-- Read these runs as they stand; one that was deleted softly only if asked for.
+with rows as ({rows id bigint})
+select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
+       task.input, task.output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
+       task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at
+  from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
+ where task.kind = 'run' and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
+
+-- name: run_of_key
+-- Find the run of a workflow that has the key now.
+select task.id from {task} as task
+ where task.queue_id = :queue_id and task.key = :key and task.key is not null and task.deleted_at is null
+   and (task.key_scope = 'ever' or task.finished_at is null) and task.kind = 'run';
+
+-- name: workflows_with_runs
+-- List the queues of a tenant's workflows that have runs.
+select workflow.queue_id as id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+ where queue.tenant = :tenant
+   and exists (select 1 from {task} as task where task.kind = 'run' and task.queue_id = workflow.queue_id);
+
+-- name: find_runs [postgres]
+-- Find up to :limit runs that fit, newest first, after the place given: a walk of its own for each workflow and status.
+with rows as ({rows queue_id bigint, status name})
+select walk.id, walk.created_at
+  from rows
+ cross join lateral (
+    select task.id, task.created_at from {task} as task
+     where task.kind = 'run' and task.queue_id = rows.queue_id and task.status = rows.status
+       and task.created_at >= cast(:since as bigint) and task.created_at < cast(:until as bigint)
+       and (task.created_at, task.id) < (cast(:after_time as bigint), cast(:after_id as bigint))
+       and (cast(:deleted as boolean) or task.deleted_at is null)
+       and (cast(:key as text) is null or task.key = :key)
+       and (cast(:tag as text) is null
+            or exists (select 1 from json_array_elements_text(task.tags) as tag (name) where tag.name = :tag))
+     order by task.created_at desc, task.id desc
+     limit cast(:limit as bigint)
+ ) as walk
+ order by walk.created_at desc, walk.id desc
+ limit cast(:limit as bigint);
+
+-- name: find_runs [sqlite]
+-- Find up to :limit runs that fit, newest first, after the place given; where a statement takes one row at a time, that
+-- many for each workflow and status. There is no lateral here: for each of them the last run that could be wanted is
+-- found first, and what is no older than that is read.
+with rows as ({rows queue_id bigint, status name}),
+line as (
+    select rows.queue_id, rows.status,
+           (select task.id from {task} as task
+             where task.kind = 'run' and task.queue_id = rows.queue_id and task.status = rows.status
+               and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
+               and (task.created_at < :after_time or task.id < :after_id)
+               and (:deleted or task.deleted_at is null)
+               and (:key is null or task.key = :key)
+               and (:tag is null or exists (select 1 from json_each(task.tags) as tag where tag.value = :tag))
+             order by task.created_at desc, task.id desc
+             limit 1 offset :limit - 1) as last
+      from rows
+)
+select task.id, task.created_at
+  from line
+  left join {task} as last on last.id = line.last
+ cross join {task} as task
+ where task.kind = 'run' and task.queue_id = line.queue_id and task.status = line.status
+   and task.created_at >= coalesce(last.created_at, :since)
+   and (last.id is null or task.created_at > last.created_at or task.id >= last.id)
+   and task.created_at < :until and task.created_at <= :after_time
+   and (task.created_at < :after_time or task.id < :after_id)
+   and (:deleted or task.deleted_at is null)
+   and (:key is null or task.key = :key)
+   and (:tag is null or exists (select 1 from json_each(task.tags) as tag where tag.value = :tag))
+ order by task.created_at desc, task.id desc
+ limit :limit;
+
+-- name: failed_runs
+-- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
+with rows as ({rows id bigint})
+select task.id, task.error from {task} as task
+ where task.id {any_of rows} and task.kind = 'run' and task.status = 'ERROR'
+ order by task.id
+ {for_update};
+
+-- name: reopen_steps
+-- Let steps that failed for good be executed again, with all their attempts; what has succeeded stays.
+with rows as ({rows run_id bigint, key text})
+update {step} as step set status = 'PENDING', attempt = 0, error = null, finished_at = null
+  from rows
+ where step.run_id = rows.run_id and step.key = rows.key and step.run_id {any_of rows.run_id} and step.status = 'ERROR'
+returning {own step}run_id as id;
+
+-- name: describe_workflow
+-- Note what a workflow says of itself; nothing is written if it says the same as before.
+update {workflow} set options = cast(:options as {json})
+ where queue_id = :queue_id and coalesce(cast(options as text), '') <> coalesce(cast(:options as text), '')
+returning queue_id as id;
+
+-- name: letters_of
+-- Of these runs, those that ended in ERROR and whose workflow names another to be told of it; with that one's queue.
+with rows as ({rows id bigint})
+select task.id, queue.name as workflow, task.key, task.input, task.error, letter.id as letter_queue_id
+  from rows join {task} as task on task.id = rows.id
+  join {queue} as queue on queue.id = task.queue_id
+  join {workflow} as workflow on workflow.queue_id = task.queue_id
+  join {queue} as letter on letter.tenant = queue.tenant and letter.name = workflow.options ->> 'dead_letter'
+ where task.kind = 'run' and task.status = 'ERROR' and workflow.options is not null;

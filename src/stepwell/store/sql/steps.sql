@@ -1,0 +1,50 @@
+-- Recorded results of a run's steps. A statement that can share a flush with others returns exactly (id, answer) first;
+-- here the answer is the step's key.
+
+-- rows new_step: run_id bigint, worker bigint, key name, place bigint, status name, attempt bigint, took bigint, input json,
+--     output json, error json
+
+-- name: add_steps
+-- Record steps that have no row yet, for sessions whose fence stands; a step that does not come back was not recorded.
+-- The turn is checked in the process when a step is submitted: a session writes only for a run it still holds, and
+-- whatever it submits for one run goes through one connection, in order.
+with rows as ({rows new_step}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
+select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
+       {now} - rows.took, case when rows.status = 'RUNNING' then null else {now} end
+  from rows where rows.worker in (select fence.worker_id from fence)
+returning run_id as id, key as answer;
+
+-- name: change_steps
+-- Record what became of steps that may have a row; one that has a result keeps it, and does not come back.
+with rows as ({rows new_step}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+insert into {step} as step (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
+select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
+       {now} - rows.took, case when rows.status = 'RUNNING' then null else {now} end
+  from rows where rows.worker in (select fence.worker_id from fence)
+on conflict (run_id, key) do update
+   set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,
+       started_at = excluded.started_at, finished_at = excluded.finished_at
+ where step.status not in ('SUCCESS', 'ERROR')
+returning {own step}run_id as id, {own step}key as answer;
+
+-- name: steps_of
+-- List what these runs have recorded, in the order in which they asked for it.
+with rows as ({rows id bigint})
+select step.run_id, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
+       step.started_at, step.finished_at
+  from rows join {step} as step on step.run_id = rows.id
+ order by step.run_id, step.place;
+
+-- name: forget_steps
+-- Remove the steps of tasks that were removed; fed by the statement that removed them, in its transaction.
+with rows as ({rows id bigint, answer name})
+delete from {step} where run_id in (select rows.id from rows) returning run_id as id, '' as answer;

@@ -1,0 +1,144 @@
+"""The verbs of a run's steps: read what is recorded, and record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from stepwell.clock import Clock
+from stepwell.errors import LeaseLost
+from stepwell.records import RunStatus, StepRow
+from stepwell.store.adding import ROW_BYTES
+from stepwell.store.apart import begin_apart
+from stepwell.store.driver import Call, Driver, Row
+from stepwell.store.flush import Answer, GroupCommit, Operation
+from stepwell.store.repeat import repeated
+from stepwell.telemetry import Telemetry
+
+MOST_RUNS: Final = 500  # whose steps are read at once
+
+
+class Steps:
+    """Steps in one store."""
+
+    def __init__(
+        self, driver: Driver, flusher: GroupCommit, clock: Clock, telemetry: Telemetry, *, timeout: float
+    ) -> None:
+        self._driver = driver
+        self._flusher = flusher
+        self._clock = clock
+        self._telemetry = telemetry
+        self._timeout = timeout
+        self._wanted: dict[int, asyncio.Future[list[StepRow]]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def of(self, run_id: int) -> list[StepRow]:
+        """What a run has recorded, in its order. Read after its claim: from then on nobody else records for it.
+
+        Runs that ask at the same time are answered by one statement; it is repeated until the database answers.
+        """
+        if run_id not in self._wanted:
+            self._wanted[run_id] = asyncio.get_running_loop().create_future()
+        wanted = self._wanted[run_id]
+        if self._reading is None:
+            self._reading = begin_apart(self._read_all(), "stepwell-steps")
+        return await asyncio.shield(wanted)
+
+    def begin(self, row: StepRow, worker: int, *, has_row: bool) -> Operation | None:
+        """Have it written that a step has begun, with the next flush; nobody waits for that, and it may be left out."""
+        operation = _recording(row, worker, has_row=has_row)
+        return operation if self._flusher.offer(operation, _unheard) else None
+
+    async def record(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> None:
+        """Write what became of a step; when this returns, no replay will execute it again. First result wins.
+
+        A beginning that still waits to be written is not written any more: most steps are one row and one commit.
+        Raises `LeaseLost`, and has written nothing, if the session may not write any more.
+        """
+        withdrawn = begun is None or self._flusher.withdraw(begun)
+        answer = await self._flusher.submitted(_recording(row, worker, has_row=has_row or not withdrawn))
+        if answer.value is None and not await self._recorded_before(row, worker, answer):
+            raise LeaseLost(worker, row.run_id)
+
+    async def _recorded_before(self, row: StepRow, worker: int, answer: Answer) -> bool:
+        """True if the row had been written by a try whose reply was lost, and the session still lives."""
+        if not answer.repeated:
+            return False
+        alive = await self._read(Call("living_workers", {"now": self._clock.now(), "beat_now": self._clock.beat_now()}))
+        if not any(session["worker_id"] == worker for session in alive):
+            return False
+        found = [_step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id,)]))]
+        return any((one.key, one.status, one.output) == (row.key, row.status, row.output) for one in found)
+
+    async def _read_all(self) -> None:
+        """Answer those who ask, until nobody does."""
+        while self._wanted:
+            await asyncio.sleep(0)  # whoever was claimed with the first asks in the same turn of the loop
+            asked = dict(list(self._wanted.items())[:MOST_RUNS])
+            try:
+                found = await self._grouped(asked)
+            except BaseException as error:  # noqa: BLE001 - every one of those who wait is told
+                _fail(asked.values(), error)
+            else:
+                for run_id, future in asked.items():
+                    if not future.done():
+                        future.set_result(found[run_id])
+            for run_id in asked:
+                del self._wanted[run_id]
+        self._reading = None
+
+    async def _grouped(self, run_ids: Iterable[int]) -> dict[int, list[StepRow]]:
+        found: dict[int, list[StepRow]] = defaultdict(list)
+        for row in await self._read(Call("steps_of", rows=[(run_id,) for run_id in run_ids])):
+            found[row["run_id"]].append(_step_of(row))
+        return found
+
+    async def _read(self, call: Call) -> list[Row]:
+        return await repeated(
+            lambda: self._driver.read(call), clock=self._clock, telemetry=self._telemetry, within=self._timeout
+        )
+
+
+def _recording(row: StepRow, worker: int, *, has_row: bool) -> Operation:
+    # fmt: off
+    values = (row.run_id, worker, row.key, row.place, row.status._value_, row.attempt, row.took, row.input, row.output,
+              row.error)
+    # fmt: on
+    size = ROW_BYTES + len(row.input or "") + len(row.output or "") + len(row.error or "")
+    return Operation(
+        "change_steps" if has_row else "add_steps",
+        values,
+        row_id=(row.run_id, row.key),
+        size=size,
+        worker=worker,
+        lane=row.run_id,
+        order=(row.run_id, row.place),
+    )
+
+
+def _step_of(row: Row) -> StepRow:
+    return StepRow(
+        run_id=row["run_id"],
+        key=row["key"],
+        place=row["place"],
+        status=RunStatus(row["status"]),
+        attempt=row["attempt"],
+        input=row["input"],
+        output=row["output"],
+        error=row["error"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+    )
+
+
+def _fail(waiting: Iterable[asyncio.Future[list[StepRow]]], error: BaseException) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # looked at: some of those who asked may have gone
+
+
+def _unheard(_: Answer | BaseException) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,132 @@
+"""The one way by which new tasks are written, messages and runs alike: in a flush, in bulk, or in the user's own
+transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+
+from stepwell.errors import InvalidOption, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.names import check_name
+from stepwell.records import TaskId, TaskKind
+from stepwell.store.draft import Drafted
+from stepwell.store.driver import AsyncJoin, Script, SyncJoin, Value, play, play_async
+from stepwell.store.joined import add_joined, add_together, blocks_for
+from stepwell.store.opened import Opened
+from stepwell.store.repeat import repeated
+
+
+class Writing(Opened):
+    """What has been drafted becomes rows."""
+
+    async def define(self, name: str) -> int:
+        """The number of a workflow's queue; the definition is made if it is missing, together with the queue."""
+        return await self._workflow_id(name, create=True)
+
+    async def register_workflow(self, name: str, dead_letter: str | None) -> int:
+        """Define a workflow that a worker serves, and note which other one is told when a run of it fails for good."""
+        self._workflows.forget(name)
+        queue_id = await self.define(name)
+        if dead_letter is not None:
+            await self.define(dead_letter)
+        options = {} if dead_letter is None else {"dead_letter": dead_letter}
+        await repeated(
+            lambda: self._workflows.describe(queue_id, options),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
+        return queue_id
+
+    async def workflow_id(self, name: str) -> int:
+        """The number of a workflow's queue; `WorkflowNotFound` if it is no workflow."""
+        return await self._workflow_id(name, create=False)
+
+    def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        """Write the tasks through the user's own sync connection, in the user's thread."""
+        match self.driver.join(tx):
+            case SyncJoin(answer):
+                return play(self._joining(drafted), answer)
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+
+    async def _add(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        if not drafted.tasks:
+            return []
+        if tx is not None:
+            return await self._join(drafted, tx)
+        try:
+            return await self._write(drafted)
+        except Refused as error:
+            await self._explain(drafted, error)
+        return await self._write(drafted)  # deleted under us; a handler or a workflow makes its queue again
+
+    async def _write(self, drafted: Drafted) -> list[TaskId]:
+        # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
+        if len(drafted.queues) > 1:
+            return await self._write_together(drafted)
+        [(name, create)] = drafted.queues.items()
+        queue_id = await self._number(drafted, name, create=create)
+        if len(drafted.tasks) > 1:
+            return await self.tasks.add_many(queue_id, drafted.tasks)
+        return [await self.tasks.add(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
+
+    async def _write_together(self, drafted: Drafted) -> list[TaskId]:
+        """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
+        params, asked = self._params(), dataclasses.replace(drafted, required={})  # that was seen to already
+        blocks = await self._reserve(blocks_for(drafted))
+        ids = await repeated(
+            lambda: self.driver.transact(lambda: add_together(params, asked, blocks, self._living)),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
+        self.tasks.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
+        if delays := [task.delay for task in drafted.tasks if task.delay]:
+            self.tasks.alarm.set(min(delays) / 1_000_000)
+        return ids
+
+    async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        self.check()
+        match self.driver.join(tx):
+            case AsyncJoin(answer):
+                return await play_async(self._joining(drafted), answer)
+            case SyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
+
+    def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+        return add_joined(self._params(), drafted, self._living)
+
+    def _params(self) -> dict[str, Value]:
+        return {"now": self.clock.now(), "tenant": self.options.tenant}
+
+    async def _explain(self, drafted: Drafted, error: Refused) -> None:
+        """Raise why nothing was written, unless a queue was deleted under us that may be made again."""
+        gone = False
+        for name, create in drafted.queues.items():
+            self._queues.forget(name)
+            self._workflows.forget(name)
+            try:
+                await self._number(drafted, name, create=False)
+            except (QueueNotFound, WorkflowNotFound) as missing:
+                if not create:
+                    raise missing from error
+                gone = True
+        if not gone:
+            raise error
+
+    async def _number(self, drafted: Drafted, name: str, *, create: bool) -> int:
+        of = self._workflow_id if drafted.kind is TaskKind.RUN else self.queue_id
+        return await of(name, create=create)
+
+    async def _workflow_id(self, name: str, *, create: bool) -> int:
+        self.check()
+        check_name("workflow", name)
+        return await repeated(
+            lambda: self._workflows.create(name) if create else self._workflows.find(name),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )

@@ -1,0 +1,59 @@
+"""A worker in the hands of a test: it works when it is told to, and can vanish as a killed process does."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Final, Self
+
+from stepwell.clock import TestClock
+from stepwell.errors import Timeout
+from stepwell.store.driver import Call
+from stepwell.store.store import Store
+from stepwell.testing.doomed import Doomed
+from stepwell.worker import Worker
+
+LAST_THREAD: Final = 10.0  # seconds; how long a body in a thread may take to notice that its worker is gone
+
+
+class HandWorker(Worker):
+    """A worker that looks after nothing by itself: what is due is woken when the test says so."""
+
+    async def __aenter__(self) -> Self:
+        self._store.check()
+        await self._runtime.start(upkeep=False)
+        self._started = True
+        return self
+
+    async def vanish(self, doomed: Doomed) -> None:
+        """End as a killed process does: nothing more is written, and whoever works for it is stopped."""
+        session, places = self._runtime.session, self._runtime._demand  # noqa: SLF001 - taken while a thread is at work
+        assert session is not None
+        session.lost = True  # so that user code that is still at work in a thread can record nothing
+        self._runtime.hurry()
+        doomed.over()
+        self._started = False
+        await self._runtime.stop()
+        for _ in range(int(LAST_THREAD / 0.001)):
+            if not places.busy:
+                return
+            await asyncio.sleep(0.001)
+        raise Timeout(f"a body of {session.id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
+
+
+async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> int:
+    """Do what is due, from one moment at which something is to the next, up to `until` or as long as anything waits.
+
+    Returns how many attempts that was. When it returns nothing is under way.
+    """
+    done = await worker.drain()
+    while (wait := await _next_due(store, clock)) is not None and (until is None or clock.now() + wait <= until):
+        clock.advance(timedelta(microseconds=max(0, wait)))
+        done += await worker.drain()
+    return done
+
+
+async def _next_due(store: Store, clock: TestClock) -> int | None:
+    [row] = await store.driver.read(Call("next_due", {"now": clock.now(), "beat_now": clock.beat_now()}))
+    wait: int | None = row["wait"]
+    return wait

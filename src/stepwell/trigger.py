@@ -1,0 +1,131 @@
+"""Triggers: a run that is asked for, until it is written; and what became of it, if that is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload, runtime_checkable
+
+from stepwell.durations import Duration, seconds_of
+from stepwell.errors import InvalidOption
+from stepwell.names import check_tags
+from stepwell.records import RunId
+from stepwell.store.draft import Asked, RequireWorker, Unique
+from stepwell.store.store import Store
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+@runtime_checkable
+class SyncFace(Protocol):
+    """A store whose verbs return when they are done: one of `stepwell.sync.connect`."""
+
+    @property
+    def async_store(self) -> Store:
+        """The store behind it."""
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work on the loop of the store behind it."""
+
+    def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
+        """Write a run."""
+
+
+class TriggerOptions(TypedDict, total=False):
+    """How a run is queued."""
+
+    key: str | None
+    priority: int
+    delay: Duration | None
+    run_at: datetime | None
+    max_attempts: int | None
+    tags: Iterable[str]
+    unique: Unique
+    require_worker: RequireWorker | None
+
+
+OPTIONS: Final = frozenset(TriggerOptions.__annotations__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger(Asked[R_co]):
+    """A run that is asked for; `execute` writes it, each time a new one."""
+
+    def options(self, **options: Unpack[TriggerOptions]) -> Self:
+        """The same trigger, queued as said; what is not said stays.
+
+        `key` names the run: a second trigger with it finds the first, and with another input raises
+        `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
+        first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `require_worker`
+        says what to do if no living worker serves the workflow: "warn" (and write it), "error" (and write nothing) or
+        "ignore".
+        """
+        if unknown := options.keys() - OPTIONS:
+            raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
+        if "tags" in options:
+            options["tags"] = check_tags(options["tags"])
+        return replace(self, **options)
+
+    def wait(self, timeout: Duration | None = None) -> Waited[R_co]:
+        """The same trigger, whose `execute` waits for what the run returns, for this long in all."""
+        return Waited(self, None if timeout is None else seconds_of(timeout, "timeout"))
+
+    @overload
+    def execute(self, on: SyncFace, *, tx: object = None) -> RunId[R_co]: ...
+    @overload
+    def execute(self, on: Store, *, tx: object = None) -> Coroutine[Any, Any, RunId[R_co]]: ...
+    def execute(self, on: Any, *, tx: object = None) -> Any:
+        """Write the run: when it is done the run is durable and will be executed. Returns its number.
+
+        With `tx`, your own connection in a transaction, the run is there if that commits and never was if it does not.
+        """
+        return checked_store(on).trigger(self, tx=tx)
+
+
+@dataclass(frozen=True, slots=True)
+class Waited(Generic[R_co]):
+    """A trigger whose `execute` waits for the result."""
+
+    trigger: Trigger[R_co]
+    seconds: float | None = None
+
+    def timeout(self, seconds: Duration) -> Self:
+        """The same, waiting for this long in all; then `Timeout` is raised, and the run goes on."""
+        return replace(self, seconds=seconds_of(seconds, "timeout"))
+
+    @overload
+    def execute(self, on: SyncFace) -> R_co: ...
+    @overload
+    def execute(self, on: Store) -> Coroutine[Any, Any, R_co]: ...
+    def execute(self, on: Any) -> Any:
+        """Write the run and return what it returns, or raise `ExecutionFailed`, `RunCancelled` or `Timeout`."""
+        return in_colour_of(on, self._execute)
+
+    async def _execute(self, store: Store) -> R_co:
+        begun = asyncio.get_running_loop().time()
+        run_id = await store.trigger(self.trigger)
+        if self.seconds is None:
+            return await store.result(run_id)
+        spent = asyncio.get_running_loop().time() - begun
+        return await store.result(run_id, timeout=max(0.0, self.seconds - spent))
+
+
+def in_colour_of(on: object, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
+    """Do the work with a store, and return what its verbs return: a coroutine, or what came of it."""
+    match checked_store(on):
+        case Store() as store:
+            return work(store)
+        case face:
+            return face.wait_for(functools.partial(work, face.async_store))
+
+
+def checked_store(on: object) -> Store | SyncFace:
+    """The store, if it is one."""
+    if not isinstance(on, Store | SyncFace):
+        raise InvalidOption("on", on, "pass an open store, of `stepwell.connect` or `stepwell.sync.connect`")
+    return on

@@ -1,0 +1,257 @@
+"""Workflows: functions whose runs survive the processes that execute them, and how runs are asked for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import weakref
+from collections.abc import Callable, Coroutine, Mapping
+from types import ModuleType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from stepwell.arguments import Arguments
+from stepwell.backoff import Retry
+from stepwell.codec import encode
+from stepwell.definitions import know
+from stepwell.engine.context import Context, SyncContext
+from stepwell.engine.running import run_body
+from stepwell.engine.served import Served
+from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, WorkflowNotFound
+from stepwell.names import check_name, check_whole
+from stepwell.records import Run
+from stepwell.store.store import Store
+from stepwell.trigger import SyncFace, Trigger, in_colour_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Workflow(Generic[P, R_co]):
+    """A named workflow: a function, or only the name of one that others have. Calling it calls the function."""
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None,
+        *,
+        retry: Retry | None = None,
+        concurrency: int | None = None,
+        dead_letter: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.name = check_name("workflow", name)
+        self.is_defined = fn is not None
+        self.fn: Callable[..., Any] = functools.partial(_nowhere, name) if fn is None else fn
+        self.arguments = _UNKNOWN if fn is None else _arguments_of(fn)
+        self.retry = retry
+        self.concurrency = concurrency
+        self.dead_letter = dead_letter
+        self.strict = strict
+        self.is_async = inspect.iscoroutinefunction(fn)
+        if fn is not None:
+            functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
+            know(name, self.arguments.returns)
+            _defined.add(self)
+
+    def trigger(self, *args: P.args, **kwargs: P.kwargs) -> Trigger[R_co]:
+        """Ask for a run with these arguments; nothing is written before `execute`.
+
+        Arguments that the workflow could not be called with are refused here: `TypeError`, or `SerializationError`
+        where one cannot be stored, or read back as its parameter's type. By name alone there is nothing to check
+        against: no argument is stored as null, one as itself, several by keyword as an object.
+        """
+        attempts = None if self.retry is None else self.retry.max_attempts
+        if not self.is_defined:
+            return Trigger(self.name, False, _untyped(self.name, args, kwargs), max_attempts=attempts)
+        text = self.arguments.encode(args, kwargs, limit=sys.maxsize)  # the store that gets it has the limit
+        self.arguments.decode(text)
+        return Trigger(self.name, True, text, self.arguments.returns, max_attempts=attempts)
+
+    @overload
+    def get_run(self, run_id: int, store: SyncFace) -> Run[R_co]: ...
+    @overload
+    def get_run(self, run_id: int, store: Store) -> Coroutine[Any, Any, Run[R_co]]: ...
+    def get_run(self, run_id: int, store: Any) -> Any:
+        """A run of this workflow as it stands; `RunNotFound` if there is none, or it is another workflow's."""
+        return in_colour_of(store, functools.partial(self._get_run, run_id))
+
+    @overload
+    def find(self, key: str, store: SyncFace) -> Run[R_co] | None: ...
+    @overload
+    def find(self, key: str, store: Store) -> Coroutine[Any, Any, Run[R_co] | None]: ...
+    def find(self, key: str, store: Any) -> Any:
+        """The run of this workflow that has the key now, None if none has."""
+        return in_colour_of(store, functools.partial(self._find, key))
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The type of each parameter that a trigger gives."""
+        return self.arguments.types
+
+    @property
+    def returns(self) -> Any:
+        """The type of what it returns."""
+        return self.arguments.returns
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What its definition says besides."""
+        names = ("retry", "concurrency", "dead_letter", "strict")
+        return {name: getattr(self, name) for name in names}
+
+    def served(self, retry: Retry, limit: int | None = None) -> Served:
+        """The workflow as a worker takes it: its own policy before the store's, a worker's limit before its own."""
+        if not self.is_defined:
+            raise InvalidOption("serves", self.name, _NO_FUNCTION)
+        return Served(
+            self.name,
+            run_body(self),
+            self.retry or retry,
+            None,
+            limit or self.concurrency,
+            is_workflow=True,
+            dead_letter=self.dead_letter,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+    async def _get_run(self, run_id: int, store: Store) -> Run[Any]:
+        run = await store.get_run(run_id)
+        if run.workflow != self.name:
+            raise RunNotFound(run_id, self.name)
+        return run
+
+    async def _find(self, key: str, store: Store) -> Run[Any] | None:
+        try:
+            return await store.find_run(self.name, key)
+        except WorkflowNotFound:
+            if self.is_defined:  # its definition is made by its first trigger
+                return None
+            raise
+
+
+class _Decorator(Protocol):
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(name: str, /) -> Workflow[..., Any]: ...
+@overload
+def workflow(fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    retry: int | Retry | None = None,
+    concurrency: int | None = None,
+    dead_letter: str | None = None,
+    strict: bool = False,
+) -> _Decorator: ...
+def workflow(
+    of: str | Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry: int | Retry | None = None,
+    concurrency: int | None = None,
+    dead_letter: str | None = None,
+    strict: bool = False,
+) -> Any:
+    """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
+
+    Its parameters besides `ctx` are what a trigger gives; they and the result are stored as JSON and read back as
+    their annotations say. `name` is the function's unless given. `retry` is how often a run is tried in all, three
+    times unless the store says otherwise; `concurrency` bounds how many run at once in one worker; `dead_letter` names
+    a workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
+    while others that it has recorded are still unasked.
+
+    `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
+    """
+    if isinstance(of, str):
+        if (name, retry, concurrency, dead_letter, strict) != (None, None, None, None, False):
+            raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
+        return Workflow(of, None)
+    if name is not None:
+        check_name("workflow", name)
+    if concurrency is not None:
+        check_whole("concurrency", concurrency, 1, 10_000)
+    if dead_letter is not None:
+        check_name("workflow", dead_letter)
+    policy = None if retry is None else Retry.of(retry)
+
+    def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
+        if isinstance(fn, Workflow):
+            raise InvalidOption("workflow", fn.name, "it is a workflow already; give each name a function of its own")
+        if not callable(fn):
+            raise InvalidOption("workflow", fn, "it is a function, or the name of a workflow")
+        called = str(name or getattr(fn, "__name__", ""))
+        return Workflow(called, fn, retry=policy, concurrency=concurrency, dead_letter=dead_letter, strict=bool(strict))
+
+    return decorate if of is None else decorate(of)
+
+
+workflow_decorator = workflow
+
+
+def discover_workflows(module: ModuleType | None = None) -> dict[str, Workflow[..., Any]]:
+    """The workflows that are defined in a module, by name; without one, all that are defined in this process.
+
+    What the module only imports is not among them, and nothing is imported for it. Two of one name are refused.
+    """
+    if module is None:
+        found: list[Workflow[..., Any]] = sorted(_defined, key=_place)
+    else:
+        members = {id(one): one for one in vars(module).values() if isinstance(one, Workflow)}
+        found = [one for one in members.values() if one.is_defined and one.fn.__module__ == module.__name__]
+    named: dict[str, Workflow[..., Any]] = {}
+    for one in found:
+        if (first := named.setdefault(one.name, one)) is not one and _place(first) != _place(one):
+            raise DuplicateWorkflow(one.name, _place(first), _place(one))
+    return named
+
+
+_NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"
+_UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument")
+_defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
+
+
+def _nowhere(name: str, *_: Any, **__: Any) -> None:
+    raise InvalidOption("workflow", name, _NO_FUNCTION)
+
+
+def _arguments_of(fn: Callable[..., Any]) -> Arguments:
+    arguments = Arguments.of(fn, "workflow")
+    if arguments.names and arguments.names[0] in ("self", "cls"):
+        raise InvalidOption("workflow", arguments.function, "a method's `self` cannot be stored; make it a function")
+    return arguments
+
+
+def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    if len(args) > 1 or (args and kwargs):
+        raise TypeError(f"workflow {name} is known by name only: give it one argument, or several by keyword")
+    if args:
+        return encode(args[0], limit=sys.maxsize, what=f"argument of {name}")
+    return encode(kwargs, limit=sys.maxsize, what=f"argument of {name}") if kwargs else "null"
+
+
+def _place(one: Workflow[..., Any]) -> str:
+    return f"{one.fn.__module__}.{getattr(one.fn, '__qualname__', one.name)}"

@@ -1,0 +1,3 @@
+from tests.store.conftest import prepared
+
+__all__ = ["prepared"]

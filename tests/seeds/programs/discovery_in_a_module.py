@@ -1,0 +1,3 @@
+# Discover workflows in specific module only
+from myapp import workflows
+workflows = discover_workflows(workflows)

@@ -1,0 +1,112 @@
+"""Mistakes of users: a type checker reports each at its line, which ends with `# error`, and nothing else."""
+# ruff: noqa: B018, T201 - a mistake needs no use
+
+from __future__ import annotations
+
+from programs import (
+    Approval,
+    Mail,
+    Order,
+    Parcel,
+    charge,
+    count_clicks,
+    fulfil,
+    pack,
+    send_mail,
+    ship,
+    sync_fetch,
+    zip_files,
+)
+
+import stepwell
+from stepwell import Context, Store, Worker, handler, step, workflow
+
+
+async def queues(store: Store) -> None:
+    await store.enqueue(send_mail, "not a mail")  # error: the payload is a Mail
+    await store.enqueue(send_mail, Mail("a", "b"), prioritty=3)  # error: a misspelt option
+    await store.enqueue_many(count_clicks, ["a"])  # error: the payloads are numbers
+    for message in await store.dequeue("emails", type=Mail):
+        message.payload.subject  # error: a Mail has none
+
+
+@handler("readings", batch=10)  # error: a batch is a list
+async def one_reading(reading: int) -> None: ...
+
+
+async def triggers(store: Store, order: Order) -> None:
+    fulfil.trigger("not an order")  # error: the argument is an Order
+    fulfil.trigger(order, 3)  # error: there is no second argument
+    fulfil.trigger()  # error: the argument is missing
+    zip_files.trigger("bucket", prefixx="p")  # error: a misspelt argument
+    zip_files.trigger(7)  # error: the context is not given, the bucket is a text
+    fulfil.trigger(order).options(keys="x")  # error: a misspelt option
+    fulfil.trigger(order).options(unique="finished")  # error: "ever" or "unfinished"
+    fulfil.trigger(order).execute(store)  # error: a forgotten await
+    fulfil.trigger(order).execute(store).created  # error: a forgotten await
+    await store.trigger_many([order])  # error: triggers, not their arguments
+    await fulfil.trigger(order).execute("sqlite:///shop.db")  # error: an open store, not its address
+
+
+async def results(store: Store, order: Order) -> None:
+    run_id = await fulfil.trigger(order).execute(store)
+    number: int = await store.result(run_id)  # error: it returns a list of texts
+    read: Order = await store.result(int(run_id), Approval)  # error: it was read as an Approval
+    text: str = (await fulfil.get_run(run_id, store)).output()  # error: it returns a list of texts
+    waited: str = await ship.trigger(Parcel("a")).wait(5).execute(store)
+    wrong: int = await ship.trigger(Parcel("a")).wait(5).execute(store)  # error: it returns a text
+    print(number, read, text, waited, wrong)
+
+
+async def steps(ctx: Context, order: Order) -> None:
+    await charge("x")  # error: the argument is an Order
+    await pack(Parcel("a"), True)  # error: by keyword only
+    receipt: int = await charge(order)  # error: it returns a text
+    await ctx.step(charge, "x")  # error: the argument is an Order
+    await ctx.step("fetch", sync_fetch, 7)  # error: the argument is a text
+    asked: Order = await ctx.step("ask", lambda: {"by": "ann"}, returns=Approval)  # error: it comes back as an Approval
+    await ctx.sleep([1])  # error: a span or a moment
+    charge(order)  # error: a forgotten await
+    ctx.step(charge, order)  # error: a forgotten await
+    ctx.sleep("1h")  # error: a forgotten await
+    await sync_fetch("x")  # error: a sync step is awaited through the context
+    text: str = sync_fetch.start("x").result()  # error: it returns a number
+    print(receipt, asked, text)
+
+
+@step(retrys=3)  # error: a misspelt option
+async def misspelt() -> None: ...
+
+
+@step(raises=ValueError)  # error: a tuple of classes
+async def declined() -> None: ...
+
+
+@workflow(name=7)  # error: a name is a text
+async def numbered() -> None: ...
+
+
+@workflow
+def sync_workflow(ctx: stepwell.sync.Context, url: str) -> int:
+    length: str = ctx.step(sync_fetch, url)  # error: it returns a number
+    receipt: str = charge(Order("1", 2))  # error: an async step goes through the context
+    return len(length + receipt)
+
+
+@workflow
+async def wrong_context(ctx: stepwell.sync.Context, url: str) -> int:
+    return len(url)
+
+
+wrong_context.trigger("x")  # error: an async workflow's context is `stepwell.Context`
+
+
+def colours(store: Store, sync_store: stepwell.sync.Store) -> None:
+    with stepwell.connect("sqlite:///shop.db"):  # error: `async with`, or `stepwell.sync.connect`
+        pass
+    Worker(sync_store, [fulfil])  # error: the worker of a sync store is `stepwell.sync.Worker`
+    stepwell.sync.Worker(store, [fulfil])  # error: an async store's is `stepwell.Worker`
+    Worker(store, [charge])  # error: a step is not served
+    number: int = ship.trigger(Parcel("a")).wait().execute(sync_store)  # error: it returns a text
+    later: str = ship.trigger(Parcel("a")).wait().execute(store)  # error: a forgotten await
+    print(number, later)

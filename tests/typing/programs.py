@@ -1,0 +1,216 @@
+"""Programs of users that a type checker has nothing to say about, however strict."""
+# pyright: strict
+# ruff: noqa: N818, T201 - they talk to a person
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import stepwell
+from stepwell import (
+    Context,
+    Execute,
+    Retry,
+    Run,
+    RunId,
+    Skipped,
+    StepInfo,
+    Store,
+    Worker,
+    Workflow,
+    connect,
+    handler,
+    step,
+    workflow,
+)
+
+# ---- a queue
+
+
+@dataclass(frozen=True)
+class Mail:
+    to: str
+    text: str
+
+
+@handler("emails", retry=5, timeout="30s")
+async def send_mail(mail: Mail) -> None:
+    print(mail.to)
+
+
+@handler("clicks", batch=100)
+async def count_clicks(clicks: list[int]) -> None:
+    print(len(clicks))
+
+
+async def queue_async() -> None:
+    async with connect("sqlite:///shop.db") as store:
+        async with Worker(store, [send_mail, count_clicks], concurrency=50):
+            message = await store.enqueue(send_mail, Mail("ada@example.com", "hi"), key="welcome-1", delay="5m")
+            print(message, message.created)
+            await store.enqueue_many(count_clicks, range(1000))
+        for taken in await store.dequeue("emails", 10, type=Mail, until=5):
+            print(taken.payload.to, taken.attempt)
+            if not await taken.archive():
+                print("no longer ours")
+        for dead in await store.dead_letters(queue="emails"):
+            await store.requeue(dead.id)
+
+
+def queue_sync() -> None:
+    with stepwell.sync.connect("postgresql://localhost/shop") as store:
+        store.enqueue(send_mail, Mail("ada@example.com", "hi"))
+        stepwell.sync.Worker(store, [send_mail]).run(signals=True)
+
+
+# ---- workflows
+
+
+@dataclass(frozen=True)
+class Parcel:
+    sku: str
+
+
+@dataclass(frozen=True)
+class Order:
+    id: str
+    cents: int
+    parcels: list[Parcel] = field(default_factory=list[Parcel])
+
+
+@dataclass(frozen=True)
+class Approval:
+    by: str
+
+
+class Declined(Exception):
+    pass
+
+
+@step(retry=5, timeout="30s", raises=(Declined,))
+async def charge(order: Order) -> str:
+    return f"{order.cents}:{stepwell.current().key}"
+
+
+@step(id="refund", retry=Retry(3, base="10s"))
+async def refund(receipt: str) -> None:
+    print(receipt)
+
+
+@step
+async def pack(parcel: Parcel, *, gift: bool = False) -> str:
+    return f"{parcel.sku} {gift}"
+
+
+@workflow
+async def ship(parcel: Parcel) -> str:
+    await stepwell.sleep("1h")
+    return parcel.sku
+
+
+@workflow
+async def fulfil(order: Order) -> list[str]:
+    try:
+        receipt: str = await charge(order)
+    except Declined:
+        return []
+    packed: list[str] = await asyncio.gather(*(pack(parcel, gift=True) for parcel in order.parcels))
+    if not packed:
+        await refund(receipt)
+    return [receipt, *packed, await ship(Parcel("extra"))]
+
+
+@workflow(name="zip_files", retry=5, concurrency=2, dead_letter="failed", strict=True)
+async def zip_files(ctx: Context, bucket: str, prefix: str = "") -> int:
+    files = await ctx.step("list", lambda: [bucket, prefix])
+    tracked: str = await ctx.step(charge, Order(files[0], 1))
+    number: int = await ctx.step("fetch", sync_fetch, "http://x")
+    also: int = await ctx.step(sync_fetch, url="http://x")
+    await ctx.sleep(timedelta(hours=1))
+    moment: datetime = ctx.now()
+    name: UUID = ctx.uuid()
+    print(ctx.run_id, ctx.workflow, ctx.key, ctx.attempt, moment, name, ctx.random(), tracked)
+    match await ctx.acquire("by hand"):
+        case Execute() as guard:
+            await guard.success(1)
+        case Skipped(value):
+            print(value)
+    return len(files) + number + also
+
+
+@workflow
+async def typed_lambda(ctx: Context, order: Order) -> str:
+    approval = await ctx.step("ask", lambda: {"by": "ann"}, returns=Approval)
+    return approval.by + order.id
+
+
+async def workflow_async(order: Order) -> None:
+    async with connect() as store, Worker(store, [fulfil, ship, zip_files], concurrency=200):
+        run_id = await fulfil.trigger(order).options(key=f"order-{order.id}", priority=5).execute(store)
+        shipped: list[str] = await store.result(run_id, timeout=30)
+        run = await fulfil.get_run(run_id, store)
+        print(run.status == "SUCCESS", run.output()[0], shipped, run_id.created)
+        number: int = await zip_files.trigger("b", prefix="p").wait(timeout=300).execute(store)
+        by_name = await workflow("zip_files").trigger({"bucket": "b"}).wait().timeout(300).execute(store)
+        print(number, by_name)
+        read: Approval = await store.result(int(run_id), Approval)
+        other: Approval = run.output(Approval)
+        unknown: object = await store.result(7)
+        print(read, other, unknown)
+        await looked_after(store, run_id)
+
+
+async def looked_after(store: Store, run_id: RunId[list[str]]) -> None:
+    many: list[RunId[list[str]]] = await store.trigger_many(fulfil.trigger(Order(str(n), n)) for n in range(3))
+    found: Run[list[str]] | None = await fulfil.find("order-42", store)
+    if found is not None:
+        first: str = found.output()[0]
+        print(first, many)
+    steps: Sequence[StepInfo] = await store.steps(run_id)
+    page = await store.runs("fulfil", status="ERROR", limit=10)
+    again = [await store.retry(run.id) for run in page]
+    print([one.name for one in steps], page.next, again)
+    worker = await stepwell.consumer("worker-1", 8080, "zip_files").handler(zip_files).create(store)
+    await worker.poll_forever()
+    known: dict[str, Workflow[..., object]] = stepwell.discover_workflows()
+    print(known)
+
+
+# ---- without asyncio
+
+
+@step
+def sync_fetch(url: str) -> int:
+    return len(url)
+
+
+@workflow
+def sync_fulfil(order: Order) -> list[int]:
+    futures = [sync_fetch.start(order.id) for _ in range(3)]
+    fetched: list[int] = [future.result() for future in futures]
+    stepwell.sync.sleep("1m")
+    return [*fetched, sync_fetch(url="x")]
+
+
+@workflow
+def seed_style(ctx: stepwell.sync.Context, url: str) -> int:
+    receipt: str = ctx.step(charge, Order("1", 2))
+    ctx.sleep(5)
+    return len(ctx.step("fetch", lambda: url)) + len(receipt)
+
+
+def workflow_sync(order: Order) -> None:
+    with stepwell.sync.connect("sqlite:///shop.db") as store:
+        run_id = sync_fulfil.trigger(order).execute(store)
+        fetched: list[int] = store.result(run_id, timeout=30)
+        number: int = seed_style.trigger("http://x").wait(timeout=3).execute(store)
+        run = sync_fulfil.get_run(run_id, store)
+        first: int = run.output()[0]
+        print(fetched, number, first)
+        with stepwell.sync.Worker(store, [sync_fulfil, seed_style]):
+            worker = stepwell.consumer("worker-2", 8081, "seed_style").handler(seed_style).create(store)
+            worker.close()
