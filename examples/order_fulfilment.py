@@ -85,7 +85,7 @@ def main() -> None:
             first = fulfil.trigger(Order("order 1", 9900, ["lamp", "desk"])).execute(store)
         work(url, book, first, unlucky=True)
         with sync.connect(url) as store:
-            print("order 1 is", store.get_run(first).status, "with", [one.key for one in store.recorded_steps(first)])
+            print("order 1 is", store.get_run(first).status, "with", [one.key for one in store.steps(first)])
             second = fulfil.trigger(Order("order 2", 500, ["unicorn"])).execute(store)
         work(url, book, first, second)
         with sync.connect(url) as store:

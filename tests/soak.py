@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "proof.md"
 TESTS = (
     "tests/crash",
+    "tests/sweep",
     "tests/store/test_full_size.py",
     "tests/store/test_plans.py",
     "tests/store/test_many_queues.py",
@@ -103,6 +104,26 @@ PROMISES = {
         lambda of: (
             f"executed {of['attempts']} times, {of['killed']} processes killed, then a dead letter; "
             f"{of['others']} others acknowledged"
+        ),
+    ),
+    "sweep": Promise(
+        "A run survives the loss of its worker at any database call",
+        "The worker is cut off before a call reaches the database, and another time after the database did it and "
+        "before the worker heard; for every call of runs of every shape, with loops, gathers, task groups, sleeps, "
+        "retries and compensation. Each crash happened. Another worker ends each run with the same result and the same "
+        "recorded steps, and a ledger shows that no body whose outcome was recorded was executed again.",
+        lambda of: (
+            f"{of['flows']} {of['kind']} workflows, {of['calls']} database calls, {of['cases']} crashes: "
+            "0 results or recorded steps differ, 0 recorded bodies executed again"
+        ),
+    ),
+    "trees": Promise(
+        "So does a workflow that nobody thought of",
+        "Random trees of sequences, loops, branches, gathers, task groups, failing steps and sleeps, under random "
+        "schedules, each cut off at a random database call.",
+        lambda of: (
+            f"{of['trees']} workflows with {of['steps']:,} recorded steps, {of['crashes']} crashes: "
+            "0 results or recorded steps differ"
         ),
     ),
     "flat": Promise(

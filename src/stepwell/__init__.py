@@ -52,6 +52,7 @@ from stepwell.errors import (
 )
 from stepwell.queue import Handler, handler
 from stepwell.records import (
+    CancelAnswer,
     DeadLetter,
     Maintenance,
     Page,
@@ -78,6 +79,7 @@ WorkflowContext = Context
 
 __all__ = [
     "Admin",
+    "CancelAnswer",
     "CannotOpen",
     "Config",
     "Consumer",

@@ -37,6 +37,17 @@ class RunStatus(StrEnum):
         return self in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.CANCELLED)
 
 
+class CancelAnswer(StrEnum):
+    """What came of asking for a run to be cancelled; true unless it was too late."""
+
+    CANCELLED = "cancelled"
+    REQUESTED = "requested"
+    TOO_LATE = "too_late"
+
+    def __bool__(self) -> bool:
+        return self is not CancelAnswer.TOO_LATE
+
+
 class TaskKind(StrEnum):
     """What a task is; stored as this text."""
 
@@ -131,7 +142,7 @@ class Settlement(msgspec.Struct, frozen=True):
     last_error: str | None = None
 
 
-class StepRow(msgspec.Struct, frozen=True):
+class StepRow(msgspec.Struct, frozen=True, gc=False):
     """What a run has recorded of one step, as it is written and read."""
 
     run_id: int

@@ -112,6 +112,7 @@ class Store:
     enqueue_many = _joinable(_listed(_verb(store_.Store.enqueue_many)))
     get = _verb(store_.Store.get)
     result = _verb(store_.Store.result)
+    cancel = _verb(store_.Store.cancel)
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
     workers = _verb(store_.Store.workers)

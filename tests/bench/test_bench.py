@@ -20,7 +20,7 @@ from tests.ground.databases import run_sql
 
 def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.ground.check_folder", lambda *_: None)  # whether it works, wherever files are kept here
-    workloads = ["enqueue.bulk", "latency.two", "growth"]
+    workloads = ["enqueue.bulk", "latency.two", "growth", "workflow.many", "workflow.one", "workflow.latency.two"]
     arguments = ["--backend", "sqlite", "--contestants", "stepwell,raw", "--scale", "0.001", "--rounds", "1", "--json"]
     done = CliRunner().invoke(main, [*arguments, "--only", ",".join(workloads)])
     assert done.exit_code == 0, done.output
@@ -86,6 +86,29 @@ def test_targets_are_judged_against_the_best_peer_and_the_empty_database() -> No
         "growth": (0.79, False),
         "scheduled": (pytest.approx(1 / 1.05), True),
     }
+
+
+def test_workflows_are_judged_against_the_best_peer_and_raw_sql() -> None:
+    many = {"stepwell": 8000, "raw": 16_000, "pgqrs": 160, "dbos": 40}
+    one = {"stepwell": 600, "raw": 1000, "pgqrs": 60}
+    lines = [
+        *(_line("workflow.many", who, rate=rate) for who, rate in many.items()),
+        *(_line("workflow.one", who, rate=rate) for who, rate in one.items()),
+        _line("workflow.latency", "stepwell", p50_ms=1.9),
+        _line("workflow.latency.two", "stepwell", p50_ms=3.1),
+        _line("asleep", "stepwell", statements=380, connections=5, memory_mb=34),
+        _line("asleep", "stepwell", state="sleeping", statements=390, connections=6, memory_mb=34),
+    ]
+    rows = figures.rows(figures.summaries(lines))
+    assert {row.workload.name: (row.compared, row.share, row.met) for row in rows} == {
+        "workflow.many": (50, 0.5, True),
+        "workflow.one": (10, 0.6, False),
+        "workflow.latency": (None, None, True),
+        "workflow.latency.two": (None, None, False),
+        "asleep": (pytest.approx(38 / 39), None, False),  # it has a connection more
+    }
+    results = {"rounds": 1, "settings": {"postgres": {"fsync": "on"}}, "python": "3", "lines": lines}
+    assert "| asleep | stepwell | 390/min, 6 connections, 34 MB |" in telling.page(results)
 
 
 def test_a_median_is_told_and_not_the_best_round() -> None:

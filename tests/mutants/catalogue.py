@@ -1,10 +1,13 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
+from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
+from tests.mutants.workflows import WORKFLOW_MUTANTS
 
 FENCE = "tests/store/test_fence.py::"
 REAP = "tests/store/test_reap.py::"
@@ -477,7 +480,10 @@ MUTANTS = (
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *RUNS_MUTANTS,
+    *CONTROL_MUTANTS,
+    *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
+    *WORKFLOW_MUTANTS,
 )

@@ -55,11 +55,13 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "oldest": [(2,), (1,), (9,)],
     "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, '{"a":1}', None, None),
-               (11, 1, 1, "PENDING", 5, None, 1, 1, None, "{}", "E"), (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None),
+               (11, 1, 1, "PENDING", 5, None, 1, 1, None, "{}", "E"),
+               (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None),
                (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None),
                (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None),
                (15, 1, 1, "ERROR", 0, None, 0, 0, None, '{"type":"E"}', "E: \x1f")],
-    "add_steps": [(12, 1, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None), (11, 1, "a#1", 1, "RUNNING", 1, 5, None, None, None),
+    "add_steps": [(12, 1, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None),
+                  (11, 1, "a#1", 1, "RUNNING", 1, 5, None, None, None),
                   (12, 9, "b#1", 3, "SUCCESS", 1, 5, "null", "1", None)],
     "change_steps": [(31, 1, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}"),
                      (31, 1, "begun#1", 2, "SUCCESS", 1, 5, "null", "1", None),
@@ -69,6 +71,8 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "steps_of": [(32,), (31,), (9,)],
     "reopen_steps": [(31, "failed#1"), (31, "kept#1"), (32, "failed#1"), (31, "none#1")],
     "runs": [(31,), (41,), (999,)],
+    "cancel_tasks": [(1,), (11,), (31,), (999,)],
+    "unfinished_children": [(1,), (31,)],
     "letters_of": [(31,), (41,), (999,)],
     "failed_runs": [(31,), (41,), (999,)],
     "find_runs": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
@@ -93,7 +97,16 @@ STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}'
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
 TABLES = ("task", "step", "rollup", "fence", "beat")
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
-PARAMS: dict[str, Value] = {"now": 1_000, "beat_now": 2_000, "slot": 0, "shard": 3, "tenant": "", "deleted": False}
+PARAMS: dict[str, Value] = {
+    "now": 1_000,
+    "beat_now": 2_000,
+    "slot": 0,
+    "shard": 3,
+    "tenant": "",
+    "deleted": False,
+    "error": "{}",
+    "last_error": "E",
+}
 PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
 
 
@@ -119,7 +132,8 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
         *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
         STEP.format(run=32, key="failed#1", status="ERROR"),
-        "insert into {workflow} (queue_id, options, created_at) values (1, '{\"dead_letter\":\"q\"}', 1)",
+        TASK.format(id=42, more="parent_id", values="true, 1"),
+        'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
     driver: Any = store.driver
     opened = driver._engine.connect(reading=False)

@@ -66,8 +66,7 @@ class Current:
 
     def is_cancelled(self) -> bool:
         """True if nothing that this code does can be recorded any more, so that it may as well stop."""
-        session = self._run.slot.session
-        return self._run.unwinding or session.lost or session.held.get(self._run.task.id) != self._run.task.turn
+        return self._run.unwinding or self._run.is_lost
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""

@@ -8,7 +8,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from stepwell.engine.outcome import Done, Failed, Outcome, Released, Suspended, judge, judge_batch, settlement_of
+from stepwell.engine.outcome import (
+    Cancelled,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Suspended,
+    judge,
+    judge_batch,
+    settlement_of,
+)
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
 from stepwell.engine.showing import Showing
@@ -47,7 +57,9 @@ class Execution:
         self._waiting: set[asyncio.Task[None]] = set()  # for answers that have to be asked for
         self._held = 1
         self._open = sum(map(len, calls))  # turns that are not closed yet
-        self._in_body = self._given_up = False
+        self._in_body: int | None = None  # the task whose body is being executed, the first of a batch
+        self._given_up = self._cancelled = False
+        self.on_stop: Callable[[], None] = _nobody
 
     def __repr__(self) -> str:
         return f"<tasks {', '.join(str(task.id) for task in itertools.chain(*self._calls))} of {self._served.queue}>"
@@ -78,7 +90,13 @@ class Execution:
     def give_up(self) -> None:
         """Stop the body and begin no other; what has been judged already is still settled."""
         self._given_up = True
-        if self._in_body:
+        if self._in_body is not None:
+            self._cancel_body()
+
+    def cancel(self, task_ids: set[int]) -> None:
+        """Stop the body of a task that was asked to be cancelled; it is settled as that."""
+        if self._in_body is not None and self._in_body in task_ids and not self._cancelled:
+            self._cancelled = True
             self._cancel_body()
 
     def abandon(self) -> None:
@@ -88,6 +106,7 @@ class Execution:
             job.cancel()
 
     def _cancel_body(self) -> None:
+        self.on_stop()
         if self.job is not None:
             self.job.cancel()
 
@@ -110,13 +129,17 @@ class Execution:
             return _no_handler(self._served.queue)
         if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
-        self._in_body = True
+        self._in_body, self._cancelled, self.on_stop = tasks[0].id, False, _nobody
         try:
             return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:
             # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
             if self._given_up:
                 return self._interrupted()
+            if self._cancelled:
+                assert self.job is not None
+                self.job.uncancel()  # the next body is not to be taken for cancelled
+                return Cancelled()
             return self._judged(tasks, RuntimeError("the body was cancelled"))
         except NoThread:
             return Released(SWEEP_EVERY)
@@ -125,7 +148,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
         finally:
-            self._in_body = False
+            self._in_body = None
 
     def _called(self, body: Awaitable[Done | Suspended]) -> Awaitable[Done | Suspended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.
@@ -212,6 +235,10 @@ class Execution:
         self._open -= 1
         if self._open == 0:
             self._ended(self)
+
+
+def _nobody() -> None:
+    """Nobody has to be told."""
 
 
 def _no_handler(queue: str) -> Outcome:

@@ -61,7 +61,12 @@ class Suspended:
     delay: float
 
 
-Outcome = Done | Again | Alone | Failed | Released | Suspended
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Stopped because somebody asked for it; nothing that it did since counts."""
+
+
+Outcome = Cancelled | Done | Again | Alone | Failed | Released | Suspended
 
 DONE: Final = Done()
 
@@ -141,6 +146,8 @@ def settlement_of(outcome: Outcome) -> Settlement:
             )
         case Released(delay):
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
+        case Cancelled():
+            return Settlement(RunStatus.CANCELLED)
         case Suspended(run_at, delay):
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), run_at=run_at, attempt_back=True)
         case _:

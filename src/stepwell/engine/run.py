@@ -60,6 +60,8 @@ class RunTurn:
         self._under_way: set[object] = set()
         self._parked: dict[asyncio.Future[None], int | None] = {}
         self._look: asyncio.Handle | None = None
+        self._stopped = False  # by the worker, which has no time to wait for threads
+        slot.on_stop = self.stop
         self._at_work: set[int] = set()  # threads of a sync workflow that execute code of its own
 
     # ---- the whole turn ----------------------------------------------------------------------------------------------
@@ -99,17 +101,27 @@ class RunTurn:
             raise Unwinding
         return result
 
+    def stop(self) -> None:
+        """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
+        if not self.unwinding:
+            self.unwinding = self._stopped = True
+
     def joined(self, task: asyncio.Task[Any]) -> None:
         """A task was created inside the run: it is part of it until it is done."""
         self._tasks.add(task)
         task.add_done_callback(self._left)
 
+    @property
+    def is_lost(self) -> bool:
+        """True if somebody else has the run: nothing of this turn is written any more."""
+        session = self.slot.session
+        return self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn
+
     def check(self) -> None:
         """Refuse a call that could not be written any more."""
         if self.unwinding:
             raise Unwinding
-        session = self.slot.session
-        if self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn:
+        if self.is_lost:
             raise LeaseLost(self.task.owner, self.task.id)
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -206,8 +218,13 @@ class RunTurn:
         self.enter(row.key)
         writing = self.slot.store.recorded.record(row, self.task.owner, None, has_row=False)
         task = self.loop.create_task(writing, context=_hidden())
-        task.add_done_callback(lambda _: self.leave(row.key))
+        task.add_done_callback(partial(self._written, row.key))
         self.notes.append(task)
+
+    def _written(self, key: str, note: asyncio.Task[None]) -> None:
+        if not note.cancelled() and isinstance(note.exception(), LeaseLost):  # looked at: perhaps nobody waits for it
+            self.overtaken = True
+        self.leave(key)
 
     async def noted(self) -> None:
         """Wait until what was noted is recorded."""
@@ -266,7 +283,7 @@ class RunTurn:
             for task in tuple(self._tasks):
                 task.cancel()  # again and again: some swallow it
             await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
-        if self._bodies and (unwound or not stopped):
+        if self._bodies and not self._stopped and (unwound or not stopped):
             await asyncio.wait(self._bodies)
         return unwound
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -56,7 +56,8 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     try:
         returned = await _called(workflow, run, arguments)
     except Unwinding:
-        assert run.due is not None
+        if run.due is None:
+            raise  # stopped by the worker, which knows why
         return Suspended(run.due, max(0, run.due - run.now()) / 1_000_000)
     finally:
         if run.journal.contradiction is not None:
@@ -70,9 +71,9 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     return Done(output)
 
 
-async def _called(workflow: Definition, run: RunTurn, arguments: dict[str, Any]) -> Any:
+def _called(workflow: Definition, run: RunTurn, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
     if workflow.is_async:
         context = (Context(run),) if workflow.arguments.takes_context else ()
-        return await run.execute(lambda: workflow.fn(*context, **arguments))
+        return run.execute(lambda: workflow.fn(*context, **arguments))
     face = (SyncContext(run),) if workflow.arguments.takes_context else ()
-    return await run.execute_in_thread(lambda: workflow.fn(*face, **arguments))
+    return run.execute_in_thread(lambda: workflow.fn(*face, **arguments))

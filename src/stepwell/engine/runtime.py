@@ -77,6 +77,7 @@ class Runtime:
         self._idle = asyncio.Event()
         self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
         self._stopping = self._hurried = False
+        self._deafen: Callable[[], None] = lambda: None
         self.session: Session | None = None
         self.executed = 0
 
@@ -111,6 +112,7 @@ class Runtime:
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
         self._store.tasks.on_added(self._added)
+        self._deafen = self._store.tasks.on_cancelled(self._cancelled)
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
         if upkeep:
             looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
@@ -123,6 +125,7 @@ class Runtime:
         self._idle.set()
         with contextlib.suppress(ValueError):
             self._store.tasks.off_added(self._added)
+            self._deafen()
         if self._loops:
             # A claim under way is answered, not cut off: what it takes would be ours, not executed, its attempt lost.
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
@@ -255,7 +258,7 @@ class Runtime:
     async def _begin_session(self) -> None:
         lease = int(self._store.options.lease * 1_000_000)
         worker_id = await self._store.sessions.begin(self._identity, lease)
-        self.session = Session(worker_id, self._session_lost, self._orphans_found)
+        self.session = Session(worker_id, self._session_lost, self._orphans_found, self._cancelled)
         Heartbeat.of(self._store).add(self.session)
         self._store.telemetry.emit(SessionStarted(worker_id))
         await self._find_queues()
@@ -297,6 +300,11 @@ class Runtime:
             if execution.session is session:
                 execution.give_up()
         self._polling.wake()
+
+    def _cancelled(self, task_ids: set[int]) -> None:
+        """Somebody asked for these to be cancelled: stop those that are executed here."""
+        for execution in tuple(self._executions):
+            execution.cancel(task_ids)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
         self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))

@@ -25,6 +25,7 @@ class Slot(Protocol):
     store: Store
     session: Session
     showing: Showing
+    on_stop: Callable[[], None]  # told before the body is cancelled
 
     def hold(self) -> None:
         """Keep the place for one more user of it."""

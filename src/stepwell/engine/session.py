@@ -11,13 +11,18 @@ class Session:
     """One registration of a worker. Lives on the worker's loop; the heartbeat tells it things there."""
 
     def __init__(
-        self, worker_id: int, on_lost: Callable[[Session], None], on_orphans: Callable[[Session, list[Owned]], None]
+        self,
+        worker_id: int,
+        on_lost: Callable[[Session], None],
+        on_orphans: Callable[[Session, list[Owned]], None],
+        on_cancelled: Callable[[set[int]], object] = lambda _: None,
     ) -> None:
         self.id = worker_id
         self.lost = False
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
+        self._on_cancelled = on_cancelled
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}
 
@@ -47,6 +52,8 @@ class Session:
                 self.lost = True
                 self._on_lost(self)
             return
+        if cancelled := {task.task_id for task in owned if task.cancel and self.held.get(task.task_id) == task.turn}:
+            self._on_cancelled(cancelled)
         unheld = {(task.task_id, task.turn): task for task in owned if self.held.get(task.task_id) != task.turn}
         oldest_claim = sent_at if self._claim_started is None else self._claim_started
         # A claim may have begun after the beat was sent and taken the task before it was answered.

@@ -59,25 +59,23 @@ def course_of(call: StepCall) -> Course:
     verdict = run.journal.answer(call.key, call.input)
     while True:
         match verdict:
+            case Due():
+                if verdict.failed is not None:
+                    yield Wait(run, _retry_at(_policy(call), verdict.failed))
+                run.enter(call.key)
+                try:
+                    row, value = yield from _attempt(call, verdict.attempt, has_row=verdict.has_row)
+                finally:
+                    run.leave(call.key)
+                if row.status is RunStatus.SUCCESS:
+                    return value
+                if row.status is RunStatus.ERROR:
+                    raise failure_of(definition, call.key, row.error or "{}") from value
+                verdict = Due(verdict.attempt + 1, has_row=True, failed=row)
             case Replay(output):
                 return decode(output or "null", definition.returns, what=f"result of {call.key}")
             case GaveUp(error):
                 raise failure_of(definition, call.key, error)
-            case Due(attempt, has_row, failed):
-                if failed is not None:
-                    yield Wait(run, _retry_at(_policy(call), failed))
-                run.enter(call.key)
-                try:
-                    row, value = yield from _attempt(call, attempt, has_row=has_row)
-                finally:
-                    run.leave(call.key)
-                match row.status:
-                    case RunStatus.SUCCESS:
-                        return value
-                    case RunStatus.ERROR:
-                        raise failure_of(definition, call.key, row.error or "{}") from value
-                    case _:
-                        verdict = Due(attempt + 1, has_row=True, failed=row)
 
 
 def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
@@ -98,7 +96,12 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     finally:
         showing.end(attempt)
     run.check()
-    yield from recording(Record(run, done, attempt, has_row))
+    try:
+        yield Record(run, done, attempt, has_row)
+    except LeaseLost:
+        run.overtaken = True
+        raise
+    run.journal.record(done)
     return done, value
 
 
@@ -208,9 +211,10 @@ def _answer_to(request: Request) -> Coroutine[Any, Any, Any]:
     match request:
         case Attempt():
             return _executed(request)
-        case Record(run, row, attempt, has_row):
+        case Record():
+            run, attempt = request.run, request.attempt
             begun = None if attempt is None else attempt.shown
-            return run.slot.store.recorded.record(row, run.task.owner, begun, has_row=has_row)
+            return run.slot.store.recorded.record(request.row, run.task.owner, begun, has_row=request.has_row)
         case Wait() | Noted():
             return _waited(request)
         case _:

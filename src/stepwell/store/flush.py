@@ -44,6 +44,7 @@ PARTS: Final = (
 FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
 # Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
 STEPS: Final = frozenset(("add_steps", "change_steps"))
+RECORDED: Final = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class Operation(msgspec.Struct, eq=False):
     trouble: StepwellError | None = None  # why it was last repeated
     taken: bool = False  # into a flush: from then on it may have been written
     answered: bool = False
-    heard: Heard | None = None  # who is told the answer, or why there is none
+    heard: Heard | None = None  # who is told the answer, or why there is none ...
+    future: asyncio.Future[Answer] | None = None  # ... or who waits for it
 
 
 class GroupCommit:
@@ -100,7 +102,7 @@ class GroupCommit:
         if not self._room.takes(operation.size):
             await self._room.take(operation.size, operation.within)
         future: asyncio.Future[Answer] = loop.create_future()
-        operation.heard = partial(_resolve, future)
+        operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
         timer = None if operation.within is None else loop.call_later(operation.within, self._give_up, operation)
         self._append(operation)
@@ -117,8 +119,7 @@ class GroupCommit:
         """Have the operation written, however long that takes and whether or not the caller waits for the answer."""
         if self._closed or not self._room.takes(operation.size):
             return self.submit(operation)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        operation.heard = partial(_resolve, future)
+        future = operation.future = asyncio.get_running_loop().create_future()
         self._append(operation)
         return future
 
@@ -161,6 +162,9 @@ class GroupCommit:
             return
         operation.answered = True
         self._room.give_back(operation.size)
+        if operation.future is not None:
+            _resolve(operation.future, answer)
+            return
         assert operation.heard is not None
         try:
             operation.heard(answer)
@@ -323,6 +327,22 @@ class Lane:
         """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
         follows it on that row, stays for the next flush.
         """
+        if len(self.pending) <= MOST_OPERATIONS and (batch := self._all()) is not None:
+            return batch
+        return self._some()
+
+    def _all(self) -> list[Operation] | None:
+        """Everything, as it mostly goes; None, and nothing taken, if that is too much or has a row twice."""
+        batch = [operation for operation in self.pending if not operation.answered]
+        size = sum([operation.size for operation in batch])
+        if (size > MOST_BYTES and len(batch) > 1) or len({operation.row_id for operation in batch}) < len(batch):
+            return None
+        for operation in batch:
+            operation.taken = True
+        self.pending.clear()
+        return batch
+
+    def _some(self) -> list[Operation]:
         batch: list[Operation] = []
         postponed: list[Operation] = []
         rows: set[RowId] = set()
@@ -409,7 +429,7 @@ def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[R
     answers: dict[RowId, str] = {}
     for call, rows in zip(calls, answered, strict=True):
         if call.statement in STEPS:
-            answers.update({(row["id"], row["answer"]): row["answer"] for row in rows})
+            answers.update({(row["id"], row["answer"]): RECORDED for row in rows})
         else:
             answers.update({row["id"]: row["answer"] for row in rows if row["answer"]})
     return answers

@@ -123,7 +123,6 @@ class Runs(Writing):
         rows = await self.driver.read(Call("steps_of", rows=[(int(run.id),)]))
         return [step_info(row) for row in rows]
 
-
     async def retry(self, run_id: int) -> bool:
         """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.
 

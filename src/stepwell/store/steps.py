@@ -77,6 +77,8 @@ class Steps:
         while self._wanted:
             await asyncio.sleep(0)  # whoever was claimed with the first asks in the same turn of the loop
             asked = dict(list(self._wanted.items())[:MOST_RUNS])
+            for run_id in asked:
+                del self._wanted[run_id]  # before it is read: whoever has claimed it since is answered by the next
             try:
                 found = await self._grouped(asked)
             except BaseException as error:  # noqa: BLE001 - every one of those who wait is told
@@ -85,8 +87,6 @@ class Steps:
                 for run_id, future in asked.items():
                     if not future.done():
                         future.set_result(found[run_id])
-            for run_id in asked:
-                del self._wanted[run_id]
         self._reading = None
 
     async def _grouped(self, run_ids: Iterable[int]) -> dict[int, list[StepRow]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -64,6 +64,7 @@ class Tasks:
         self._timeout = timeout
         self._wakeups = wakeups
         self.alarm = Alarm()
+        self._cancelling: list[Callable[[set[int]], object]] = []
         # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
@@ -74,6 +75,16 @@ class Tasks:
     def off_added(self, listener: Listener) -> None:
         """Stop telling the listener."""
         self._wakeups.off_added(listener)
+
+    def on_cancelled(self, listener: Callable[[set[int]], object]) -> Callable[[], None]:
+        """Tell the listener which tasks under way were asked to be cancelled here, until what is returned is called."""
+        self._cancelling.append(listener)
+        return lambda: self._cancelling.remove(listener)
+
+    def cancelled(self, task_ids: set[int]) -> None:
+        """Say that these tasks, which are under way, were asked to be cancelled; the heartbeat says so too, later."""
+        for listener in tuple(self._cancelling) if task_ids else ():
+            listener(task_ids)
 
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim."""

@@ -13,6 +13,7 @@ from stepwell.store.store import Store
 from stepwell.testing.doomed import Doomed
 from stepwell.worker import Worker
 
+MOST_STOPS: Final = 1000  # for a life that has no other end
 LAST_THREAD: Final = 10.0  # seconds; how long a body in a thread may take to notice that its worker is gone
 
 
@@ -41,16 +42,19 @@ class HandWorker(Worker):
         raise Timeout(f"a body of {session.id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
 
 
-async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> int:
+async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> None:
     """Do what is due, from one moment at which something is to the next, up to `until` or as long as anything waits.
 
-    Returns how many attempts that was. When it returns nothing is under way.
+    When it returns nothing is under way.
     """
-    done = await worker.drain()
+    await worker.drain()
+    stops = 0
     while (wait := await _next_due(store, clock)) is not None and (until is None or clock.now() + wait <= until):
         clock.advance(timedelta(microseconds=max(0, wait)))
-        done += await worker.drain()
-    return done
+        await worker.drain()
+        stops += 1
+        if until is None and stops == MOST_STOPS:
+            raise AssertionError(f"after {MOST_STOPS} moments at which something was due, there is no end of it")
 
 
 async def _next_due(store: Store, clock: TestClock) -> int | None:

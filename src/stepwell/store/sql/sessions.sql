@@ -74,8 +74,9 @@ update {task} as task
                      when task.attempt >= task.max_attempts then 'ERROR' else 'PENDING' end,
        ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and task.deleted_at is null,
        owner = null, suspect = true,
-       error = cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}),
-       last_error = 'worker_lost',
+       error = case when task.cancel_requested_at is not null then task.error
+                    else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,
+       last_error = case when task.cancel_requested_at is not null then task.last_error else 'worker_lost' end,
        finished_at = case when task.cancel_requested_at is not null or task.attempt >= task.max_attempts
                           then {now} else null end,
        updated_at = {now}

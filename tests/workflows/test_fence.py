@@ -1,0 +1,216 @@
+"""Who may record: the session that has the run, and of two of them the first; whoever was overtaken is told."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    Context,
+    Execute,
+    InvalidOption,
+    LeaseLost,
+    Skipped,
+    StepFailed,
+    Store,
+    Worker,
+    step,
+    sync,
+    workflow,
+)
+from stepwell.clock import TestClock
+from stepwell.engine.heartbeat import Heartbeat
+from stepwell.records import RunStatus, StepRow
+from tests.ground.waiting import until
+from tests.store.seam import begin, claim
+from tests.workflows.kit import begun, die, drained, statuses, steps_of, task_of
+
+
+@workflow
+async def nothing() -> None:
+    """Do nothing."""
+
+
+def row(run_id: int, output: str, status: RunStatus = RunStatus.SUCCESS) -> StepRow:
+    return StepRow(run_id, "a#1", 1, status, output=output)
+
+
+@pytest.mark.proves("S-23", "L-09", "protocol-03")
+async def test_a_session_without_a_fence_records_nothing_new_and_changes_nothing(store: Store) -> None:
+    await begun(store, nothing)
+    worker = await begin(store)
+    [task] = await claim(store, worker, "nothing")
+    await die(store)
+    for has_row in (False, True):
+        with pytest.raises(LeaseLost, match=f"session {worker} no longer holds task {task.id}"):
+            await store.recorded.record(row(task.id, "1"), worker, None, has_row=has_row)
+    assert await store.steps(task.id) == []
+    other = await begin(store)
+    [task] = await claim(store, other, "nothing")
+    await store.recorded.record(row(task.id, "null", RunStatus.RUNNING), other, None, has_row=False)
+    with pytest.raises(LeaseLost):
+        await store.recorded.record(row(task.id, "1"), worker, None, has_row=True)
+    assert await statuses(store, task.id) == {"a#1": "RUNNING"}
+
+
+@pytest.mark.proves("S-23", "S-04")
+async def test_the_first_result_stays_whatever_comes_after_it(store: Store) -> None:
+    await begun(store, nothing)
+    worker = await begin(store)
+    [task] = await claim(store, worker, "nothing")
+    await store.recorded.record(row(task.id, "1"), worker, None, has_row=False)
+    for status in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.RUNNING):
+        with pytest.raises(LeaseLost):
+            await store.recorded.record(row(task.id, "2", status), worker, None, has_row=True)
+    [kept] = await store.steps(task.id)
+    assert (kept.status, kept.output) == ("SUCCESS", 1)
+
+
+@pytest.mark.proves("S-23", "L-08", "L-18", "R-04", "R-07")
+async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store: Store) -> None:
+    go, at_work = asyncio.Event(), asyncio.Event()
+    told: list[str] = []
+    executors = iter(("frozen", "other"))
+
+    @step
+    async def charge() -> str:
+        name = next(executors)
+        if name == "frozen":
+            at_work.set()
+            await go.wait()
+        return name
+
+    @workflow
+    async def pay(ctx: Context) -> list[Any]:
+        assert await ctx.heartbeat()
+        assert not ctx.is_cancelled()
+        try:
+            return [await charge()]
+        except LeaseLost as error:
+            told.append(str(error))
+            told.append(f"{ctx.is_cancelled()} {await ctx.heartbeat()}")
+            with pytest.raises(LeaseLost):
+                await ctx.step("next", lambda: told.append("executed"))
+            raise
+
+    run_id = await begun(store, pay)
+    async with Worker(store, [pay]) as frozen:
+        await asyncio.wait_for(at_work.wait(), 10)
+        session = frozen._runtime.session
+        assert session is not None
+        await Heartbeat.of(store).remove(session)  # nobody tells it that it is dead
+        await die(store)
+        assert await drained(store, pay) == 1
+        go.set()
+        await until(lambda: len(told) > 1, message="LeaseLost in the workflow that was overtaken")
+        await until(lambda: frozen._runtime.executed or not frozen._runtime._executions)
+    assert told[1:] == ["True False"]  # and nothing was executed after that
+    assert f"session {session.id}" in told[0]
+    run = await store.get_run(run_id)
+    assert (run.output(), run.attempt) == (["other"], 2)
+    assert await statuses(store, run_id) == {"charge#1": "SUCCESS"}
+    assert await drained(store, pay) == 0  # a finished run is not executed again
+    assert (await task_of(store, run_id)).turn == 2
+
+
+@pytest.mark.proves("W-13", "E-08", "S-13", "protocol-03")
+async def test_a_stop_gives_a_run_back_and_refuses_what_its_thread_does_after_it(store: Store) -> None:
+    go, at_work, over = threading.Event(), threading.Event(), threading.Event()
+    called: list[str] = []
+
+    @step
+    def first() -> str:
+        called.append("first")
+        return "first"
+
+    @step
+    def second() -> str:
+        called.append("second")
+        if called.count("second") == 1:
+            at_work.set()
+            go.wait(10)
+        return "second"
+
+    @workflow
+    def slow() -> list[str]:
+        try:
+            return [first(), second(), sync.current().step("third", lambda: "third")]
+        except BaseException as error:
+            called.append(type(error).__name__)
+            over.set()
+            raise
+
+    run_id = await begun(store, slow)
+    async with Worker(store, [slow], grace=0):
+        assert await asyncio.to_thread(at_work.wait, 10)
+    task = await task_of(store, run_id)
+    assert (task.status, task.ready, task.attempt, task.owner) == ("PENDING", True, 0, None)
+    go.set()
+    assert await asyncio.to_thread(over.wait, 10)
+    assert called == ["first", "second", "Unwinding"]
+    assert (await statuses(store, run_id)).get("second#1") in (None, "RUNNING")
+    await drained(store, slow)
+    assert (await store.get_run(run_id)).output() == ["first", "second", "third"]
+    assert called == ["first", "second", "Unwinding", "second"]
+    assert list(await steps_of(store, run_id)) == ["first#1", "second#1", "third#1"]
+
+
+@pytest.mark.proves("S-27", "L-18")
+async def test_steps_by_hand_are_recorded_like_any_other(store: Store, clock: TestClock) -> None:
+    told: list[Any] = []
+
+    @workflow
+    async def by_hand(ctx: Context) -> list[Any]:
+        found = []
+        for name in ("a", "b", "a"):
+            match await ctx.acquire(name):
+                case Skipped(value):
+                    found.append(f"skipped {value}")
+                case Execute() as guard:
+                    await guard.success(f"{name} done")
+                    found.append(guard.key)
+                    with pytest.raises(InvalidOption, match="said already"):
+                        await guard.success("again")
+        try:
+            asked = await ctx.check_step("bad")
+            assert isinstance(asked, Execute)
+            await asked.fail(ValueError("broken"))
+        except StepFailed as error:
+            found.append(error.type)
+        told.append(found)
+        await ctx.sleep(60)
+        return found
+
+    @workflow
+    def by_hand_too(ctx: sync.Context) -> list[Any]:
+        found: list[Any] = []
+        for acquire in (ctx.acquire, ctx.check_step):
+            asked = acquire("a")
+            if isinstance(asked, Skipped):
+                found.append(asked.value)
+            else:
+                asked.success({"n": 1})
+        try:
+            guard = ctx.acquire("bad")
+            assert not isinstance(guard, Skipped)
+            guard.fail(ValueError("broken"))
+        except StepFailed as error:
+            found.append(error.type)
+        told.append(found)
+        ctx.sleep(60)
+        return found
+
+    runs = [await begun(store, one) for one in (by_hand, by_hand_too)]
+    await drained(store, by_hand, by_hand_too, concurrency=1)
+    assert sorted(told) == [[], ["a#1", "b#1", "a#2"]]
+    assert list((await statuses(store, runs[0])).values()) == ["SUCCESS"] * 3 + ["ERROR", "SUCCESS"]
+    clock.advance(60)
+    await drained(store, by_hand, by_hand_too)
+    assert (await store.get_run(runs[0])).output() == [
+        "skipped a done",
+        "skipped b done",
+        "skipped a done",
+        "ValueError",
+    ]
+    assert (await store.get_run(runs[1])).output() == [{"n": 1}, {"n": 1}, "ValueError"]

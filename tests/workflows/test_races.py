@@ -1,0 +1,112 @@
+"""What a thread and the loop do to one step at the same moment, made to happen one after the other."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stepwell import LeaseLost, Store, sync, workflow
+from stepwell.engine.run import RunTurn
+from stepwell.engine.showing import Showing
+from stepwell.records import RunStatus, StepRow
+from stepwell.store.driver import Call, Row
+from tests.store.seam import begin, claim
+from tests.workflows.kit import begun, drained, statuses
+
+
+@pytest.mark.proves("S-01", "protocol-07")
+def test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown() -> None:
+    shown: list[Any] = []
+    showing: Any = Showing()
+
+    def begin(row: str, owner: int, *, has_row: bool) -> str:
+        shown.append(row)
+        showing.end(second)  # in its own thread, just now
+        return "operation"
+
+    recorded = SimpleNamespace(begin=begin)
+    run = SimpleNamespace(
+        unwinding=False,
+        loop=SimpleNamespace(call_later=lambda *_: None),
+        on_loop=lambda call: call(),
+        slot=SimpleNamespace(store=SimpleNamespace(recorded=recorded)),
+        task=SimpleNamespace(owner=1),
+    )
+
+    def attempt(name: str) -> Any:
+        return _Attempt(SimpleNamespace(run=run, row=lambda *_: name))
+
+    first, second = attempt("first"), attempt("second")
+    showing.begin(first)
+    showing.begin(second)
+    showing._look()
+    assert shown == ["first"]
+    assert (first.shown, second.shown) == ("operation", None)
+
+
+class _Attempt:
+    """As much of an attempt as is asked for."""
+
+    since, took, number, has_row = 0.0, 5, 1, False
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.shown: Any = None
+
+
+@pytest.mark.proves("protocol-03", "S-23")
+async def test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    @workflow
+    def last_moment(ctx: sync.Context) -> None:
+        try:
+            ctx.step("late", lambda: 1)
+        except LeaseLost:
+            told.append("LeaseLost")
+            raise
+
+    def given_back_first(run: RunTurn, work: Any) -> Any:
+        if work.cr_code.co_name == "_recorded":
+            run.slot.session.held.pop(run.task.id)  # by the loop, after the thread has looked
+        return wait_in_thread(run, work)
+
+    wait_in_thread = RunTurn.wait_in_thread
+    run_id = await begun(store, last_moment, max_attempts=1)
+    monkeypatch.setattr(RunTurn, "wait_in_thread", given_back_first)
+    await drained(store, last_moment)
+    assert told == ["LeaseLost"]
+    assert await statuses(store, run_id) == {}
+
+
+@pytest.mark.proves("protocol-06")
+async def test_whoever_has_claimed_a_run_since_does_not_share_what_was_read_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @workflow
+    async def shared() -> None: ...
+
+    has_read, answer = asyncio.Event(), asyncio.Event()
+    read = store.driver.read
+
+    async def read_slowly(call: Call) -> list[Row]:
+        rows = await read(call)
+        has_read.set()
+        await answer.wait()
+        return rows
+
+    await begun(store, shared)
+    worker = await begin(store)
+    [task] = await claim(store, worker, "shared")
+    monkeypatch.setattr(store.driver, "read", read_slowly)
+    before = asyncio.create_task(store.recorded.of(task.id))
+    await asyncio.wait_for(has_read.wait(), 10)
+    await store.recorded.record(StepRow(task.id, "a#1", 1, RunStatus.SUCCESS, output="1"), worker, None, has_row=False)
+    after = asyncio.create_task(store.recorded.of(task.id))
+    await asyncio.sleep(0)
+    answer.set()
+    assert await asyncio.wait_for(before, 10) == []
+    assert [row.key for row in await asyncio.wait_for(after, 10)] == ["a#1"]
