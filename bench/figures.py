@@ -6,10 +6,11 @@ from statistics import median
 from typing import Any, Final
 
 from bench.contestants import CONTESTANTS
-from bench.workloads import WORKLOADS, Workload
+from bench.workloads import WORKLOADS, Unit, Workload
 
 Line = dict[str, Any]
 NOISE: Final = 0.1  # a difference below a tenth says nothing, however often it is measured
+VALUES: Final[dict[Unit, str]] = {"rate": "rate", "latency": "p50_ms", "rest": "statements"}  # what a line calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,12 @@ class Summary:
     backend: str
     workload: Workload
     state: str
-    values: tuple[float, ...]  # of each round: messages a second, or the p50 in ms
+    values: tuple[float, ...]  # of each round: so many a second, the p50 in ms, or statements a minute
     p99: float | None
     client: float | None
     server: float | None
+    connections: float | None
+    memory: float | None
     count: int
     api: str
 
@@ -46,6 +49,7 @@ class Row:
     backend: str
     own: Summary
     raw: Summary | None
+    share: float | None  # how good it is beside raw SQL
     peer: Summary | None
     compared: float | None  # how many times as good as the best peer; with rows present, against the empty database
     target: str
@@ -80,31 +84,54 @@ def _row(own: Summary, found: Sequence[Summary]) -> Row:
     beside = own.state != "empty"
     other = empty if beside else peer
     compared = None if other is None else _goodness(own) / _goodness(other)
-    target, met = _judged(own, compared, empty)
-    return Row(own.workload, own.backend, own, raw, peer, compared, target, met)
+    share = None if raw is None else _goodness(own) / _goodness(raw)
+    target, met = _judged(own, compared, share, empty)
+    return Row(own.workload, own.backend, own, raw, share, peer, compared, target, met)
 
 
-def _judged(own: Summary, compared: float | None, empty: Summary | None) -> tuple[str, bool | None]:
+def _judged(
+    own: Summary, compared: float | None, share: float | None, empty: Summary | None
+) -> tuple[str, bool | None]:
     """The target in words, and whether it was met; None if there is none, or nothing to compare with."""
     match own.workload.name, own.backend:
         case "drain" | "drain.batch", "postgres":
-            return ">= 2x best peer", None if compared is None else compared >= 2
+            return ">= 2x best peer", _reached(compared, 2)
         case "enqueue.bulk", "postgres":
-            return ">= 3x best peer", None if compared is None else compared >= 3
-        case "latency", _:
+            return ">= 3x best peer", _reached(compared, 3)
+        case "latency" | "workflow.latency", _:
             return "p50 <= 2 ms", own.middle <= 2
-        case "latency.two", "postgres":
+        case "latency.two" | "workflow.latency.two", "postgres":
             return "p50 <= 3 ms", own.middle <= 3
         case "growth", _:
-            return ">= 80 % of empty", None if compared is None else compared >= 0.8
-        case "scheduled", _:
+            return ">= 80 % of empty", _reached(compared, 0.8)
+        case "scheduled" | "asleep", _:
             return "as without them", None if empty is None else _alike(own, empty)
+        case "workflow.many", "postgres":
+            return ">= 40x best peer, 50 % of raw", _both(_reached(compared, 40), _reached(share, 0.5))
+        case "workflow.many", "sqlite":
+            return ">= 100x best peer", _reached(compared, 100)
+        case "workflow.one", "postgres":
+            return ">= 5x best peer, 70 % of raw", _both(_reached(compared, 5), _reached(share, 0.7))
         case _:
             return "", None
 
 
+def _reached(value: float | None, least: float) -> bool | None:
+    return None if value is None else value >= least
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    """Missed as soon as one is, met only when both are known to be."""
+    if one is False or other is False:
+        return False
+    return None if one is None or other is None else True
+
+
 def _alike(one: Summary, other: Summary) -> bool:
     """No difference beyond noise: below a tenth, or no larger than the rounds differ among themselves."""
+    held = (one.connections, other.connections, one.memory or 0, other.memory or 0)
+    if held[0] != held[1] or held[2] > (1 + NOISE) * held[3]:
+        return False
     apart = abs(one.middle - other.middle)
     return apart <= NOISE * other.middle or min(one.values) <= max(other.values)
 
@@ -121,7 +148,7 @@ def _is_empty_twin(one: Summary, own: Summary) -> bool:
 def _summary(lines: Sequence[Line]) -> Summary:
     first = lines[0]
     workload = WORKLOADS[first["workload"]]
-    value = "rate" if workload.unit == "rate" else "p50_ms"
+    value = VALUES[workload.unit]
     return Summary(
         first["contestant"],
         first["backend"],
@@ -131,6 +158,8 @@ def _summary(lines: Sequence[Line]) -> Summary:
         _middle(lines, "p99_ms"),
         _middle(lines, "client_us"),
         _middle(lines, "server_us"),
+        _middle(lines, "connections"),
+        _middle(lines, "memory_mb"),
         first["count"],
         first["api"],
     )

@@ -1,7 +1,8 @@
 """One measurement of one contestant, as a process of its own: prints one JSON line.
 
 `python -m bench.play MODE '{"contestant": ..., ...}'`, where MODE is `measure`, `prepare` (fill a database that others
-are copied from) or `serve` (the second process of `latency.two`: prints the number and moment of each arrival).
+are copied from) or `serve` (the second process of a workload of two: of a queue it prints the number and moment of each
+arrival).
 """
 
 import asyncio
@@ -18,9 +19,11 @@ from typing import Any, Final
 
 from bench.asking import database
 from bench.contestants import CONTESTANTS, Notifies, Queue
+from bench.contestants.workflows import Sleeps
 from bench.durability import NotDurable
 from bench.meter import Meter
-from bench.workloads import WORKLOADS, Stage
+from bench.stage import Stage
+from bench.workloads import WORKLOADS, Workload
 
 NOT_DURABLE: Final = 3
 Request = dict[str, Any]  # contestant, backend, url, and for a measurement: workload, state, count, present, postmaster
@@ -44,20 +47,20 @@ def main() -> None:
 
 async def measure(request: Request) -> None:
     """Play the workload and print what came of it."""
-    workload = WORKLOADS[request["workload"]]
-    async with _opened(request) as queue:
-        await queue.install()
-        if workload.verb == "serving" and isinstance(queue, Notifies):
-            queue.notify()
+    workload = _workload(request)
+    async with _opened(request) as who:
+        await who.install()
+        if workload.verb == "serving" and isinstance(who, Notifies):
+            who.notify()
         asked = await database(request["url"])
-        stage = Stage(queue, asked, Meter(request["postmaster"]), request["count"], lambda tell: _other(request, tell))
+        stage = Stage(who, asked, Meter(request["postmaster"]), request["count"], lambda tell: _other(request, tell))
         figures = await workload.play(stage)
         await asked.close()
         contestant = CONTESTANTS[request["contestant"]]
         line = {
             **{name: request[name] for name in ("contestant", "backend", "workload", "state", "round")},
             **figures,
-            "api": queue.api[workload.verb],
+            "api": who.api[workload.verb],
             "version": version(contestant.distribution) if contestant.distribution else "",
             "python": platform.python_version(),
         }
@@ -65,41 +68,51 @@ async def measure(request: Request) -> None:
 
 
 async def prepare(request: Request) -> None:
-    """Have the contestant make one finished or scheduled message, and copy its rows."""
-    async with _opened(request) as queue:
-        await queue.install()
-        if request["state"] == "finished":
-            await queue.enqueue_many(range(1))
-            await queue.drain(1)
+    """Have the contestant fill the database with what is to be there before the measurement."""
+    async with _opened(request) as who:
+        await who.install()
+        if isinstance(who, Sleeps):
+            await who.put_to_sleep(request["present"])
         else:
-            await queue.schedule(0)
-        asked = await database(request["url"])
-        for statement in queue.filling(request["state"], request["present"]):
-            await asked.run(statement)
-        await asked.close()
+            await _fill(request, who)
+
+
+async def _fill(request: Request, queue: Queue) -> None:
+    """Have a queue make one finished or scheduled message, and copy its rows."""
+    if request["state"] == "finished":
+        await queue.enqueue_many(range(1))
+        await queue.drain(1)
+    else:
+        await queue.schedule(0)
+    asked = await database(request["url"])
+    for statement in queue.filling(request["state"], request["present"]):
+        await asked.run(statement)
+    await asked.close()
 
 
 async def serve(request: Request) -> None:
-    """Handle messages until the standard input ends."""
+    """Handle messages, or execute runs, until the standard input ends."""
 
     def arrived(number: int) -> None:
         moment = time.perf_counter()
         sys.stdout.write(f"{number} {moment!r}\n")
         sys.stdout.flush()
 
-    async with _opened(request) as queue, queue.serving(arrived):
+    is_queue = _workload(request).kind == "queue"
+    async with _opened(request) as who, who.serving(arrived) if is_queue else who.serving(here=False):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 @contextlib.asynccontextmanager
-async def _opened(request: Request) -> AsyncIterator[Queue]:
-    queue: Queue = await _module(request).connect(request["url"])
+async def _opened(request: Request) -> AsyncIterator[Any]:
+    """A queue, or workflows, whichever the workload is about."""
+    who = await _module(request).connect(request["url"])
     try:
-        yield queue
+        yield who
     finally:
-        await queue.close()
+        await who.close()
 
 
 @contextlib.asynccontextmanager
@@ -135,8 +148,13 @@ async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None])
 
 
 def _module(request: Request) -> Any:
+    folder = "contestants.workflows" if _workload(request).kind in ("workflows", "sleeps") else "contestants"
     suffix = f"_{request['backend']}" if request["contestant"] == "raw" else ""
-    return importlib.import_module(f"bench.contestants.{request['contestant']}{suffix}")
+    return importlib.import_module(f"bench.{folder}.{request['contestant']}{suffix}")
+
+
+def _workload(request: Request) -> Workload:
+    return WORKLOADS[request["workload"]]
 
 
 if __name__ == "__main__":

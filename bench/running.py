@@ -43,12 +43,19 @@ def plan(workloads: Iterable[str], backends: Sequence[str], contestants: Sequenc
         Measure(number, WORKLOADS[name], state, backend, contestant)
         for number in range(1, rounds + 1)
         for name in workloads
+        if number <= (WORKLOADS[name].rounds or rounds)
         for backend in backends
         for state in _states(WORKLOADS[name])
         for contestant in contestants
-        if backend in CONTESTANTS[contestant].backends
-        and (CONTESTANTS[contestant].batches or not WORKLOADS[name].in_batches)
+        if backend in WORKLOADS[name].backends and backend in CONTESTANTS[contestant].backends
+        if WORKLOADS[name].kind in CONTESTANTS[contestant].does
     ]
+
+
+def _count(one: Measure, scale: float) -> int:
+    contestant = CONTESTANTS[one.contestant]
+    most = contestant.most_runs if one.workload.kind == "workflows" else contestant.most
+    return min(one.workload.count(scale), most)
 
 
 def _states(workload: Workload) -> tuple[State, ...]:
@@ -68,8 +75,7 @@ class Runner:
     def measure(self, one: Measure) -> Line | None:
         """The line of figures; None, and a word about it, if the contestant failed."""
         with contextlib.suppress(Failed), self._place(one) as url:
-            count = min(one.workload.count(self.scale), CONTESTANTS[one.contestant].most)
-            request = self._request(one, url) | {"count": count}
+            request = self._request(one, url) | {"count": _count(one, self.scale)}
             line: Line = json.loads(self._play(one, "measure", request, LONGEST_MEASURE).splitlines()[-1])
             return line
         return None

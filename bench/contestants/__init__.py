@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
-State = Literal["empty", "finished", "scheduled"]
+State = Literal["empty", "finished", "scheduled", "sleeping"]
+Kind = Literal["queue", "batches", "workflows", "sleeps"]  # what a contestant can do
 QUEUE: Final = "bench"
 BULK: Final = 10_000  # messages a call of `enqueue_many`
 
@@ -66,8 +67,9 @@ class Contestant:
     backends: tuple[str, ...]
     distribution: str | None = None  # its package, whose version is reported
     peer: bool = True
-    most: int = 1_000_000_000  # messages a drain; fewer for those that would take minutes
-    batches: bool = False
+    most: int = 1_000_000_000  # messages a drain, and ...
+    most_runs: int = 1_000_000_000  # ... runs of a workflow; fewer for those that would take minutes
+    does: tuple[Kind, ...] = ("queue",)
     note: str = ""
 
 
@@ -79,22 +81,29 @@ def chunks(numbers: range, size: int) -> Iterator[range]:
 CONTESTANTS: Final = {
     one.name: one
     for one in (
-        Contestant("stepwell", ("postgres", "sqlite"), "stepwell", peer=False, batches=True),
+        Contestant(
+            "stepwell", ("postgres", "sqlite"), "stepwell", peer=False, does=("queue", "batches", "workflows", "sleeps")
+        ),
         Contestant(
             "raw",
             ("postgres", "sqlite"),
             peer=False,
+            does=("queue", "workflows"),
             note="hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues or types. It "
-            "says what the database can do with as many commits, not what a library could.",
+            "says what the database can do with as many commits, not what a library could. Of a workflow it writes "
+            "the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one.",
         ),
         Contestant(
             "pgqrs",
             ("postgres",),
             "pgqrs",
-            batches=True,
+            does=("queue", "batches", "workflows"),
+            most_runs=500,
             note="its core is compiled. Draining is a loop of the benchmark's own around dequeue and archive, or in "
             "batches archive_many: there is no worker, so no retry, timeout or error to be looked after. It has "
-            "no notification: its latency is its polling interval. Messages are kept, as stepwell's are.",
+            "no notification: its latency is its polling interval. Messages are kept, as stepwell's are. Its own wait "
+            "for the result of a workflow looks every 500 ms; here the benchmark asks the database every millisecond "
+            "instead.",
         ),
         Contestant(
             "pgqueuer",
@@ -111,6 +120,16 @@ CONTESTANTS: Final = {
             most=2_000,
             note="writes completions on a timer (50 ms here, 1 s by default), so a crash runs again what had finished. "
             "The drain is timed until the last is written.",
+        ),
+        Contestant(
+            "dbos",
+            ("postgres", "sqlite"),
+            "dbos",
+            does=("workflows",),
+            most_runs=200,
+            note="polls, by default every second; here every 5 ms. One at a time it is called directly, without a "
+            "queue, which is its fastest way. On SQLite its file is in WAL mode, which it does not ask for itself and "
+            "which makes it faster.",
         ),
     )
 }

@@ -57,18 +57,7 @@ class Stepwell:
         """The tables are there since the store was opened; see that its writer commits durably."""
         await self._store.create_queue(QUEUE)
         if self._embedded:
-            check_sqlite(*await self._writer_says())
-
-    async def _writer_says(self) -> tuple[str, int]:
-        def ask(connection: sqlite3.Connection) -> tuple[str, int]:
-            return (
-                connection.execute("pragma journal_mode").fetchone()[0],
-                connection.execute("pragma synchronous").fetchone()[0],
-            )
-
-        driver: Any = self._store.driver  # the connection that writes is nobody's but its own
-        said: tuple[str, int] = driver._writer.submit(ask).result(10)
-        return said
+            check_writer(self._store)
 
     def filling(self, state: State, count: int) -> Iterable[str]:
         """Copies of the one row, under ids that stepwell never gives."""
@@ -116,6 +105,19 @@ class Stepwell:
     async def close(self) -> None:
         """Close the store."""
         await self._store.close()
+
+
+def check_writer(store: Store) -> None:
+    """Raise `NotDurable` unless the connection that writes, which is nobody's but the store's, commits durably."""
+
+    def ask(connection: sqlite3.Connection) -> tuple[str, int]:
+        return (
+            connection.execute("pragma journal_mode").fetchone()[0],
+            connection.execute("pragma synchronous").fetchone()[0],
+        )
+
+    driver: Any = store.driver
+    check_sqlite(*driver._writer.submit(ask).result(10))
 
 
 def _telling(arrived: Callable[[int], None]) -> Handler[dict[str, int]]:

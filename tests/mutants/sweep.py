@@ -6,6 +6,14 @@ SWEEP = "tests/sweep/test_sweep.py::test_a_run_survives_a_crash_at_every_databas
 
 SWEEP_MUTANTS = (
     Mutant(
+        "sleeping runs make an idle worker look more often",
+        "promise-18",
+        "engine/upkeep.py",
+        "min(look_every, next_due + 0.001)",
+        "min(look_every / 10, next_due + 0.001)",
+        "tests/bench/test_asleep.py::test_five_hundred_sleeping_runs_cost_an_idle_worker_nothing",
+    ),
+    Mutant(
         "recorded steps are not read",
         "R-06",
         "engine/running.py",

@@ -38,13 +38,13 @@ def serving(gauge: Gauge, queue: str, *, concurrency: int | None = None, sync: b
     @handler(queue, concurrency=concurrency)
     async def work(number: int) -> None:
         gauge.enter(queue)
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
         gauge.leave(queue)
 
     @handler(queue, concurrency=concurrency)
     def work_in_thread(number: int) -> None:
         gauge.enter(queue)
-        threading.Event().wait(0.005)
+        threading.Event().wait(0.02)
         gauge.leave(queue)
 
     return work_in_thread if sync else work

@@ -75,15 +75,15 @@ async def test_after_a_crash_another_worker_goes_on_with_the_same_run(store: Sto
         return f"shipped {order}"
 
     @workflow
-    async def fulfil(order: str) -> list[Any]:
+    async def ship_order(order: str) -> list[Any]:
         paid = await charge(order, 7)
         recorded.append(await statuses(store, current().run_id))
         return [paid, await ship(order)]
 
-    run_id = await begun(store, fulfil, "a")
+    run_id = await begun(store, ship_order, "a")
     before = await store.get_run(run_id)
-    await drained(store, fulfil)
-    await drained(store, fulfil)
+    await drained(store, ship_order)
+    await drained(store, ship_order)
     run = await store.get_run(run_id)
     assert run.output() == [{"cents": 7}, "shipped a"]
     assert (run.id, run.input(), run.attempt, run.last_error) == (run_id, before.input(), 2, None)
@@ -93,7 +93,7 @@ async def test_after_a_crash_another_worker_goes_on_with_the_same_run(store: Sto
     assert steps["charge#1"].input == {"order": "a", "cents": 7}
     assert steps["ship#1"].input == "a"
     assert (steps["ship#1"].status, steps["ship#1"].attempt) == ("SUCCESS", 1)  # a crash is no failure of the step
-    other = await executed(store, fulfil, "b")
+    other = await executed(store, ship_order, "b")
     assert other.output() == [{"cents": 7}, "shipped b"]
     assert called[3:] == ["charge b", "ship b"]  # the same keys in another run are other steps
 

@@ -48,6 +48,7 @@ class Execution:
         self.session = session
         self.showing = showing
         self.settled = 0
+        self.gave_back = False  # a task that is not finished, and may be claimed again at once
         self.job: asyncio.Task[None] | None = None
         self.store = store
         self._served = served
@@ -214,6 +215,7 @@ class Execution:
 
     def _tell(self, task: Claimed, outcome: Outcome, status: str) -> None:
         self.settled += 1
+        self.gave_back |= status == "PENDING"
         if task.kind is TaskKind.RUN:
             self._tell_waiters(task, outcome, status)
         error = getattr(outcome, "error", None)

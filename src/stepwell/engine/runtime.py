@@ -76,6 +76,8 @@ class Runtime:
         self._polling = Polling(store.clock, poll)
         self._idle = asyncio.Event()
         self._idle_at = self._claims = 0  # the number of the last claim that found nothing to do, and of the last
+        self._left = True  # whether the last claim may have left something that a free place could be given
+        self._drains = 0
         self._stopping = self._hurried = False
         self._deafen: Callable[[], None] = lambda: None
         self.session: Session | None = None
@@ -164,10 +166,14 @@ class Runtime:
     async def _drained(self) -> None:
         """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
         wanted = self._claims + 1
-        while self._idle_at < wanted and not self._stopping:
-            self._idle.clear()
-            self._polling.wake()
-            await self._idle.wait()
+        self._drains += 1
+        try:
+            while self._idle_at < wanted and not self._stopping:
+                self._idle.clear()
+                self._polling.wake()
+                await self._idle.wait()
+        finally:
+            self._drains -= 1
 
     async def _claim_forever(self) -> None:
         branches.current_branch.set(branches.HIDDEN)  # what is executed from here is no run's code, unless it says so
@@ -189,7 +195,7 @@ class Runtime:
                 self._idle.set()
             if claimed:
                 self._polling.found()
-            else:
+            if not claimed or not self._left:
                 await self._polling.rest()
 
     async def _claim_once(self) -> int:
@@ -198,13 +204,15 @@ class Runtime:
         if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
             await self._find_queues()
         # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
-        if self._room() <= 0:
+        self._left = self._room() <= 0
+        if self._left:
             return 0
         return sum([await self._claim_from(queues, session) for queues in self._demand.turns()])
 
     async def _claim_from(self, queues: Sequence[int], session: Session) -> int:
         wanted, batch = self._demand.wanted(queues), self._demand.batch(queues[0])
         limit = min(self._room() * batch, MOST_CLAIMED)
+        self._left |= limit <= 0 or len(wanted) < len(queues)
         if limit <= 0 or not wanted:
             return 0
         session.claiming(time.monotonic())
@@ -227,15 +235,18 @@ class Runtime:
         tasks, known, fairness = self._store.tasks, self._places[turn], self._fairness[turn]
         levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if fairness.oldest_is_due() else {}
         claimed: list[Claimed] = []
+        plain = False
         if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now, limit)):
             claimed = await tasks.claim_above(session.id, places, limit)
             known.claimed(claimed, limit, now, plain=False)
         if not claimed:
             # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
             claimed = await tasks.claim(session.id, wanted, limit, levels=levels)
-            if not levels:
+            plain = not levels
+            if plain:
                 known.claimed(claimed, limit, now, plain=True)
-        fairness.claimed((task.queue_id for task in claimed), wanted, limit)
+        filled = fairness.claimed((task.queue_id for task in claimed), wanted, limit)
+        self._left |= filled or not plain
         return claimed
 
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
@@ -329,12 +340,14 @@ class Runtime:
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
         demand.give_back(queue_id)
-        self._polling.wake()
+        if self._left:  # otherwise nothing waits for the place: what comes later is heard of
+            self._polling.wake()
 
     def _ended(self, execution: Execution) -> None:
         self._executions.discard(execution)
         self.executed += execution.settled
-        self._polling.wake()
+        if self._left or self._drains or execution.gave_back:
+            self._polling.wake()
         if not self._executions:
             self._quiet.set()
 

@@ -22,8 +22,12 @@ class Fairness:
         self._filled = -1  # that claim is counted too
         return True
 
-    def claimed(self, queues: Iterable[int], wanted: Sequence[tuple[int, int]], limit: int) -> None:
-        """A claim that asked for this much has taken a task of each of these queues, some more than once."""
+    def claimed(self, queues: Iterable[int], wanted: Sequence[tuple[int, int]], limit: int) -> bool:
+        """A claim that asked for this much has taken a task of each of these queues, some more than once.
+
+        Returns whether it may have left something behind.
+        """
         taken = Counter(queues)
-        if taken.total() >= limit or any(taken[queue_id] >= capacity for queue_id, capacity in wanted):
-            self._filled += 1
+        filled = taken.total() >= limit or any(taken[queue_id] >= capacity for queue_id, capacity in wanted)
+        self._filled += filled
+        return filled
