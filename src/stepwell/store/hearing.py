@@ -57,12 +57,12 @@ class Hearing:
         self._is_well = False
         self._lost_at: float | None = None
 
-    def wanted(self) -> None:
-        """Somebody waits: begin to hear, if it goes on for a moment."""
+    def wanted(self, *, soon: bool = False) -> None:
+        """Somebody waits: begin to hear, if it goes on for a moment; `soon` for one whose waits are all short."""
         if self._job is not None:
             self._stop_timer()  # it was about to end
         elif self._timer is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(OPEN_AFTER, self._begin)
+            self._timer = asyncio.get_running_loop().call_later(0 if soon else OPEN_AFTER, self._begin)
 
     def unwanted(self) -> None:
         """Nobody waits any more: hear on for a while, somebody may come back."""

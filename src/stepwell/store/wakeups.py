@@ -58,7 +58,8 @@ class Wakeups:
         """Tell the one waiter there is which runs other processes say may be finished."""
         self._waiter = waiter
         if self._hearing is not None:
-            self._hearing.wanted()
+            # A run ends in milliseconds: who always waited a moment before listening would only ever poll.
+            self._hearing.wanted(soon=True)
 
     def off_finished(self) -> None:
         """Stop telling the waiter."""
