@@ -19,6 +19,7 @@ from stepwell.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.errors import InvalidOption, SerializationError
 
 CONTEXT: Final = "ctx"
+CONTEXTS: Final = "stepwell.engine.context"  # where the classes of contexts are from
 _EMPTY: Final = inspect.Parameter.empty
 
 
@@ -52,11 +53,16 @@ class Arguments:
         parameters = [one for one in _parameters_of(fn, what, name) if one.name not in bound]
         takes_context = bool(parameters) and parameters[0].name == CONTEXT
         parameters = parameters[1:] if takes_context else parameters
+        types = _types_of(whole, what, name)
         for parameter in parameters:
+            if getattr(types.get(parameter.name), "__module__", None) == CONTEXTS:
+                why = (
+                    f"`{parameter.name}` cannot be stored: the context is the first parameter and is called `{CONTEXT}`"
+                )
+                raise InvalidOption(what, name, why)
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 why = f"what `*{parameter.name}` takes has no names to store; give each parameter its own"
                 raise InvalidOption(what, name, why)
-        types = _types_of(whole, what, name)
         for part in (*(one.name for one in parameters), "return"):
             check_type(types.get(part, Any), what=f"{part} of {name}")
         return cls(
@@ -93,7 +99,7 @@ class Arguments:
         if len(self.names) == 1:
             [name] = self.names
             return {name: decode(text, self.types[name], what=self.what)}
-        stored: dict[str, msgspec.Raw] = decode(text, dict[str, msgspec.Raw], what=self.what)
+        stored = self._stored(text)
         if unknown := [name for name in stored if name not in self.types]:
             why = f"{self.function} has no parameter of this name"
             raise SerializationError(why, path=f"$.{unknown[0]}", what=self.what)
@@ -101,6 +107,21 @@ class Arguments:
             raise SerializationError(f"{self.function} needs it", path=f"$.{missing[0]}", what=self.what)
         types, whose = self.types, self.function
         return {name: decode(bytes(raw), types[name], what=f"{name} of {whose}") for name, raw in stored.items()}
+
+    def _stored(self, text: str) -> dict[str, msgspec.Raw]:
+        """The arguments by name; what was stored when there was one parameter, or none, is read as that.
+
+        So a parameter with a default may be added while runs are open, or while others still trigger without it.
+        """
+        given: Any = decode(text, what=self.what)
+        if not (isinstance(given, dict) and given.keys() <= self.types.keys()):
+            first, *added = self.names
+            if given is None and self.defaults.keys() >= set(self.names):
+                return {}
+            if self.defaults.keys() >= set(added):
+                return {first: msgspec.Raw(text.encode())}
+        stored: dict[str, msgspec.Raw] = decode(text, dict[str, msgspec.Raw], what=self.what)
+        return stored
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         positional = [name for name in self.names if name not in self.keywords]

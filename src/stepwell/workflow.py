@@ -204,6 +204,8 @@ def workflow(
         if not callable(fn):
             raise InvalidOption("workflow", fn, "it is a function, or the name of a workflow")
         called = str(name or getattr(fn, "__name__", ""))
+        if dead_letter == called:
+            raise InvalidOption("dead_letter", called, "its own letter would fail and be told again, for ever")
         return Workflow(called, fn, retry=policy, concurrency=concurrency, dead_letter=dead_letter, strict=bool(strict))
 
     return decorate if of is None else decorate(of)

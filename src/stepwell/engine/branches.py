@@ -83,6 +83,7 @@ class Factory:
         context.run(current_branch.set, own)
         task = self._make(loop, coro, options)
         own.tasks.add(task)
+        task.add_done_callback(own.tasks.discard)
         branch.run.joined(task)
         return task
 

@@ -181,7 +181,8 @@ class Execution:
                 self._close(task)
             return
         settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
-        if isinstance(outcome, Failed) and self._served.dead_letter is not None:
+        unknown_run = self._served.body is None and tasks[0].kind is TaskKind.RUN
+        if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
             for task in tasks:
                 answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
                 self._wait_for(task, outcome, answer)
@@ -228,7 +229,9 @@ class Execution:
             self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
-        if RunStatus(status).finished:
+        if status == RunStatus.CANCELLED:
+            self.store.results.finished([task.id])  # why is written, and not known here
+        elif RunStatus(status).finished:
             done = settlement_of(outcome)
             self.store.results.settled(task.id, status, done.output, done.error, self._served.queue)
 

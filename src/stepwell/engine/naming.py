@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from stepwell.arguments import Arguments
@@ -30,7 +31,8 @@ def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[Defin
     fn, *rest = args
     decorated = getattr(fn, "definition", None)
     if isinstance(decorated, Definition):
-        fn = decorated.fn
+        declared = decorated.returns if returns is None else _checked(returns)
+        return replace(decorated, name=name, returns=declared), tuple(rest)
     is_async = inspect.iscoroutinefunction(fn)
     if not rest and getattr(fn, "__name__", None) == _LAMBDA:
         return Definition(name, fn, None, Any if returns is None else _checked(returns), is_async=is_async), ()

@@ -60,6 +60,7 @@ class RunTurn:
         self._under_way: set[object] = set()
         self._parked: dict[asyncio.Future[None], int | None] = {}
         self._look: asyncio.Handle | None = None
+        self._calls: set[asyncio.Task[Any]] = set()  # made by threads of a sync workflow, which wait for them
         self._stopped = False  # by the worker, which has no time to wait for threads
         slot.on_stop = self.stop
         self._at_work: set[int] = set()  # threads of a sync workflow that execute code of its own
@@ -105,6 +106,8 @@ class RunTurn:
         """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
         if not self.unwinding:
             self.unwinding = self._stopped = True
+        for call in tuple(self._calls):
+            call.cancel()  # or the thread that waits for it would keep its place until it is over
 
     def joined(self, task: asyncio.Task[Any]) -> None:
         """A task was created inside the run: it is part of it until it is done."""
@@ -149,9 +152,19 @@ class RunTurn:
         if self._parked:
             self.on_loop(self.look_soon)
 
-    async def body_in_thread(self, body: Callable[[], T]) -> T:
-        """Call a sync body in a thread; the run is not given back before it has ended."""
-        return await in_thread(body, self._threads, self.slot, self._bodies)
+    async def body_in_thread(self, body: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
+        """Call a sync body in a thread; the run is not given back before it has ended, unless its `limit` was over.
+
+        One that outlived that goes on beside the next attempt: nobody knows whether it will ever end.
+        """
+        running: set[asyncio.Future[Any]] = set()
+        try:
+            return await in_thread(body, self._threads, self.slot, running)
+        except asyncio.CancelledError:
+            for left in () if limit is not None and limit.expired() else tuple(running):
+                self._bodies.add(left)
+                left.add_done_callback(self._bodies.discard)
+            raise
 
     async def park(self, due: int | None) -> None:
         """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead."""
@@ -200,6 +213,10 @@ class RunTurn:
 
     def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
         task = asyncio.ensure_future(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        if self._stopped:
+            task.cancel()
         task.add_done_callback(partial(self._answer, answer, thread))
 
     def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:

@@ -21,9 +21,11 @@ from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, Definition, StepCall
 from stepwell.engine.journal import Due, GaveUp, Replay
 from stepwell.engine.outcome import ERROR_LIMIT, GAVE_UP, Again, Failed, judge
-from stepwell.engine.run import RunTurn
+from stepwell.engine.run import RunTurn, Unwinding
 from stepwell.errors import LeaseLost, SerializationError, StepFailed, Timeout
 from stepwell.records import RunStatus, StepRow
+
+SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
 
 
 class Record(msgspec.Struct, frozen=True, eq=False):
@@ -156,7 +158,7 @@ def failure_of(definition: Definition, key: str, error: str) -> Exception:
         if cls.__name__ == kind and told.get("args") is not None:
             with contextlib.suppress(Exception):  # its arguments have changed since, so it cannot be built again
                 failure = cls(*told["args"])
-    setattr(failure, GAVE_UP, key)
+    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
     return failure
 
 
@@ -187,6 +189,9 @@ async def awaited(course: Course) -> Any:
                 request = course.send(answer)
     except StopIteration as end:
         return end.value
+    except Unwinding:
+        await asyncio.sleep(SWALLOWED)
+        raise
 
 
 CALLS.add(awaited.__code__)
@@ -278,15 +283,15 @@ async def _in_time(call: StepCall, timeout: float) -> Any:
         async with limit:
             if call.definition.is_async:
                 return await call.definition.fn(*call.args, **call.kwargs)
-            return await _in_thread(call)
+            return await _in_thread(call, limit)
     except TimeoutError as error:
         if not limit.expired():
             raise
         raise Timeout(f"step {call.key} ran longer than {timeout:g} s") from error
 
 
-async def _in_thread(call: StepCall) -> Any:
-    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs))
+async def _in_thread(call: StepCall, limit: asyncio.Timeout | None = None) -> Any:
+    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), limit)
     return await result if inspect.isawaitable(result) else result
 
 
