@@ -14,6 +14,14 @@ CONTROL_MUTANTS = (
         CANCEL + "test_a_finished_run_stays_what_it_is",
     ),
     Mutant(
+        "a cancel whose reply was lost came too late",
+        "L-11",
+        "store/control.py",
+        '        if again and found[0]["status"]',
+        '        if False and found[0]["status"]',
+        CANCEL + "test_a_cancel_whose_reply_is_lost_answers_what_it_did",
+    ),
+    Mutant(
         "a late success revives a cancelled run",
         "L-14",
         "store/sql/tasks.sql",

@@ -11,7 +11,9 @@ from stepwell import (
     RunNotFound,
     RunStatus,
     Store,
+    StoreUnavailable,
     Worker,
+    connect,
     current,
     sleep,
     step,
@@ -21,7 +23,7 @@ from stepwell import (
 from stepwell.clock import TestClock
 from stepwell.records import SeenWorker
 from tests.ground.waiting import until
-from tests.store.seam import DONE, begin, claim
+from tests.store.seam import DONE, begin, claim, once, watched
 
 ran: list[object] = []
 entered = asyncio.Event()
@@ -114,6 +116,17 @@ async def test_a_finished_run_stays_what_it_is(store: Store) -> None:
         await store.cancel(999_999)
 
 
+@pytest.mark.proves("L-11", "L-16")
+async def test_a_cancel_whose_reply_is_lost_answers_what_it_did(store: Store) -> None:
+    store, driver = watched(store)
+    run_id = await sleeper.trigger(1).options(require_worker="ignore").execute(store)
+    driver.forget()
+    driver.after = once(StoreUnavailable("reset after the work was done"))
+    answer = await store.cancel(run_id)
+    assert driver.scripts == 2, "the reply was not lost: void"
+    assert answer is CancelAnswer.CANCELLED
+
+
 @pytest.mark.proves("L-12", "L-13", "L-18")
 async def test_a_run_under_way_is_stopped_and_records_nothing_more(live_store: Store) -> None:
     async with Worker(live_store, [stuck]):
@@ -165,8 +178,6 @@ async def test_a_run_whose_worker_died_after_the_request_is_cancelled_and_not_ex
 @pytest.mark.proves("L-12")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process, whose workers are told at once")
 async def test_a_worker_of_another_store_hears_of_it_with_its_next_beat(live_store: Store, store_url: str) -> None:
-    from stepwell import connect  # noqa: PLC0415 - only here
-
     async with connect(store_url, lease=0.6) as other, Worker(other, [stuck]):
         run_id = await stuck.trigger(1).execute(live_store)
         await asyncio.wait_for(entered.wait(), 20)

@@ -23,6 +23,7 @@ from stepwell import (
     sync,
     workflow,
 )
+from tests.ground.waiting import until
 from tests.workflows.kit import begun, drained, executed
 
 begins: list[object] = []
@@ -100,8 +101,7 @@ async def test_a_sync_run_that_is_stopped_leaves_its_place_and_its_async_bodies(
 ) -> None:
     async with Worker(live_store, [stopped, quick], concurrency=1):
         run_id = await stopped.trigger().execute(live_store)
-        while not begins:  # noqa: ASYNC110 - a body tells nobody that it has begun
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(begins), 20, message="a body to begin")
         assert await live_store.cancel(run_id, reason="enough")
         with pytest.raises(RunCancelled) as caught:
             await live_store.result(run_id, timeout=20)
@@ -115,8 +115,7 @@ async def test_a_sync_run_that_is_stopped_leaves_its_place_and_its_async_bodies(
 async def test_a_run_that_swallows_everything_does_not_block_the_others(live_store: Store) -> None:
     async with Worker(live_store, [swallows, quick], grace=0):
         await swallows.trigger().execute(live_store)
-        while len(begins) < 3:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.01)
+        await until(lambda: len(begins) >= 3, 20, message="what was refused to be asked for again")
         other = await quick.trigger().execute(live_store)
         assert await live_store.result(other, timeout=20) == 7
         release.set()

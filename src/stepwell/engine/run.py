@@ -124,9 +124,8 @@ class RunTurn:
         """Refuse a call that could not be written any more."""
         if self.unwinding:
             raise Unwinding
-        session, task = self.slot.session, self.task
-        if self.overtaken or session.lost or session.held.get(task.id) != task.turn:  # `is_lost`, twice for each step
-            raise LeaseLost(task.owner, task.id)
+        if self.is_lost:
+            raise LeaseLost(self.task.owner, self.task.id)
 
     # ---- time --------------------------------------------------------------------------------------------------------
 

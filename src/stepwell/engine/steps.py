@@ -98,12 +98,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     finally:
         showing.end(attempt)
     run.check()
-    try:
-        yield Record(run, done, attempt, has_row)
-    except LeaseLost:
-        run.overtaken = True
-        raise
-    run.journal.record(done)
+    yield from recording(Record(run, done, attempt, has_row))
     return done, value
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from functools import partial
 
 from stepwell.errors import RunNotFound
 from stepwell.names import check_filter, check_id
@@ -23,9 +25,9 @@ class Control(Opened):
         next heartbeat; a body in a thread cannot be stopped and goes on, but nothing of it is recorded any more.
         """
         self.check()
-        said = check_filter("reason", reason)
+        said, tries = check_filter("reason", reason), itertools.count()
         changed = await repeated(
-            lambda: self.driver.transact(lambda: self._cancelling(check_id(run_id), said)),
+            lambda: self.driver.transact(partial(self._cancelling, check_id(run_id), said, again=next(tries) > 0)),
             clock=self.clock,
             telemetry=self.telemetry,
             within=self.options.timeout,
@@ -39,13 +41,16 @@ class Control(Opened):
             return CancelAnswer.TOO_LATE
         return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
 
-    def _cancelling(self, run_id: int, reason: str | None) -> Script[list[Row] | None]:
+    def _cancelling(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
         """Cancel a run and, level by level, what it asked for; what was changed, None if there is no such run."""
         message = "cancelled" if reason is None else f"cancelled: {reason}"
         error = json.dumps({"type": "Cancelled", "message": reason or "no reason was given"})
         params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant, "id": run_id}
-        if not (yield Call("lock_run", params)):
+        found = yield Call("lock_run", params)
+        if not found:
             return None
+        if again and found[0]["status"] == RunStatus.CANCELLED:
+            return list(found)  # by the try before this one, whose reply was lost: what it answered is true
         changed: list[Row] = []
         level: list[tuple[Value, ...]] = [(run_id,)]
         while level:

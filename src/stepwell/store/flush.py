@@ -327,22 +327,6 @@ class Lane:
         """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
         follows it on that row, stays for the next flush.
         """
-        if len(self.pending) <= MOST_OPERATIONS and (batch := self._all()) is not None:
-            return batch
-        return self._some()
-
-    def _all(self) -> list[Operation] | None:
-        """Everything, as it mostly goes; None, and nothing taken, if that is too much or has a row twice."""
-        batch = [operation for operation in self.pending if not operation.answered]
-        size = sum([operation.size for operation in batch])
-        if (size > MOST_BYTES and len(batch) > 1) or len({operation.row_id for operation in batch}) < len(batch):
-            return None
-        for operation in batch:
-            operation.taken = True
-        self.pending.clear()
-        return batch
-
-    def _some(self) -> list[Operation]:
         batch: list[Operation] = []
         postponed: list[Operation] = []
         rows: set[RowId] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -13,10 +12,10 @@ from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused, W
 from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.remembered import Remembered
 from stepwell.store.retention import remove_belongings
 
 CHUNK: Final = 1000
-REMEMBERED: Final = 10.0  # seconds
 
 
 class Queues:
@@ -26,35 +25,26 @@ class Queues:
         self._driver = driver
         self._clock = clock
         self._tenant = tenant
-        self._ids: dict[str, tuple[int, float]] = {}
+        self._remembered = Remembered()
 
     async def create(self, name: str) -> int:
         """Make the queue if it is not there; its number either way."""
-        if (known := self._known(name)) is not None:
+        if (known := self._remembered.get(name)) is not None:
             return known
-        return self._learn(name, await self._driver.transact(lambda: self._create(name)))
+        return self._remembered.learn(name, await self._driver.transact(lambda: self._create(name)))
 
     async def find(self, name: str) -> int:
         """The number of a queue that is there."""
-        if (known := self._known(name)) is not None:
+        if (known := self._remembered.get(name)) is not None:
             return known
         rows = await self._driver.read(Call("find_queue", self._params(name=name)))
         if not rows:
             raise QueueNotFound(name)
-        return self._learn(name, rows[0]["id"])
+        return self._remembered.learn(name, rows[0]["id"])
 
     def forget(self, name: str) -> None:
         """Look the queue up again next time: the database says it is not the one we knew."""
-        self._ids.pop(name, None)
-
-    def _known(self, name: str) -> int | None:
-        """The number as it was learned lately: whoever deletes a queue and makes it anew gives it another."""
-        queue_id, learned_at = self._ids.get(name, (None, 0.0))
-        return queue_id if time.monotonic() - learned_at < REMEMBERED else None
-
-    def _learn(self, name: str, queue_id: int) -> int:
-        self._ids[name] = (queue_id, time.monotonic())
-        return queue_id
+        self._remembered.forget(name)
 
     async def all(self) -> list[QueueInfo]:
         """Every queue, by name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, Final
 
 from stepwell.clock import Clock
@@ -11,8 +10,8 @@ from stepwell.durations import datetime_of
 from stepwell.errors import Refused, WorkflowNotFound
 from stepwell.records import WorkflowInfo
 from stepwell.store.driver import Call, Driver, Script, Value
+from stepwell.store.remembered import Remembered
 
-REMEMBERED: Final = 10.0  # seconds
 MOST_RACES: Final = 3
 
 
@@ -23,24 +22,24 @@ class Workflows:
         self._driver = driver
         self._clock = clock
         self._tenant = tenant
-        self._ids: dict[str, tuple[int, float]] = {}
+        self._remembered = Remembered()
 
     async def create(self, name: str) -> int:
         """Make the workflow and its queue if they are not there; the queue's number either way."""
-        if (known := self._known(name)) is not None:
+        if (known := self._remembered.get(name)) is not None:
             return known
         if found := await self._driver.read(find_workflow(self._params(), name)):  # so that nothing is written twice
-            return self._learn(name, found[0]["id"])
-        return self._learn(name, await self._driver.transact(lambda: create_workflow(self._params(), name)))
+            return self._remembered.learn(name, found[0]["id"])
+        return self._remembered.learn(name, await self._driver.transact(lambda: create_workflow(self._params(), name)))
 
     async def find(self, name: str) -> int:
         """The number of the queue of a workflow that is there."""
-        if (known := self._known(name)) is not None:
+        if (known := self._remembered.get(name)) is not None:
             return known
         found = await self._driver.read(find_workflow(self._params(), name))
         if not found:
             raise WorkflowNotFound(name)
-        return self._learn(name, found[0]["id"])
+        return self._remembered.learn(name, found[0]["id"])
 
     async def describe(self, queue_id: int, options: dict[str, str]) -> None:
         """Note what a workflow says of itself, for those who have not its code."""
@@ -50,7 +49,7 @@ class Workflows:
 
     def forget(self, name: str) -> None:
         """Look the workflow up again next time: the database says it is not the one we knew."""
-        self._ids.pop(name, None)
+        self._remembered.forget(name)
 
     async def all(self) -> list[WorkflowInfo]:
         """Every workflow, by name."""
@@ -62,14 +61,6 @@ class Workflows:
         if not rows:
             raise WorkflowNotFound(name)
         return _workflow_info(rows[0])
-
-    def _known(self, name: str) -> int | None:
-        queue_id, learned_at = self._ids.get(name, (None, 0.0))
-        return queue_id if time.monotonic() - learned_at < REMEMBERED else None
-
-    def _learn(self, name: str, queue_id: int) -> int:
-        self._ids[name] = (queue_id, time.monotonic())
-        return queue_id
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "tenant": self._tenant, **params}
