@@ -24,6 +24,7 @@ TESTS = (
     "tests/store/test_plans.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
+    "tests/waiting/test_many_children.py",
 )
 BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite", "turso": "Turso"}
 
@@ -173,6 +174,15 @@ PROMISES = {
         lambda of: (
             f"{of['sessions']} sessions, {of['tasks']} tasks: the first claim {of['first']} pages, the third "
             f"{of['third']}, the last {of['last']}, nobody waiting for a lock"
+        ),
+    ),
+    "children": Promise(
+        "A run waits for many children without being executed meanwhile",
+        "One run asks for all of them at once and waits for what they return; it and they are executed by one worker, "
+        "with the test in its process.",
+        lambda of: (
+            f"{of['children']:,} children: their parent was claimed {of['turns']} times and told of their ends in "
+            f"{of['wakes']:,} flushes; {of['seconds']:.0f} s, {of['megabytes']} MiB"
         ),
     ),
 }

@@ -7,7 +7,8 @@ from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.engine.background_steps import BackgroundStep as Future
-from stepwell.engine.context import Context, current, sleep
+from stepwell.engine.conditions import condition
+from stepwell.engine.context import Context, current, race, sleep, wait
 from stepwell.engine.guards import Execute, Skipped
 from stepwell.errors import (
     CannotOpen,
@@ -23,6 +24,8 @@ from stepwell.errors import (
     NonDeterminismError,
     NotInRun,
     NoWorkerAvailable,
+    Paused,
+    PauseError,
     PayloadTooLarge,
     PermanentError,
     QueueDraining,
@@ -37,6 +40,7 @@ from stepwell.errors import (
     SchemaNewer,
     SerializationError,
     StepFailed,
+    StepNotFound,
     StepwellError,
     StoreBusy,
     StoreClosed,
@@ -60,6 +64,7 @@ from stepwell.records import (
     Run,
     RunId,
     RunStatus,
+    SignalAnswer,
     StepInfo,
     Task,
     TaskId,
@@ -71,6 +76,7 @@ from stepwell.records import (
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
+from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
 from stepwell.worker import Worker, poll_all
 from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
@@ -103,12 +109,15 @@ __all__ = [
     "NonDeterminismError",
     "NotInRun",
     "Page",
+    "PauseError",
+    "Paused",
     "PayloadTooLarge",
     "PermanentError",
     "QueueDraining",
     "QueueInUse",
     "QueueInfo",
     "QueueNotFound",
+    "Reason",
     "Refused",
     "Retry",
     "Run",
@@ -121,10 +130,12 @@ __all__ = [
     "SchemaMissing",
     "SchemaNewer",
     "SerializationError",
+    "SignalAnswer",
     "Skipped",
     "Step",
     "StepFailed",
     "StepInfo",
+    "StepNotFound",
     "StepwellError",
     "Store",
     "StoreBusy",
@@ -141,6 +152,7 @@ __all__ = [
     "Trigger",
     "UnknownStore",
     "Unserved",
+    "Why",
     "Worker",
     "WorkerInfo",
     "Workflow",
@@ -150,6 +162,7 @@ __all__ = [
     "WrongLoop",
     "__version__",
     "admin",
+    "condition",
     "connect",
     "connect_with",
     "consumer",
@@ -157,9 +170,11 @@ __all__ = [
     "discover_workflows",
     "handler",
     "poll_all",
+    "race",
     "sleep",
     "step",
     "sync",
+    "wait",
     "workflow",
     "workflow_decorator",
 ]

@@ -55,6 +55,7 @@ class Config:
         payload_limit: int = PAYLOAD_LIMIT,
         retry: int | Retry = 3,
         visibility: Duration = 30,
+        pause_check_interval: Duration = "1h",
         keep: Duration | None = "7d",
         keep_dead_letters: Duration | None = None,
         tenant: str | None = None,
@@ -75,6 +76,9 @@ class Config:
             payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
             retry=_retry(said.get("retry", retry)),
             visibility=_span("visibility", said.get("visibility", visibility)),
+            pause_check_interval=_span(
+                "pause_check_interval", said.get("pause_check_interval", pause_check_interval)
+            ),
             keep=_kept("keep", said.get("keep", keep)),
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
@@ -120,6 +124,7 @@ class ConnectOptions(TypedDict, total=False):
     payload_limit: int
     retry: int | Retry
     visibility: Duration
+    pause_check_interval: Duration
     keep: Duration | None
     keep_dead_letters: Duration | None
     tenant: str | None
@@ -206,7 +211,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
 
 _OURS: Final = frozenset(
     {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
-    | {"keep", "keep_dead_letters"}
+    | {"keep", "keep_dead_letters", "pause_check_interval"}
 )
 
 

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from stepwell.durations import Duration
 
@@ -143,6 +143,17 @@ class RunUnfinished(StepwellError):
         )
         self.run_id = run_id
         self.status = status
+
+
+class StepNotFound(StepwellError):
+    """A run has recorded no such step."""
+
+    def __init__(self, run_id: int, step: str, recorded: Sequence[str]) -> None:
+        known = ", ".join(recorded[:20]) + (", ..." if len(recorded) > 20 else "") or "none"
+        super().__init__(f"run {int(run_id)} has recorded no step {_shown(step)}; name one of those it has: {known}")
+        self.run_id = run_id
+        self.step = step
+        self.recorded = tuple(recorded)
 
 
 class InvalidName(StepwellError, ValueError):

@@ -48,6 +48,24 @@ class CancelAnswer(StrEnum):
         return self is not CancelAnswer.TOO_LATE
 
 
+class Wish(StrEnum):
+    """What somebody asked of a task that a worker is executing."""
+
+    CANCEL = "cancel"
+    PAUSE = "pause"
+
+
+class SignalAnswer(StrEnum):
+    """What came of a signal; true unless it was too late."""
+
+    WOKE = "woke"
+    KEPT = "kept"
+    TOO_LATE = "too_late"
+
+    def __bool__(self) -> bool:
+        return self is not SignalAnswer.TOO_LATE
+
+
 class TaskKind(StrEnum):
     """What a task is; stored as this text."""
 
@@ -104,6 +122,7 @@ class NewTask(msgspec.Struct, frozen=True):
     key_scope: str = "ever"
     payload_hash: str | None = None
     tags: str | None = None
+    parent_id: int | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -125,8 +144,10 @@ class Claimed(msgspec.Struct, frozen=True):
     wakes: int
     suspect: bool  # it was lost or failed together with others: it is executed alone
     created_at: int
+    started_at: int = 0  # when it was claimed for the first time, or the first since somebody retried it
     claimed_at: int = 0  # by the database's clock, ...
     asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
+    parent_id: int | None = None  # the run that asked for it
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -137,6 +158,8 @@ class Settlement(msgspec.Struct, frozen=True):
     run_at: int | None = None  # for PENDING, the moment itself where it is known; `delay` is then how far off it is
     attempt_back: bool = False
     alone: bool = False
+    wakes: int | None = None  # for PAUSED, how many signals it had seen when it looked ...
+    needed: int | None = None  # ... and how many children must end, from those counted off then, before it goes on
     output: str | None = None
     error: str | None = None
     last_error: str | None = None
@@ -166,6 +189,7 @@ class Owned:
     task_id: int
     turn: int
     cancel: bool
+    pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +340,9 @@ class Run(Generic[R_co]):
     input_text: str | None = field(repr=False)
     output_text: str | None = field(repr=False)
     error_text: str | None = field(repr=False)
+    cause: str | None = None  # the run it was made of, and how
+    held_at: datetime | None = None  # since when an operator holds it back
+    progress_text: str | None = field(default=None, repr=False)
 
     @overload
     def output(self) -> R_co: ...
@@ -327,6 +354,8 @@ class Run(Generic[R_co]):
         Raises `ExecutionFailed` or `RunCancelled` if it ended so, and `RunUnfinished` if it has not ended.
         """
         match self.status:
+            case RunStatus.SUCCESS if self.output_text is None:
+                return None  # another run has gone on for it
             case RunStatus.SUCCESS:
                 known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
                 type_ = known if as_ is None else as_
@@ -347,3 +376,8 @@ class Run(Generic[R_co]):
         """What went wrong the last time, with its type, message and traceback."""
         error: Mapping[str, Any] | None = decode(self.error_text or "null", what=f"error of run {self.id}")
         return error
+
+    @property
+    def progress(self) -> Any:
+        """What it last said of how far it is, as plain JSON; None if it said nothing."""
+        return decode(self.progress_text or "null", what=f"progress of run {self.id}")

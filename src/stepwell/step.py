@@ -12,10 +12,12 @@ from stepwell.backoff import Retry
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background_steps import BackgroundStep, begun_in_background
 from stepwell.engine.branches import Branch, current_branch, serving
+from stepwell.engine.calling import course
 from stepwell.engine.calls import Definition, StepCall
 from stepwell.engine.naming import checked_step
-from stepwell.engine.steps import awaited, course_of, followed
+from stepwell.engine.requests import awaited, followed
 from stepwell.errors import InvalidOption, NotInRun
+from stepwell.names import check_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,11 +43,11 @@ class Step(Generic[P, R_co]):
                 )
             return self.fn(*args, **kwargs)
         self._check_place(branch)
-        course = course_of(StepCall.made(branch, self.definition, args, kwargs))
+        calling = course(StepCall.made(branch, self.definition, args, kwargs))
         if branch.run.is_sync:
-            result: R_co = followed(course)
+            result: R_co = followed(calling)
             return result
-        coroutine: Any = awaited(course)
+        coroutine: Any = awaited(calling)
         coroutine.__qualname__ = self.id  # what is told of one that nobody awaited
         return coroutine  # type: ignore[no-any-return]
 
@@ -88,6 +90,7 @@ def step(
     id: str | None = None,
     retry: int | Retry | None = None,
     timeout: Duration | None = None,
+    queue: str | None = None,
     raises: tuple[type[Exception], ...] = (),
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
 def step(
@@ -97,6 +100,7 @@ def step(
     id: str | None = None,
     retry: int | Retry | None = None,
     timeout: Duration | None = None,
+    queue: str | None = None,
     raises: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Make a function, sync or async, a step of the workflows that call it.
@@ -105,7 +109,12 @@ def step(
     `id` keeps its identity over a rename. `retry` is how often it is tried in all, three times unless the store says
     otherwise; `timeout` ends an attempt. When it gives up it raises `StepFailed`, or an exception of a class named in
     `raises`, on the first run as on every replay.
+
+    With `queue` it is executed by any worker that serves it (`Worker(store, [the_step])`), as a child of the run that
+    calls it, which holds nothing meanwhile.
     """
+    if queue is not None:
+        check_name("queue", queue)
     policy = None if retry is None else Retry.of(retry)
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
     if seconds == 0:
@@ -121,7 +130,7 @@ def step(
         name = checked_step(id or getattr(fn, "__name__", ""))
         arguments = Arguments.of(fn, "step")
         is_async = inspect.iscoroutinefunction(fn)
-        definition = Definition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async)
+        definition = Definition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async, queue)
         return Step(fn, definition)
 
     return decorate if fn is None else decorate(fn)

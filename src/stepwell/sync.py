@@ -15,13 +15,14 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from stepwell import connecting, worker
 from stepwell.connecting import Config, ConnectOptions
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
 from stepwell.engine.context import SyncContext, current_run
+from stepwell.engine.signals import NOTHING
 from stepwell.errors import InvalidOption, StoreClosed
 from stepwell.records import RunId
 from stepwell.store import by_hand
@@ -36,6 +37,7 @@ Context = SyncContext
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+D = TypeVar("D")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,6 +54,19 @@ def current() -> Context:
 def sleep(until: Duration | datetime) -> None:
     """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
     current().sleep(until)
+
+
+@overload
+def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+@overload
+def wait(name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+@overload
+def wait(name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+def wait(name: str, type: Any = Any, *, timeout: Any = None, default: Any = NOTHING) -> Any:
+    """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
+    return current().wait(name, type, timeout=timeout, default=default)
 
 
 def _verb(
@@ -97,6 +112,19 @@ def _joinable(verb: F) -> F:
     return cast("F", call)
 
 
+def _signal_joinable(verb: F) -> F:
+    """The verb; with `tx`, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Store, /, *args: Any, tx: object = None, **options: Any) -> Any:
+        if tx is None:
+            return verb(store, *args, **options)
+        _check_open(store)
+        return store.async_store.signal_in_this_thread(*args, tx=tx, **options)
+
+    return cast("F", call)
+
+
 def _check_open(store: Store) -> None:
     """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
     store.background.refuse_dead_ends()
@@ -112,7 +140,14 @@ class Store:
     enqueue_many = _joinable(_listed(_verb(store_.Store.enqueue_many)))
     get = _verb(store_.Store.get)
     result = _verb(store_.Store.result)
+    signal = _signal_joinable(_verb(store_.Store.signal))
+    resume = _verb(store_.Store.resume)
     cancel = _verb(store_.Store.cancel)
+    cancel_runs = _verb(store_.Store.cancel_runs)
+    pause = _verb(store_.Store.pause)
+    unpause = _verb(store_.Store.unpause)
+    fork = _verb(store_.Store.fork)
+    why = _verb(store_.Store.why)
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
     workers = _verb(store_.Store.workers)
@@ -142,6 +177,8 @@ class Store:
     find_run = _verb(store_.Store.find_run)
     steps = _verb(store_.Store.steps)
     retry = _verb(store_.Store.retry)
+    retry_runs = _verb(store_.Store.retry_runs)
+    delete_runs = _verb(store_.Store.delete_runs)
 
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()

@@ -108,6 +108,16 @@ class StepsUnasked:
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionUnanswered:
+    """A step waits for a condition that could not be asked; it stays paused, and is asked again later."""
+
+    run_id: int
+    workflow: str
+    condition: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoWorker:
     """A run was triggered of a workflow that no living worker serves; it waits until one does."""
 
@@ -161,6 +171,7 @@ Event = (
     | WorkUnserved
     | NoWorker
     | StepsUnasked
+    | ConditionUnanswered
     | InternalTaskFailed
     | PoolerFound
     | ListenerLost
@@ -250,8 +261,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case SessionLost(worker_id, held):
             return logging.WARNING, "", f"worker session {worker_id} was declared dead while it held {held} tasks"
         case LateWriteRefused(worker_id, task_id, turn):
-            words = f"session {worker_id} wrote to task {task_id} after its turn {turn} had ended: refused"
-            return logging.WARNING, "", words
+            return logging.WARNING, "", f"session {worker_id} wrote to task {task_id} after turn {turn} ended: refused"
         case TaskFailed(task_id, queue, attempt, error):
             return logging.WARNING, queue, f"task {task_id} of {queue} failed at attempt {attempt}: {error}"
         case TaskDied(task_id, queue, error):
@@ -260,8 +270,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             level = logging.WARNING if tasks else logging.INFO
             return level, "", f"recovered {tasks} tasks of worker sessions that died: {_listed(worker_ids)}"
         case OrphansReleased(worker_id, task_ids):
-            words = f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
-            return logging.WARNING, "", words
+            return logging.WARNING, "", f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
         case WorkUnserved(queues):
             listed = _listed(tuple(f"{name} ({waiting} waiting)" for name, waiting in queues))
             return logging.WARNING, "", f"no living worker serves {listed}: start one that does, or take them by hand"
@@ -271,6 +280,9 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case StepsUnasked(run_id, workflow, keys):
             words = f"run {run_id} of {workflow} ended without asking for steps it had recorded: {_listed(keys)}"
             return logging.WARNING, workflow, f"{words}; its code has changed since, or is not deterministic"
+        case ConditionUnanswered(run_id, workflow, condition, why):
+            words = f"run {run_id} of {workflow} waits for the condition {condition}, which could not be asked: {why}"
+            return logging.WARNING, condition, f"{words}; it stays paused"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
         case PoolerFound():

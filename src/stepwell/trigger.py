@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload, runtime_checkable
 
 from stepwell.durations import Duration, seconds_of
+from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.context import Context, SyncContext, current
 from stepwell.errors import InvalidOption
 from stepwell.names import check_tags
 from stepwell.records import RunId
@@ -76,14 +78,19 @@ class Trigger(Asked[R_co]):
         return Waited(self, None if timeout is None else seconds_of(timeout, "timeout"))
 
     @overload
-    def execute(self, on: SyncFace, *, tx: object = None) -> RunId[R_co]: ...
+    def execute(self, on: SyncFace | SyncContext, *, tx: object = None) -> RunId[R_co]: ...
     @overload
-    def execute(self, on: Store, *, tx: object = None) -> Coroutine[Any, Any, RunId[R_co]]: ...
-    def execute(self, on: Any, *, tx: object = None) -> Any:
+    def execute(self, on: Store | Context | None = None, *, tx: object = None) -> Coroutine[Any, Any, RunId[R_co]]: ...
+    def execute(self, on: Any = None, *, tx: object = None) -> Any:
         """Write the run: when it is done the run is durable and will be executed. Returns its number.
 
         With `tx`, your own connection in a transaction, the run is there if that commits and never was if it does not.
+        With the context of a run (or nothing, inside one) it is asked for as its child, once in the life of that run.
         """
+        if isinstance(on := _place(on, self.workflow), Context | SyncContext):
+            if tx is not None:
+                raise InvalidOption("tx", tx, "a child is recorded by its run; pass the store to join a transaction")
+            return on.ask_for(self)
         return checked_store(on).trigger(self, tx=tx)
 
 
@@ -99,11 +106,16 @@ class Waited(Generic[R_co]):
         return replace(self, seconds=seconds_of(seconds, "timeout"))
 
     @overload
-    def execute(self, on: SyncFace) -> R_co: ...
+    def execute(self, on: SyncFace | SyncContext) -> R_co: ...
     @overload
-    def execute(self, on: Store) -> Coroutine[Any, Any, R_co]: ...
-    def execute(self, on: Any) -> Any:
-        """Write the run and return what it returns, or raise `ExecutionFailed`, `RunCancelled` or `Timeout`."""
+    def execute(self, on: Store | Context | None = None) -> Coroutine[Any, Any, R_co]: ...
+    def execute(self, on: Any = None) -> Any:
+        """Write the run and return what it returns, or raise `ExecutionFailed`, `RunCancelled` or `Timeout`.
+
+        With the context of a run (or nothing, inside one) it is a child: the run holds nothing while it waits.
+        """
+        if isinstance(on := _place(on, self.trigger.workflow), Context | SyncContext):
+            return on.result_of(self.trigger, self.seconds)
         return in_colour_of(on, self._execute)
 
     async def _execute(self, store: Store) -> R_co:
@@ -113,6 +125,19 @@ class Waited(Generic[R_co]):
             return await store.result(run_id)
         spent = asyncio.get_running_loop().time() - begun
         return await store.result(run_id, timeout=max(0.0, self.seconds - spent))
+
+
+def _place(on: object, workflow: str) -> object:
+    """Where a run is asked for; refused where every replay would ask for it again, or where nobody awaits it."""
+    branch = current_branch.get()
+    if on is None:
+        if isinstance(branch, Branch) and branch.run.is_sync:
+            raise InvalidOption("on", on, f"in a sync workflow pass its context: `{workflow}.trigger(...).execute(ctx)`")
+        return current()
+    if isinstance(branch, Branch) and not isinstance(on, Context | SyncContext):
+        why = "in a workflow every replay would write another run: pass `ctx`, for a child, or do it in a step"
+        raise InvalidOption("on", on, why)
+    return on
 
 
 def in_colour_of(on: object, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:

@@ -22,13 +22,15 @@ from stepwell.engine.served import Served
 from stepwell.errors import DuplicateWorkflow, InvalidOption, StepwellError
 from stepwell.names import check_key, check_prefix, check_whole
 from stepwell.queue import Handler
+from stepwell.spawning import workflows_of
+from stepwell.step import Step
 from stepwell.store.by_hand import Message
 from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.workflow import Workflow, discover_workflows
 
-Serves = Handler[Any] | Workflow[..., Any] | ModuleType
+Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | ModuleType
 OnMissing = Literal["fail", "release"]
 MOST_PLACES: Final = 10_000
 PREFIXES_VARIABLE: Final = "WORKER_TYPE_PREFIXES"
@@ -262,18 +264,27 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -
 
 
 def _each(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
-    """What is served, a module as what is defined in it."""
+    """What is served, a module as what is defined in it, steps as a workflow for each of their queues."""
+    steps: dict[int, Step[..., Any]] = {}
     for one in serves:
         match one:
             case Handler() | Workflow():
                 yield one
+            case Step():
+                steps[id(one)] = one
             case ModuleType():
                 yield from discover_workflows(one).values()
                 handlers = {id(each): each for each in vars(one).values() if isinstance(each, Handler)}
                 yield from (each for each in handlers.values() if each.fn.__module__ == one.__name__)
+                steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
             case _:
-                why = "a worker serves functions decorated with @handler(queue) or @workflow, and modules of them"
+                why = "a worker serves what is decorated with @handler, @workflow or @step(queue=...), and modules of them"
                 raise InvalidOption("serves", one, why)
+    yield from workflows_of(steps.values())
+
+
+def _is_spawned(one: object, module: ModuleType) -> bool:
+    return isinstance(one, Step) and one.definition.queue is not None and one.fn.__module__ == module.__name__
 
 
 def _twice(name: str, first: object, second: object) -> Exception:

@@ -14,6 +14,7 @@ from stepwell.arguments import Arguments
 from stepwell.backoff import Retry
 from stepwell.codec import encode
 from stepwell.definitions import know
+from stepwell.durations import Duration, seconds_of
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.running import run_body
 from stepwell.engine.served import Served
@@ -37,6 +38,7 @@ class Workflow(Generic[P, R_co]):
         fn: Callable[..., Any] | None,
         *,
         retry: Retry | None = None,
+        timeout: float | None = None,
         concurrency: int | None = None,
         dead_letter: str | None = None,
         strict: bool = False,
@@ -46,6 +48,7 @@ class Workflow(Generic[P, R_co]):
         self.fn: Callable[..., Any] = functools.partial(_nowhere, name) if fn is None else fn
         self.arguments = _UNKNOWN if fn is None else _arguments_of(fn)
         self.retry = retry
+        self.timeout = timeout
         self.concurrency = concurrency
         self.dead_letter = dead_letter
         self.strict = strict
@@ -98,7 +101,7 @@ class Workflow(Generic[P, R_co]):
     @property
     def options(self) -> Mapping[str, Any]:
         """What its definition says besides."""
-        names = ("retry", "concurrency", "dead_letter", "strict")
+        names = ("retry", "timeout", "concurrency", "dead_letter", "strict")
         return {name: getattr(self, name) for name in names}
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
@@ -113,6 +116,7 @@ class Workflow(Generic[P, R_co]):
             limit or self.concurrency,
             is_workflow=True,
             dead_letter=self.dead_letter,
+            run_timeout=self.timeout,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -162,6 +166,7 @@ def workflow(
     *,
     name: str | None = None,
     retry: int | Retry | None = None,
+    timeout: Duration | None = None,
     concurrency: int | None = None,
     dead_letter: str | None = None,
     strict: bool = False,
@@ -172,6 +177,7 @@ def workflow(
     *,
     name: str | None = None,
     retry: int | Retry | None = None,
+    timeout: Duration | None = None,
     concurrency: int | None = None,
     dead_letter: str | None = None,
     strict: bool = False,
@@ -180,14 +186,15 @@ def workflow(
 
     Its parameters besides `ctx` are what a trigger gives; they and the result are stored as JSON and read back as
     their annotations say. `name` is the function's unless given. `retry` is how often a run is tried in all, three
-    times unless the store says otherwise; `concurrency` bounds how many run at once in one worker; `dead_letter` names
-    a workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
+    times unless the store says otherwise; `timeout` is how long it may take in all, from its first start, waits
+    included: then it ends in ERROR. `concurrency` bounds how many run at once in one worker; `dead_letter` names a
+    workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
     while others that it has recorded are still unasked.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
-        if (name, retry, concurrency, dead_letter, strict) != (None, None, None, None, False):
+        if (name, retry, timeout, concurrency, dead_letter, strict) != (None, None, None, None, None, False):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
     if name is not None:
@@ -197,6 +204,7 @@ def workflow(
     if dead_letter is not None:
         check_name("workflow", dead_letter)
     policy = None if retry is None else Retry.of(retry)
+    seconds = _limit_of(timeout)
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if isinstance(fn, Workflow):
@@ -206,7 +214,15 @@ def workflow(
         called = str(name or getattr(fn, "__name__", ""))
         if dead_letter == called:
             raise InvalidOption("dead_letter", called, "its own letter would fail and be told again, for ever")
-        return Workflow(called, fn, retry=policy, concurrency=concurrency, dead_letter=dead_letter, strict=bool(strict))
+        return Workflow(
+            called,
+            fn,
+            retry=policy,
+            timeout=seconds,
+            concurrency=concurrency,
+            dead_letter=dead_letter,
+            strict=bool(strict),
+        )
 
     return decorate if of is None else decorate(of)
 
@@ -234,6 +250,13 @@ def discover_workflows(module: ModuleType | None = None) -> dict[str, Workflow[.
 _NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"
 _UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument")
 _defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
+
+
+def _limit_of(timeout: Duration | None) -> float | None:
+    seconds = None if timeout is None else seconds_of(timeout, "timeout")
+    if seconds == 0:
+        raise InvalidOption("timeout", timeout, "a run needs some time; None is no limit")
+    return seconds
 
 
 def _nowhere(name: str, *_: Any, **__: Any) -> None:

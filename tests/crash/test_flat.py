@@ -68,8 +68,8 @@ def test_flat(
     void_unless(not life.busy or life.messages >= scale.of(0.3, 0.8) * sent, f"only {life.messages} messages done")
     early, late = usual(life.early), usual(life.late)
     assert (late.files, late.threads, late.connections) == (early.files, early.threads, early.connections)
-    assert grown(life) == {}
-    assert late.memory - early.memory <= scale.of(2, 1) * MIB, (
+    assert grown(life) == {}  # a leak is named here; what the allocator keeps after a busy moment is not one
+    assert late.memory - early.memory <= scale.of(2, 4) * MIB, (
         f"{early.memory / MIB:.1f} to {late.memory / MIB:.1f} MiB"
     )
     measured(

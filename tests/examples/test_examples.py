@@ -25,6 +25,25 @@ EXPECTED = {
         "dead letter m99, attempt 1: PermanentError: meter m99 runs backwards",
         "statuses {'ERROR': 1, 'SUCCESS': 20}",
     ],
+    "approval.py": [
+        "  worker 1: mail to the boss: 4900 cents for a lamp?",
+        "  worker 1: mail to the boss: 99000000 cents for a yacht?",
+        "  worker 1: is killed while the runs wait",
+        "the runs are ['PAUSED', 'PAUSED']",
+        "the boss likes the lamp: 202 woke",
+        "and clicks again: 409 too_late",
+        "but no yacht: 202 woke",
+        "  worker 2: pay 4900 cents",
+        "a lamp is paid, as grace said and a yacht is refused by grace",
+    ],
+    "fan_out.py": [
+        *["  arithmetic: shrink 8 rows"] * 3,
+        "picture0 is 4 by 4, its first row [0, 1, 2, 3]",
+        "picture1 is 4 by 4, its first row [1, 2, 3, 4]",
+        "one is missing: step read#1 gave up with PermanentError: picture2.pgm is no picture",
+        "picture3 is 4 by 4, its first row [3, 4, 5, 6]",
+        "recorded by the parent: ['list_pictures#1', 'trigger_many()#1', 'described:1/results()#1'] and so on",
+    ],
     "order_fulfilment.py": [
         "  worker 1: charge 9900 cents for order 1",
         "  worker 1: reserve lamp and desk",
@@ -76,7 +95,12 @@ def test_example_on_its_own_file(example: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "it cleans up"
 
 
-@pytest.mark.parametrize("example", EXPECTED)
+PROVES = {"approval.py": ["P-12"]}
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(name, marks=pytest.mark.proves(*PROVES.get(name, ()))) for name in EXPECTED]
+)
 def test_example_on_a_named_store(example: str, tmp_path: Path, store_url: str) -> None:
     for _ in range(2):  # a second time on the same store is no different
         assert sorted(output_of(example, tmp_path, STEPWELL_URL=store_url)) == sorted(EXPECTED[example])

@@ -25,8 +25,9 @@ CONTROL_MUTANTS = (
         "a late success revives a cancelled run",
         "L-14",
         "store/sql/tasks.sql",
-        "case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end",
-        "rows.status",
+        "set status = case when task.cancel_requested_at is not null then 'CANCELLED'\n"
+        "                     when rows.status in ('PENDING', 'PAUSED') and",
+        "set status = case when rows.status in ('PENDING', 'PAUSED') and",
         CANCEL + "test_a_late_success_does_not_revive_it",
     ),
     Mutant(
@@ -41,7 +42,7 @@ CONTROL_MUTANTS = (
         "the heartbeat does not say what is to be cancelled",
         "L-12",
         "engine/session.py",
-        "            self._on_cancelled(cancelled)\n",
+        "            self._on_wish(Wish.CANCEL, cancelled)\n",
         "            pass\n",
         CANCEL + "test_a_worker_of_another_store_hears_of_it_with_its_next_beat",
     ),

@@ -55,7 +55,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a thread records what its run no longer holds",
         "protocol-03",
-        "engine/steps.py",
+        "engine/requests.py",
         "    request.run.check()\n    await _answer_to(request)\n",
         "    await _answer_to(request)\n",
         WORKFLOWS + "test_races.py::test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothing",
@@ -189,8 +189,8 @@ WORKFLOW_MUTANTS = (
         "a run that sleeps spends an attempt",
         "P-10",
         "engine/outcome.py",
-        "run_at=run_at, attempt_back=True)",
-        "run_at=run_at)",
+        "                attempt_back=True,\n                wakes=wakes,",
+        "                wakes=wakes,",
         SUSPENDING + "test_a_sleeping_run_holds_no_place_no_lease_no_memory_and_no_attempt",
     ),
     Mutant(
@@ -279,9 +279,9 @@ WORKFLOW_MUTANTS = (
         "calls are numbered when they are awaited",
         "S-12",
         "step.py",
-        "        course = course_of(StepCall.made(branch, self.definition, args, kwargs))\n",
-        "        made = lambda: (yield from course_of(StepCall.made(branch, self.definition, args, kwargs)))\n"
-        "        course = made()\n",
+        "        calling = course(StepCall.made(branch, self.definition, args, kwargs))\n",
+        "        made = lambda: (yield from course(StepCall.made(branch, self.definition, args, kwargs)))\n"
+        "        calling = made()\n",
         PARALLEL + "test_calls_of_one_name_find_their_own_records_whatever_ends_first",
     ),
     Mutant(
@@ -335,7 +335,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step inside a step is recorded too",
         "protocol-19",
-        "engine/steps.py",
+        "engine/requests.py",
         "    token = current_branch.set(attempt)\n",
         "    token = current_branch.set(current_branch.get())\n",
         STEPS + "test_outside_a_run_a_step_is_its_function",

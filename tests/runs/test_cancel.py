@@ -7,6 +7,7 @@ import pytest
 
 from stepwell import (
     CancelAnswer,
+    Context,
     RunCancelled,
     RunNotFound,
     RunStatus,
@@ -114,6 +115,19 @@ async def test_a_finished_run_stays_what_it_is(store: Store) -> None:
     assert again is CancelAnswer.TOO_LATE
     with pytest.raises(RunNotFound):
         await store.cancel(999_999)
+
+
+@pytest.mark.proves("L-16")
+async def test_what_a_finished_run_asked_for_and_did_not_wait_for_goes_on(store: Store) -> None:
+    @workflow
+    async def asking(ctx: Context) -> int:
+        return await sleeper.trigger(1).execute(ctx)
+
+    run_id = await asking.trigger().execute(store)
+    await Worker(store, [asking]).drain()
+    child = await store.result(run_id, timeout=0)
+    assert await store.cancel(run_id) is CancelAnswer.TOO_LATE
+    assert (await store.get_run(child)).status == RunStatus.PENDING
 
 
 @pytest.mark.proves("L-11", "L-16")

@@ -1,8 +1,7 @@
 """What becomes of a run, its place in the queue and its steps, in each case of the documents' table.
 
 "Archived" is a final status: nobody claims the run again. "Visible after" is `run_at`. A run that waits for its next
-attempt is PENDING, with `run_at` in the future; the documents call it running. Their last case, a pause, is not there
-yet.
+attempt is PENDING, with `run_at` in the future; the documents call it running.
 """
 
 from __future__ import annotations
@@ -16,7 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from stepwell import Context, PermanentError, Run, Store, TransientError, Worker, Workflow, connect, consumer, workflow
+from stepwell import (
+    Context,
+    Paused,
+    PermanentError,
+    Run,
+    Store,
+    TransientError,
+    Worker,
+    Workflow,
+    condition,
+    connect,
+    consumer,
+    workflow,
+)
 from stepwell.clock import TestClock
 from tests.seeds.dying import program
 from tests.shape.sources import ROOT
@@ -114,6 +126,48 @@ async def test_transient_error(store: Store, clock: TestClock) -> None:
     again, steps = await state(store, run_id)
     assert (again.id, again.status, again.output()) == (run_id, "SUCCESS", "DATA")
     assert (api.calls, steps) == (2, [("download", "SUCCESS"), ("process", "SUCCESS")])
+
+
+@condition("seeds.approved")
+def approved(run: Run[object]) -> str | None:
+    asked.append((int(run.id), str(run.status)))
+    return answers.pop()
+
+
+asked: list[tuple[int, str]] = []  # what the condition was asked about
+answers: list[str | None] = []  # what it says, the last one first
+
+
+def not_approved() -> str:
+    raise Paused("Waiting for approval", resume_condition="seeds.approved")
+
+
+@pytest.mark.proves("Q-18", "P-01", "P-02", "P-03", "P-10")
+async def test_paused(store: Store, clock: TestClock) -> None:
+    answers[:], asked[:] = ["data", None], []
+    run_id = await ran(store, not_approved)
+    paused, steps = await state(store, run_id)
+    hour = timedelta(hours=1)
+    assert (paused.status, paused.worker, paused.finished_at) == ("PAUSED", None, None)
+    assert (paused.paused_at, paused.run_at) == (paused.created_at, paused.created_at + hour)
+    assert steps == [("download", "PAUSED")]
+    [step] = await store.steps(run_id)
+    assert step.error is not None
+    assert (step.error["message"], step.error["resume_condition"]) == ("Waiting for approval", "seeds.approved")
+    clock.advance(3599)
+    assert (await Worker(store, [unexpected]).drain(), asked) == (0, [])
+
+    clock.advance(1)  # checked, not met: bumped
+    await Worker(store, [handler_of(not_approved)]).drain()
+    later, steps = await state(store, run_id)
+    assert (later.status, later.attempt, steps) == ("PAUSED", 0, [("download", "PAUSED")])
+    assert (later.run_at, asked) == (paused.created_at + 2 * hour, [(run_id, "RUNNING")])
+
+    clock.advance(3600)  # checked, met: the run goes on with what the condition said
+    await Worker(store, [handler_of(not_approved)]).drain()
+    last, steps = await state(store, run_id)
+    assert (last.status, last.output(), last.attempt) == ("SUCCESS", "DATA", 1)
+    assert steps == [("download", "SUCCESS"), ("process", "SUCCESS")]
 
 
 @pytest.mark.proves("Q-18", "R-03", "R-06", "S-02")

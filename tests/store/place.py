@@ -96,8 +96,8 @@ class Place:
         return [*(tuple(row.values()) for row in noted), *(tuple(row) for row in found)]
 
     def statement(self, start: str) -> str:
-        """The statement of a migration that begins so."""
+        """The statement of a migration that begins so, the last if a later one says it anew."""
         texts = [text for _, _, texts in self.statements.migrations() for text in texts]
         wanted = self.statements._macros.fill(start)
-        [text] = [text for text in texts if text.startswith(wanted)]
+        [*_, text] = [text for text in texts if text.startswith(wanted)]
         return text

@@ -72,6 +72,7 @@ async def test_a_claim_returns_the_whole_task_under_its_session(store: Store, cl
         wakes=0,
         suspect=False,
         created_at=clock.now(),
+        started_at=clock.now() or 0,
         claimed_at=clock.now(),
         asked_at=task.asked_at,
     )

@@ -9,7 +9,7 @@ import pytest
 from stepwell import Store, connect
 from stepwell.errors import IdempotencyConflict, LeaseLost, QueueNotFound, Refused, StoreBusy, StoreUnavailable
 from stepwell.records import NewTask
-from stepwell.store import flush
+from stepwell.store import flush, lanes
 from stepwell.store.driver import Call
 from tests.ground.faultproxy import FaultProxy
 from tests.store.seam import (
@@ -46,7 +46,7 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
     store, driver = watched(store)
     real = store.tasks._adding
 
-    def adding(task: NewTask, task_id: int) -> flush.Operation:
+    def adding(task: NewTask, task_id: int) -> lanes.Operation:
         operation = real(task, task_id)
         if task.input == "40":  # of a kind that the database does not know
             operation.row = (task_id, "job", *operation.row[2:])
@@ -189,17 +189,17 @@ async def test_what_was_submitted_during_a_flush_goes_out_in_the_next_one_togeth
 
 @pytest.mark.proves("protocol-14")
 async def test_a_batch_is_at_most_500_operations_or_8_mib() -> None:
-    lane = flush.Lane(0)
-    lane.pending.extend(flush.Operation("add_tasks", (), row_id=number, size=1) for number in range(1100))
+    lane = lanes.Lane(0)
+    lane.pending.extend(lanes.Operation("add_tasks", (), row_id=number, size=1) for number in range(1100))
     assert [len(lane.take()) for _ in range(4)] == [500, 500, 100, 0]
-    lane.pending.extend(flush.Operation("add_tasks", (), row_id=number, size=3 * MIB) for number in range(5))
-    lane.pending.append(flush.Operation("add_tasks", (), row_id=9, size=20 * MIB))
+    lane.pending.extend(lanes.Operation("add_tasks", (), row_id=number, size=3 * MIB) for number in range(5))
+    lane.pending.append(lanes.Operation("add_tasks", (), row_id=9, size=20 * MIB))
     assert [len(lane.take()) for _ in range(5)] == [2, 2, 1, 1, 0]
 
 
 @pytest.mark.proves("protocol-14")
 async def test_a_flush_takes_no_more_operations_than_its_bound(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flush, "MOST_OPERATIONS", 50)
+    monkeypatch.setattr(lanes, "MOST_OPERATIONS", 50)
     store, driver = watched(store)
     await store.create_queue("q")
     await store.enqueue("q", 0)
@@ -388,7 +388,7 @@ async def test_a_cancelled_callers_pending_operation_is_not_written(store: Store
     with pytest.raises(asyncio.CancelledError):
         await leaving[0]
     assert await count(store) == driver.flush_slots + 2
-    assert store._flusher._room._free == flush.MOST_PENDING_BYTES
+    assert store._flusher._room._free == lanes.MOST_PENDING_BYTES
 
 
 # Failures

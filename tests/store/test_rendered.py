@@ -44,22 +44,30 @@ DIFFICULT = (
 )
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
-    "add_tasks": [(901, *NEW, None, "ever", None, "1", None), (900, *NEW, "new", "ever", "h", "2", '["t"]'),
-                  (902, "message", 9, 0, 0, None, 3, None, "ever", None, "3", None),
-                  (903, "message", 2, 7, 5, 44, 3, None, "ever", None, "4", None)],
-    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None), (904, *NEW, "b", "ever", "h2", "2", None),
-                       (906, *NEW, "k1", "ever", "h3", "3", None), (1, *NEW, "c", "ever", "h4", "4", None),
-                       (907, *NEW, "d", "ever", "h5", "5", None), (907, *NEW, "e", "ever", "h6", "6", None)],
+    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None), (900, *NEW, "new", "ever", "h", "2", '["t"]', None),
+                  (902, "message", 9, 0, 0, None, 3, None, "ever", None, "3", None, None),
+                  (903, "message", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None)],
+    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None), (904, *NEW, "b", "ever", "h2", "2", None, None),
+                       (906, *NEW, "k1", "ever", "h3", "3", None, None), (1, *NEW, "c", "ever", "h4", "4", None, None),
+                       (907, *NEW, "d", "ever", "h5", "5", None, None), (907, *NEW, "e", "ever", "h6", "6", None, None)],
     "load_task": [(901, "message", 1, True, 0, 5, 3, "ever", "1", None, 5, 5),
                   (900, "message", 1, False, 0, 6, 3, "ever", "2", '["t"]', 5, 5)],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "oldest": [(2,), (1,), (9,)],
-    "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, '{"a":1}', None, None),
-               (11, 1, 1, "PENDING", 5, None, 1, 1, None, "{}", "E"),
-               (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None),
-               (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None),
-               (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None),
-               (15, 1, 1, "ERROR", 0, None, 0, 0, None, '{"type":"E"}', "E: \x1f")],
+    "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None),
+               (11, 1, 1, "PENDING", 5, None, 1, 1, None, None, None, "{}", "E"),
+               (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None, None, None),
+               (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None, None, None),
+               (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None),
+               (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f")],
+    "lock_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1), (999, 1, 1)],
+    "first_signals": [(12, "a", "a#1"), (12, "b", "b#1"), (999, "a", "a#1")],
+    "take_signals": [(12, "a", 1, "a#1"), (12, "a", 9, "a#2"), (999, "a", 1, "a#1")],
+    "wake_parents": [(901, "SUCCESS", 1), (902, "ERROR", 1), (903, "PENDING", 2), (904, "SUCCESS", None)],
+    "ends_of": [(1,), (31,), (999,)],
+    "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
+    "edit_steps": [(31, "failed#1", "1"), (31, "none#1", "2")],
+    "delete_runs": [(41,), (31,), (999,)],
     "add_steps": [(12, 1, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None),
                   (11, 1, "a#1", 1, "RUNNING", 1, 5, None, None, None),
                   (12, 9, "b#1", 3, "SUCCESS", 1, 5, "null", "1", None)],
@@ -94,8 +102,9 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
 STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
+SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
-TABLES = ("task", "step", "rollup", "fence", "beat")
+TABLES = ("task", "step", "signal", "rollup", "fence", "beat")
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
     "now": 1_000,
@@ -106,6 +115,7 @@ PARAMS: dict[str, Value] = {
     "deleted": False,
     "error": "{}",
     "last_error": "E",
+    "reason": None,
 }
 PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
 
@@ -132,6 +142,7 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
         *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
         STEP.format(run=32, key="failed#1", status="ERROR"),
+        *(SIGNAL.format(name=name, place=place) for name, place in (("a", 1), ("a", 2), ("b", 1))),
         TASK.format(id=42, more="parent_id", values="true, 1"),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
@@ -172,7 +183,7 @@ async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connec
     call = Call(name, PARAMS)
     one_by_one = outcome(connection, Rendered(store.statements, many_rows=False), call, ROWS[name])
     at_once = outcome(connection, Rendered(store.statements, many_rows=True), call, ROWS[name])
-    if name == "count_settled":  # a row for each minute and queue, where one by one it is a row for each task
+    if name in ("count_settled", "wake_parents"):  # a row for each minute or parent, one by one for each task
         one_by_one = (sorted(set(one_by_one[0])), one_by_one[1])
         at_once = (sorted(set(at_once[0])), at_once[1])
     assert at_once == one_by_one

@@ -12,14 +12,16 @@ from programs import (
     count_clicks,
     fulfil,
     pack,
+    render,
     send_mail,
     ship,
     sync_fetch,
+    sync_render,
     zip_files,
 )
 
 import stepwell
-from stepwell import Context, Store, Worker, handler, step, workflow
+from stepwell import Context, Paused, RunId, Store, Worker, condition, handler, step, workflow
 
 
 async def queues(store: Store) -> None:
@@ -74,6 +76,65 @@ async def steps(ctx: Context, order: Order) -> None:
     print(receipt, asked, text)
 
 
+async def waits(ctx: Context) -> None:
+    number: int = await ctx.wait("approved", Approval)  # error: it comes as an Approval
+    (await ctx.wait("approved", Approval, timeout="1h")).by  # error: None, if it does not come in time
+    some: Approval = await ctx.wait("approved", Approval, timeout="1h", default="nobody")  # error: or a text
+    await ctx.wait("approved", Approval, default="nobody")  # error: without a timeout there is no default
+    await ctx.wait("approved", "Approval")  # error: a type, not its name
+    await ctx.wait(Approval)  # error: the name of the signal comes first
+    await stepwell.wait("approved", Approval, timout=5)  # error: a misspelt option
+    free: int = await stepwell.wait("approved", str)  # error: it comes as a text
+    ctx.wait("approved", Approval)  # error: a forgotten await
+    print(number, some, free)
+
+
+async def signals(store: Store, run_id: RunId[str]) -> None:
+    await store.signal("approved", run_id)  # error: the run comes first
+    await store.signal(run_id)  # error: the name of the signal is missing
+    await store.signal(run_id, "approved", Approval("ann"), id="click-1")  # error: a misspelt option
+    await store.resume(run_id, charge, Approval("ann"))  # error: the name of the step, not the step
+    store.signal(run_id, "approved")  # error: a forgotten await
+    raise Paused("not yet", condition="paid")  # error: a misspelt option
+
+
+async def races(ctx: Context, order: Order) -> None:
+    receipt: str = await ctx.race(charge(order), pack(Parcel("a")))  # error: its place, and what it returned
+    place, length = await ctx.race(ctx.step(sync_fetch, "x"))
+    length.upper()  # error: it returns a number
+    await ctx.race(charge, pack(Parcel("a")))  # error: a call, not the step
+    stepwell.race(charge(order), pack(Parcel("a")))  # error: a forgotten await
+    print(receipt, place)
+
+
+async def children(ctx: Context) -> None:
+    number: int = await ship.trigger(Parcel("a")).wait().execute(ctx)  # error: it returns a text
+    child: RunId[int] = await ship.trigger(Parcel("a")).execute(ctx)  # error: of a run that returns a text
+    ids = await ctx.trigger_many([ship.trigger(Parcel("a"))])
+    shipped: list[int] = await ctx.results(ids)  # error: they return texts
+    await ctx.trigger_many([Parcel("a")])  # error: triggers, not their arguments
+    await ctx.results([ship.trigger(Parcel("a"))])  # error: runs, not triggers
+    ctx.trigger_many([ship.trigger(Parcel("a"))])  # error: a forgotten await
+    await ship.trigger(Parcel("a")).wait().execute(7)  # error: a store or a context
+    print(number, child, shipped)
+
+
+async def spawned(ctx: Context) -> None:
+    await render("a")  # error: the argument is a Parcel
+    text: str = await render(Parcel("a"))  # error: it returns bytes
+    await sync_render(Parcel("a"))  # error: a sync step is awaited through the context
+    print(text)
+
+
+@step(queue=7)  # error: a name is a text
+async def numbered_queue() -> None: ...
+
+
+@condition("paid")  # error: it is called with a run
+async def two_runs(run: int, other: int) -> bool:
+    return run == other
+
+
 @step(retrys=3)  # error: a misspelt option
 async def misspelt() -> None: ...
 
@@ -94,6 +155,16 @@ def sync_workflow(ctx: stepwell.sync.Context, url: str) -> int:
 
 
 @workflow
+def sync_waits(ctx: stepwell.sync.Context) -> str:
+    number: int = ctx.wait("approved", Approval)  # error: it comes as an Approval
+    stepwell.sync.wait("approved", Approval, timeout="1h").by  # error: None, if it does not come in time
+    child: int = ship.trigger(Parcel("a")).wait().execute(ctx)  # error: it returns a text
+    shipped: list[int] = ctx.results(ctx.trigger_many([ship.trigger(Parcel("a"))]))  # error: they return texts
+    later: str = ship.trigger(Parcel("a")).wait().execute()  # error: in a sync workflow the context is given
+    return f"{number} {child} {shipped} {later}"
+
+
+@workflow
 async def wrong_context(ctx: stepwell.sync.Context, url: str) -> int:
     return len(url)
 
@@ -106,7 +177,7 @@ def colours(store: Store, sync_store: stepwell.sync.Store) -> None:
         pass
     Worker(sync_store, [fulfil])  # error: the worker of a sync store is `stepwell.sync.Worker`
     stepwell.sync.Worker(store, [fulfil])  # error: an async store's is `stepwell.Worker`
-    Worker(store, [charge])  # error: a step is not served
+    Worker(store, [ship.fn])  # error: a workflow is served, its function is not
     number: int = ship.trigger(Parcel("a")).wait().execute(sync_store)  # error: it returns a text
     later: str = ship.trigger(Parcel("a")).wait().execute(store)  # error: a forgotten await
     print(number, later)

@@ -14,14 +14,17 @@ import stepwell
 from stepwell import (
     Context,
     Execute,
+    Paused,
     Retry,
     Run,
     RunId,
+    SignalAnswer,
     Skipped,
     StepInfo,
     Store,
     Worker,
     Workflow,
+    condition,
     connect,
     handler,
     step,
@@ -180,6 +183,72 @@ async def looked_after(store: Store, run_id: RunId[list[str]]) -> None:
     print(known)
 
 
+# ---- waiting, racing, children
+
+
+@step(queue="gpu", retry=3, raises=(Declined,))
+async def render(parcel: Parcel, *, scale: int = 1) -> bytes:
+    return parcel.sku.encode() * scale
+
+
+@step(queue="gpu")
+def sync_render(parcel: Parcel) -> int:
+    return len(parcel.sku)
+
+
+@step
+async def gate(order: Order) -> Approval:
+    raise Paused(f"order {order.id} is not paid", resume_condition="paid")
+
+
+@condition("paid")
+async def is_paid(run: Run[object]) -> Approval | None:
+    return Approval(str(run.input())) if run.progress else None
+
+
+@condition("opened")
+def is_open(run: Run[object]) -> bool:
+    return run.attempt > 0
+
+
+@workflow
+async def approved(ctx: Context, order: Order) -> str:
+    approval: Approval = await ctx.wait("approved", Approval)
+    in_time: Approval | None = await ctx.wait("approved", Approval, timeout="1d")
+    nobody: Approval | str = await stepwell.wait("approved", Approval, timeout=60, default="nobody")
+    numbers: list[int] = await stepwell.wait("numbers", list[int])
+    anything = await ctx.wait("anything")
+    paid: Approval = await gate(order)
+    print(approval.by, in_time and in_time.by, nobody, numbers, anything, paid.by)
+    place, word = await ctx.race(
+        ctx.wait("word", str), pack(Parcel("a")), ship.trigger(Parcel("b")).wait().execute(ctx)
+    )
+    late, either = await stepwell.race(charge(order), ctx.sleep("1h"), ctx.step(sync_fetch, "x"))
+    number: int = place + late
+    text: str | int | None = either
+    return f"{word.upper()} {number} {text}"
+
+
+@workflow
+async def parent(ctx: Context, order: Order) -> list[str]:
+    one: str = await ship.trigger(Parcel("a")).wait(timeout="1h").execute(ctx)
+    also: str = await ship.trigger(Parcel("a")).wait().execute()
+    child: RunId[str] = await ship.trigger(Parcel("b")).options(key="b").execute(ctx)
+    ids: list[RunId[str]] = await ctx.trigger_many(ship.trigger(parcel) for parcel in order.parcels)
+    shipped: list[str] = await ctx.results([child, *ids])
+    frames: list[bytes] = await asyncio.gather(*(render(parcel, scale=2) for parcel in order.parcels))
+    size: int = await ctx.step(sync_render, Parcel("c"))
+    return [one, also, *shipped, str(len(frames) + size)]
+
+
+async def signals(store: Store, run_id: RunId[list[str]], tx: object) -> None:
+    answer: SignalAnswer = await store.signal(run_id, "approved", Approval("ann"), key="click-1", tx=tx)
+    if answer is SignalAnswer.WOKE or not await store.resume(run_id, "gate", Approval("bob")):
+        print(answer)
+    async with Worker(store, [render, sync_render, parent]):
+        pass
+
+
 # ---- without asyncio
 
 
@@ -201,6 +270,24 @@ def seed_style(ctx: stepwell.sync.Context, url: str) -> int:
     receipt: str = ctx.step(charge, Order("1", 2))
     ctx.sleep(5)
     return len(ctx.step("fetch", lambda: url)) + len(receipt)
+
+
+@workflow
+def sync_parent(ctx: stepwell.sync.Context, order: Order) -> list[str]:
+    approval: Approval = ctx.wait("approved", Approval)
+    in_time: Approval | None = stepwell.sync.wait("approved", Approval, timeout="1d")
+    word: str = ctx.wait("word", str, timeout=1, default="none")
+    one: str = ship.trigger(Parcel("a")).wait(timeout="1h").execute(ctx)
+    child: RunId[str] = ship.trigger(Parcel("b")).execute(ctx)
+    shipped: list[str] = ctx.results([child, *ctx.trigger_many([ship.trigger(Parcel("c"))])])
+    size: int = sync_render(Parcel("c")) + sync_render.start(Parcel("d")).result()
+    return [approval.by, in_time.by if in_time else word, one, *shipped, str(size)]
+
+
+def sync_signals(store: stepwell.sync.Store, run_id: int, tx: object) -> None:
+    answer: SignalAnswer = store.signal(run_id, "approved", Approval("ann"), key="click-1", tx=tx)
+    again: SignalAnswer = store.resume(run_id, "gate", data=Approval("ann"))
+    print(answer, again)
 
 
 def workflow_sync(order: Order) -> None:

@@ -76,9 +76,11 @@ def _refuse_settles_of(store: Store, now: Callable[[], bool], monkeypatch: pytes
     """Answer a settle with a lost reply, and the question what became of it never."""
     real = store.tasks.settle_soon
 
-    def soon(task_id: int, worker: int, turn: int, settlement: Settlement, heard: Callable[[Any], None]) -> bool:
+    def soon(
+        task_id: int, worker: int, turn: int, settlement: Settlement, heard: Callable[[Any], None], **options: Any
+    ) -> bool:
         if not now():
-            return real(task_id, worker, turn, settlement, heard)
+            return real(task_id, worker, turn, settlement, heard, **options)
         asyncio.get_running_loop().call_soon(heard, StoreUnavailable("away"))
         return True
 

@@ -501,8 +501,8 @@ async def test_what_cannot_be_served_is_refused_when_the_worker_is_made(store: S
 
     refused: list[tuple[list[Any], dict[str, Any], str]] = [
         ([send, other], {}, "two handlers for the queue mail"),
-        ([plain], {}, "a worker serves functions decorated with @handler(queue) or @workflow"),
-        (["mail"], {}, "a worker serves functions"),
+        ([plain], {}, "a worker serves what is decorated with @handler, @workflow or @step(queue=...)"),
+        (["mail"], {}, "a worker serves what is decorated"),
         ([send], {"concurrency": 0}, "concurrency cannot be 0"),
         ([send], {"concurrency": -1}, "concurrency cannot be -1"),
         ([send], {"limits": {"mial": 1}}, "these queues are not served"),

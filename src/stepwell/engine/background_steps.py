@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic, TypeVar
 
+from stepwell.engine.calling import course
 from stepwell.engine.calls import StepCall
+from stepwell.engine.requests import awaited
 from stepwell.engine.run import RunTurn
-from stepwell.engine.steps import awaited, course_of
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -31,7 +32,7 @@ def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
 
 
 async def _begin(call: StepCall) -> asyncio.Task[Any]:
-    task = asyncio.ensure_future(awaited(course_of(call)))
+    task = asyncio.ensure_future(awaited(course(call)))
     call.run.joined(task)
     return task
 

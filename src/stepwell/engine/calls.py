@@ -15,7 +15,7 @@ from stepwell.codec import encode_ordered
 from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.run import RunTurn
 from stepwell.records import RunStatus, StepRow
-from stepwell.store.flush import Operation
+from stepwell.store.lanes import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Definition:
     timeout: float | None = None
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = False
+    queue: str | None = None  # whose workers execute it, as a child of the run that calls it
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.clock import chance_of
 from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.calling import course
 from stepwell.engine.calls import Definition, StepCall, current_attempt
+from stepwell.engine.children import called, checked_triggers, only, triggering, waiting_for_child, waiting_for_results
 from stepwell.engine.guards import Execute, Skipped, acquired
 from stepwell.engine.journal import Replay
 from stepwell.engine.naming import definition_of
-from stepwell.engine.run import RunTurn
-from stepwell.engine.steps import Course, Record, Wait, awaited, course_of, followed, recording
+from stepwell.engine.racing import raced
+from stepwell.engine.requests import Course, Wait, awaited, followed, recorded
+from stepwell.engine.run import Pause, RunTurn, Unwinding
+from stepwell.engine.signals import NOTHING, waiting_for
 from stepwell.errors import NotInRun
 from stepwell.records import RunId, RunStatus, StepRow
+from stepwell.store.draft import Asked
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
+R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -67,6 +74,13 @@ class Current:
     def is_cancelled(self) -> bool:
         """True if nothing that this code does can be recorded any more, so that it may as well stop."""
         return self._run.unwinding or self._run.is_lost
+
+    def progress(self, value: object) -> None:
+        """Say how far this is: the latest is `store.get_run(run_id).progress`, for people. Nobody waits for the write.
+
+        Any JSON value, up to 16 KiB. In a step's body too, and in threads that carry the run.
+        """
+        self._run.progress.tell(value)
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""
@@ -115,7 +129,7 @@ class Context(Current):
         has no annotation. With a decorated step, that step with its own options.
         """
         definition, args = definition_of(step, args, returns)
-        return awaited(course_of(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+        return awaited(course(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
 
     async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
@@ -126,6 +140,59 @@ class Context(Current):
     def sleep(self, until: Duration | datetime) -> Coroutine[Any, Any, None]:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
         return awaited(_sleeping(_branch(self._run, "sleep"), until))
+
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+    @overload
+    async def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+    def wait(
+        self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for a signal of this name and return its data; the run holds nothing meanwhile.
+
+        One that was sent before is there at once. With `timeout`, `default` (None) comes back if none is sent in time.
+        """
+        return awaited(waiting_for(_branch(self._run, "wait"), name, type, timeout, default))
+
+    def race(self, *contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
+        """The first of several waits, sleeps, steps and children that is over: its place, and what it returned.
+
+        Who won is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another wait.
+        """
+        return raced(_branch(self._run, "race"), contenders)
+
+    def ask_for(self, trigger: Asked[R]) -> Coroutine[Any, Any, RunId[R]]:
+        """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
+        return awaited(only(triggering(_branch(self._run, "trigger"), [trigger], called(trigger))))
+
+    def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> Coroutine[Any, Any, R]:
+        """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
+        limit = None if timeout is None else microseconds_of(timeout, "timeout")
+        return awaited(waiting_for_child(_branch(self._run, "trigger"), trigger, limit))
+
+    def trigger_many(self, triggers: Iterable[Asked[R]]) -> Coroutine[Any, Any, list[RunId[R]]]:
+        """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
+        return awaited(triggering(_branch(self._run, "trigger_many"), checked_triggers(triggers), "trigger_many()"))
+
+    def results(self, run_ids: Iterable[RunId[R]]) -> Coroutine[Any, Any, list[R]]:
+        """What these runs return, in order, when all have ended; the run holds nothing meanwhile.
+
+        `ExecutionFailed` or `RunCancelled` of the first that did not succeed, on every replay alike.
+        """
+        return awaited(waiting_for_results(_branch(self._run, "results"), run_ids))
+
+    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run well, with no result, and let a new one with these arguments go on under its key.
+
+        Both in one transaction, so that a loop without an end loses no turn and records never pile up. Nothing of the
+        workflow after this call is executed, nor a step of any other branch; do not catch what it raises. If the run
+        was cancelled or deleted meanwhile there is no new one. It is not a child of whoever asked for this one.
+        """
+        raise self._run.restart(_next_input(self._run, args, kwargs))
 
     async def heartbeat(self) -> bool:
         """True if this claim of the run still stands; beating is done for you."""
@@ -148,7 +215,7 @@ class SyncContext(Current):
     def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Any:
         """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay."""
         definition, args = definition_of(step, args, returns)
-        return followed(course_of(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+        return followed(course(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
 
     def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
@@ -160,6 +227,49 @@ class SyncContext(Current):
     def sleep(self, until: Duration | datetime) -> None:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
         followed(_sleeping(_branch(self._run, "sleep"), until))
+
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+    @overload
+    def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+    def wait(self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
+        """Wait for a signal of this name and return its data; the run holds nothing meanwhile."""
+        return followed(waiting_for(_branch(self._run, "wait"), name, type, timeout, default))
+
+    def ask_for(self, trigger: Asked[R]) -> RunId[R]:
+        """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
+        run_id: RunId[R] = followed(only(triggering(_branch(self._run, "trigger"), [trigger], called(trigger))))
+        return run_id
+
+    def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> R:
+        """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
+        limit = None if timeout is None else microseconds_of(timeout, "timeout")
+        result: R = followed(waiting_for_child(_branch(self._run, "trigger"), trigger, limit))
+        return result
+
+    def trigger_many(self, triggers: Iterable[Asked[R]]) -> list[RunId[R]]:
+        """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
+        asked = checked_triggers(triggers)
+        ids: list[RunId[R]] = followed(triggering(_branch(self._run, "trigger_many"), asked, "trigger_many()"))
+        return ids
+
+    def results(self, run_ids: Iterable[RunId[R]]) -> list[R]:
+        """What these runs return, in order, when all have ended; the run holds nothing meanwhile."""
+        results: list[R] = followed(waiting_for_results(_branch(self._run, "results"), run_ids))
+        return results
+
+    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """End this run well, with no result, and let a new one with these arguments go on under its key."""
+        run, text = self._run, _next_input(self._run, args, kwargs)
+
+        async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
+            return run.restart(text)
+
+        raise run.wait_in_thread(on_loop())
 
     def heartbeat(self) -> bool:
         """True if this claim of the run still stands; beating is done for you."""
@@ -192,6 +302,26 @@ def sleep(until: Duration | datetime) -> Coroutine[Any, Any, None]:
     return current().sleep(until)
 
 
+@overload
+async def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+async def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+@overload
+async def wait(name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+@overload
+async def wait(name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+def wait(
+    name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
+) -> Coroutine[Any, Any, Any]:
+    """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
+    return awaited(waiting_for(_branch(current_run(), "wait"), name, type, timeout, default))
+
+
+def race(*contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
+    """The first of several waits, sleeps, steps and children that is over: its place, and what it returned."""
+    return raced(_branch(current_run(), "race"), contenders)
+
+
 def current_run() -> RunTurn:
     """The run that executes the calling code, seen from a step's body too."""
     if (attempt := current_attempt()) is not None:
@@ -214,6 +344,15 @@ def _branch(run: RunTurn, call: str) -> Branch:
     return branch
 
 
+def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of the run that goes on for this one, checked as a trigger's are."""
+    _branch(run, "restart")
+    assert run.arguments is not None
+    text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
+    run.arguments.decode(text)
+    return text
+
+
 def _noted_now(branch: Branch) -> int:
     run, key = branch.run, branch.key("now")
     run.check()
@@ -224,7 +363,7 @@ def _noted_now(branch: Branch) -> int:
     moment = run.now()
     row = StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, output=str(moment))
     if run.is_sync:
-        followed(_recording(run, row))
+        followed(recorded(run, row, has_row=False))
     else:
         run.note(row)
     return moment
@@ -245,13 +384,5 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
         due = decode(answer.output or "0", int)
     else:
         due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
-        yield from _recording(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)))
-    yield Wait(run, due)
-
-
-def _recording(run: RunTurn, row: StepRow) -> Course:
-    run.enter(row.key)
-    try:
-        yield from recording(Record(run, row, None, False))
-    finally:
-        run.leave(row.key)
+        yield from recorded(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)), has_row=False)
+    yield Wait(run, Pause(due))

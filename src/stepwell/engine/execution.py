@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
+from stepwell.engine.deadline import Deadline
 from stepwell.engine.outcome import (
     Cancelled,
-    Done,
+    Ended,
     Failed,
     Outcome,
     Released,
-    Suspended,
+    Restarted,
     judge,
     judge_batch,
     settlement_of,
@@ -24,8 +25,8 @@ from stepwell.engine.session import Session
 from stepwell.engine.showing import Showing
 from stepwell.engine.threads import NoThread, Threads
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.records import Claimed, RunStatus, TaskKind
-from stepwell.store.flush import Answer
+from stepwell.records import Claimed, RunStatus, TaskKind, Wish
+from stepwell.store.lanes import Answer
 from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
 from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed
@@ -59,7 +60,8 @@ class Execution:
         self._held = 1
         self._open = sum(map(len, calls))  # turns that are not closed yet
         self._in_body: int | None = None  # the task whose body is being executed, the first of a batch
-        self._given_up = self._cancelled = False
+        self._given_up = False
+        self._stopped: Outcome | None = None  # what the body that is being executed was stopped as
         self.on_stop: Callable[[], None] = _nobody
 
     def __repr__(self) -> str:
@@ -71,7 +73,7 @@ class Execution:
         Nobody waits for the writing: the next call is made, or the place is free, while the database is at it.
         """
         for tasks in self._calls:
-            self._settle(tasks, await self._outcome(tasks, threads))
+            self._settle(tasks, await self._in_all(tasks, threads))
 
     def begin(self, threads: Threads) -> None:
         """Go to work."""
@@ -94,17 +96,21 @@ class Execution:
         if self._in_body is not None:
             self._cancel_body()
 
-    def cancel(self, task_ids: set[int]) -> None:
-        """Stop the body of a task that was asked to be cancelled; it is settled as that."""
-        if self._in_body is not None and self._in_body in task_ids and not self._cancelled:
-            self._cancelled = True
-            self._cancel_body()
+    def stop(self, wish: Wish, task_ids: set[int]) -> None:
+        """Stop the body of a task that was asked to be cancelled or paused; it is settled as that."""
+        if self._in_body in task_ids:
+            self._stop_body(Cancelled() if wish is Wish.CANCEL else Released())
 
     def abandon(self) -> None:
         """Stop waiting for a body that does not stop, and for answers that do not come."""
         self._cancel_body()
         for job in self._waiting:
             job.cancel()
+
+    def _stop_body(self, outcome: Outcome) -> None:
+        if self._in_body is not None and self._stopped is None:
+            self._stopped = outcome
+            self._cancel_body()
 
     def _cancel_body(self) -> None:
         self.on_stop()
@@ -124,23 +130,36 @@ class Execution:
         self._open = 0
         self._ended(self)
 
+    async def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
+        """What came of the body, if the time that its run has in all is not over before."""
+        if self._served.run_timeout is None:
+            return await self._outcome(tasks, threads)
+        deadline = Deadline(tasks[0], self._served.run_timeout, self.store.clock)
+        if deadline.left <= 0:
+            return deadline.failure
+        deadline.watch(lambda: self._stop_body(deadline.failure))
+        try:
+            return deadline.capped(await self._outcome(tasks, threads))
+        finally:
+            deadline.end()
+
     async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
         if self._served.body is None:
             return _no_handler(self._served.queue)
         if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
-        self._in_body, self._cancelled, self.on_stop = tasks[0].id, False, _nobody
+        self._in_body, self._stopped, self.on_stop = tasks[0].id, None, _nobody
         try:
             return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:
             # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
             if self._given_up:
                 return self._interrupted()
-            if self._cancelled:
+            if self._stopped is not None:
                 assert self.job is not None
                 self.job.uncancel()  # the next body is not to be taken for cancelled
-                return Cancelled()
+                return self._stopped
             return self._judged(tasks, RuntimeError("the body was cancelled"))
         except NoThread:
             return Released(SWEEP_EVERY)
@@ -151,11 +170,11 @@ class Execution:
         finally:
             self._in_body = None
 
-    def _called(self, body: Awaitable[Done | Suspended]) -> Awaitable[Done | Suspended]:
+    def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.
         return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
 
-    async def _in_time(self, body: Awaitable[Done | Suspended], timeout: float) -> Done | Suspended:
+    async def _in_time(self, body: Awaitable[Ended], timeout: float) -> Ended:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -187,10 +206,15 @@ class Execution:
                 answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
                 self._wait_for(task, outcome, answer)
             return
+        if isinstance(outcome, Restarted):
+            [task] = tasks
+            self._wait_for(task, outcome, self.store.tasks.settle_and_restart(task, settlement, outcome.input))
+            return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
-            if not settle_soon(task.id, worker, task.turn, settlement, heard):
-                self._wait_for(task, outcome, self.store.tasks.settle(task.id, worker, task.turn, settlement))
+            if not settle_soon(task.id, worker, task.turn, settlement, heard, parent=task.parent_id):
+                settle = self.store.tasks.settle(task.id, worker, task.turn, settlement, parent=task.parent_id)
+                self._wait_for(task, outcome, settle)
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
         if isinstance(answer, Answer) and answer.value is not None:
@@ -229,6 +253,8 @@ class Execution:
             self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
+        if task.parent_id is not None and RunStatus(status).finished:
+            self.store.waiting.woken(task.parent_id)
         if status == RunStatus.CANCELLED:
             self.store.results.finished([task.id])  # why is written, and not known here
         elif RunStatus(status).finished:

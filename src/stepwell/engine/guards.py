@@ -8,11 +8,12 @@ from typing import Any, Generic, TypeVar
 from stepwell.codec import decode, encode, error_of
 from stepwell.engine.branches import Branch
 from stepwell.engine.calls import Definition
-from stepwell.engine.journal import GaveUp, Replay
+from stepwell.engine.journal import GaveUp, Replay, Waiting
 from stepwell.engine.naming import checked_step
 from stepwell.engine.outcome import ERROR_LIMIT
+from stepwell.engine.requests import Record, awaited, recording
 from stepwell.engine.run import RunTurn
-from stepwell.engine.steps import Record, awaited, failure_of, recording
+from stepwell.engine.steps import failure_of
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus, StepRow
 
@@ -69,4 +70,5 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
     if isinstance(answer, GaveUp):
         raise failure_of(Definition(step_id, acquired, None, Any), key, answer.error)
     await run.noted()
-    return Execute(run, key, run.journal.place(key), has_row=answer.has_row)
+    has_row = isinstance(answer, Waiting) or answer.has_row
+    return Execute(run, key, run.journal.place(key), has_row=has_row)

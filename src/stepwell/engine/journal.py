@@ -23,9 +23,17 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The call has been made before and returned this, as JSON text."""
+    """The call has been made before and returned this, as JSON text; `error` says that nothing came in time."""
 
     output: str | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The call has been made before and waits: for a signal, for other runs, or to be resumed."""
+
+    row: StepRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,7 @@ class GaveUp:
     error: str
 
 
-Verdict = Due | Replay | GaveUp
+Verdict = Due | Replay | Waiting | GaveUp
 
 _ANEW: Final = Due(1, has_row=False)
 
@@ -56,6 +64,11 @@ class Journal:
         if self._unasked:
             self._unasked.pop(key, None)
 
+    def ask_under(self, path: str) -> None:
+        """Whatever a branch has recorded has been asked for: it is known to have lost, and does not begin again."""
+        for key in [key for key in self._unasked if key.startswith(path)]:
+            del self._unasked[key]
+
     def answer(self, key: str, input: str | None) -> Verdict:
         """What answers this call; raises if it was recorded with other arguments, since then it is another call."""
         if self.contradiction is not None:
@@ -70,9 +83,11 @@ class Journal:
             self._contradict(recorded, asked)
         match row.status:
             case RunStatus.SUCCESS:
-                return Replay(row.output)
+                return Replay(row.output, row.error)
             case RunStatus.ERROR:
                 return GaveUp(row.error or "{}")
+            case RunStatus.PAUSED:
+                return Waiting(row)
             case RunStatus.RUNNING:
                 return Due(row.attempt, has_row=True)  # its worker was lost in the middle of it
             case _:

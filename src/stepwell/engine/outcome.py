@@ -13,6 +13,7 @@ from stepwell.records import RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it, and will so for ever
+RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,24 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """Not finished and nothing to do until `run_at`, `delay` seconds from now; the attempt is given back."""
+    """Not finished and nothing to do until `run_at`, `delay` seconds from now; the attempt is given back.
 
-    run_at: int
+    Or until a signal comes after the `wakes` it has seen, or as many children as it `needed` have ended; or, if it has
+    `said` why it sets itself aside, until somebody lets it go on.
+    """
+
+    run_at: int | None
     delay: float
+    wakes: int | None = None
+    needed: int | None = None
+    said: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The run has ended well, and another one with this input, as JSON text, goes on for it."""
+
+    input: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,8 @@ class Cancelled:
     """Stopped because somebody asked for it; nothing that it did since counts."""
 
 
-Outcome = Cancelled | Done | Again | Alone | Failed | Released | Suspended
+Ended = Done | Restarted | Suspended  # what a body makes of itself, if nothing goes wrong
+Outcome = Ended | Again | Alone | Cancelled | Failed | Released
 
 DONE: Final = Done()
 
@@ -76,6 +92,8 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     described = error_of(error)
     if steps := steps_behind(error):
         described["steps"] = steps  # to be opened again if somebody retries the run
+    if recorded := getattr(error, RECORDED, None):
+        described["step_error"] = recorded  # for the run that asked for this step to be executed here
     if is_permanent(error, policy) or attempt >= max_attempts:
         return Failed(described)
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
@@ -118,23 +136,17 @@ _SUCCESS = Settlement(RunStatus.SUCCESS)
 def settlement_of(outcome: Outcome) -> Settlement:
     """An outcome as it is written."""
     match outcome:
-        case Done(None):
+        case Done(None) | Restarted():
             return _SUCCESS
         case Done(output):
             return Settlement(RunStatus.SUCCESS, output=output)
-        case Again(delay, error):
+        case Again(delay, error) | Alone(delay, error):
+            alone = isinstance(outcome, Alone)
             return Settlement(
                 RunStatus.PENDING,
                 delay=microseconds_of(delay, "retry_after"),
-                error=encode(error, limit=ERROR_LIMIT, what="error"),
-                last_error=one_line(error),
-            )
-        case Alone(delay, error):
-            return Settlement(
-                RunStatus.PENDING,
-                delay=microseconds_of(delay, "retry_after"),
-                attempt_back=True,
-                alone=True,
+                attempt_back=alone,
+                alone=alone,
                 error=encode(error, limit=ERROR_LIMIT, what="error"),
                 last_error=one_line(error),
             )
@@ -148,7 +160,18 @@ def settlement_of(outcome: Outcome) -> Settlement:
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
         case Cancelled():
             return Settlement(RunStatus.CANCELLED)
-        case Suspended(run_at, delay):
-            return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), run_at=run_at, attempt_back=True)
+        case Suspended(run_at, delay, wakes, needed, said):
+            # PENDING waits for a moment, and is swept; PAUSED for somebody, and at the latest for a moment.
+            told = wakes is not None or needed is not None or said is not None
+            return Settlement(
+                RunStatus.PAUSED if told else RunStatus.PENDING,
+                delay=microseconds_of(delay),
+                run_at=run_at,
+                attempt_back=True,
+                wakes=wakes,
+                needed=needed,
+                error=None if said is None else encode(said, limit=ERROR_LIMIT, what="error"),
+                last_error=None if said is None else one_line(said),
+            )
         case _:
             assert_never(outcome)

@@ -12,12 +12,15 @@ import concurrent.futures
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from stepwell.arguments import Arguments
 from stepwell.engine.branches import HIDDEN, Branch, current_branch
 from stepwell.engine.journal import Journal
+from stepwell.engine.progress import Progress
 from stepwell.engine.served import Slot
 from stepwell.engine.threads import Threads, in_thread
 from stepwell.engine.waits import waits_for_tasks
@@ -29,10 +32,27 @@ SOONEST_LOOK: Final = 0.001
 LATEST_LOOK: Final = 0.25
 LOOK_AT_TEST_CLOCK: Final = 0.01
 CANCEL_AGAIN: Final = 1.0
+ASK_AGAIN: Final = 0.5  # seconds after which a wait beside a working sibling asks whether another process has told it
+LONGEST_TIMER: Final = 86_400.0
 
 
 class Unwinding(asyncio.CancelledError):
     """The run is being given back: this call was not made, and nothing of it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What a branch, or a whole run, waits for: a moment, signals after those it has seen, children to end."""
+
+    due: int | None = None
+    wakes: int | None = None
+    needed: int | None = None
+    hesitates: bool = False  # until everybody else waits, too
+
+    @property
+    def is_told(self) -> bool:
+        """True if something other than time may end it."""
+        return self.wakes is not None or self.needed is not None
 
 
 class RunTurn:
@@ -48,7 +68,10 @@ class RunTurn:
         self.is_sync = False
         self.unwinding = False
         self.overtaken = False  # the database has refused a record of this turn: somebody else has the run
-        self.due: int | None = None  # when the first wait is over, once the run is unwinding
+        self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
+        self.arguments: Arguments | None = None  # of the workflow
+        self.restarts_with: str | None = None  # the input of the run that goes on for this one
+        self.progress = Progress(self)
         self.notes: list[asyncio.Task[None]] = []
         self._threads = threads
         self._clock = slot.store.clock
@@ -58,7 +81,7 @@ class RunTurn:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._bodies: set[asyncio.Future[Any]] = set()  # in threads, which nobody can stop
         self._under_way: set[object] = set()
-        self._parked: dict[asyncio.Future[None], int | None] = {}
+        self._parked: dict[asyncio.Future[None], Pause] = {}
         self._look: asyncio.Handle | None = None
         self._calls: set[asyncio.Task[Any]] = set()  # made by threads of a sync workflow, which wait for them
         self._stopped = False  # by the worker, which has no time to wait for threads
@@ -108,6 +131,16 @@ class RunTurn:
             self.unwinding = self._stopped = True
         for call in tuple(self._calls):
             call.cancel()  # or the thread that waits for it would keep its place until it is over
+
+    def restart(self, input: str) -> Unwinding:
+        """Let another run with this input go on for this one: from now on nothing of it is executed or written."""
+        self.check()
+        self.restarts_with = input
+        if asyncio.current_task() is self._job:
+            self.unwinding = True  # whoever is called raises what is returned; the others are ended by `_end`
+        else:
+            self._unwind()
+        return Unwinding()
 
     def joined(self, task: asyncio.Task[Any]) -> None:
         """A task was created inside the run: it is part of it until it is done."""
@@ -165,21 +198,32 @@ class RunTurn:
                 left.add_done_callback(self._bodies.discard)
             raise
 
-    async def park(self, due: int | None) -> None:
-        """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead."""
+    async def park(self, pause: Pause) -> None:
+        """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead.
+
+        Returns before that if what it waits for may have come: whoever waits for more than time asks again.
+        """
         self.check()
-        while due is None or not self.is_past(due):
+        while pause.due is None or not self.is_past(pause.due):
             waiting: asyncio.Future[None] = self.loop.create_future()
-            self._parked[waiting] = due
-            timer = None if due is None else self.loop.call_later(self._until(due), _end, waiting)
+            self._parked[waiting] = pause
+            timer = self.loop.call_later(self._until(pause), _end, waiting)
+            if pause.is_told:
+                self.slot.store.waiting.watch(self.task.id, self._woken)
             self.look_soon()
             try:
                 await waiting
             finally:
                 del self._parked[waiting]
-                if timer is not None:
-                    timer.cancel()
+                timer.cancel()
             self.check()
+            if pause.is_told or pause.hesitates:
+                return
+
+    def _woken(self) -> None:
+        for waiting, pause in tuple(self._parked.items()):
+            if pause.is_told:
+                _end(waiting)
 
     def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
@@ -229,11 +273,11 @@ class RunTurn:
 
     # ---- records that nobody waits for -------------------------------------------------------------------------------
 
-    def note(self, row: StepRow) -> None:
+    def note(self, row: StepRow, *, has_row: bool = False) -> None:
         """Have a row written without waiting; no body begins, and the run does not end, before it is."""
         self.journal.record(row)
         self.enter(row.key)
-        writing = self.slot.store.recorded.record(row, self.task.owner, None, has_row=False)
+        writing = self.slot.store.recorded.record(row, self.task.owner, None, has_row=has_row)
         task = self.loop.create_task(writing, context=_hidden())
         task.add_done_callback(partial(self._written, row.key))
         self.notes.append(task)
@@ -262,7 +306,11 @@ class RunTurn:
             return
         job = () if self._job is None else (self._job,)
         if not self._at_work and all(self._waits(task) for task in (*job, *self._tasks)):
-            self._unwind()
+            if hesitant := [waiting for waiting, pause in self._parked.items() if pause.hesitates]:
+                for waiting in hesitant:
+                    _end(waiting)
+            else:
+                self._unwind()
         else:  # somebody is between two calls, or waits for the world outside: its next call is worth waiting for
             self.look_soon(min(LATEST_LOOK, max(SOONEST_LOOK, 2 * after)))
 
@@ -273,7 +321,7 @@ class RunTurn:
 
     def _unwind(self) -> None:
         self.unwinding = True
-        self.due = min((due for due in self._parked.values() if due is not None), default=None)
+        self.pause = _together(self._parked.values())
         if self._job is not None:
             self._job.cancel()
         for task in tuple(self._tasks):
@@ -294,6 +342,7 @@ class RunTurn:
         whether the run was being given back.
         """
         unwound, self.unwinding = self.unwinding, True
+        self.slot.store.waiting.unwatch(self.task.id)
         if self._look is not None:
             self._look.cancel()
         while self._tasks:
@@ -310,10 +359,23 @@ class RunTurn:
             task.exception()  # looked at: it was told to stop, and what it made of that is nobody's concern
         self.look_soon()
 
-    def _until(self, due: int) -> float:
+    def _until(self, pause: Pause) -> float:
         if self._clock.now() is not None:
             return LOOK_AT_TEST_CLOCK  # somebody moves it by hand
-        return max(0.0, (due - self.task.claimed_at) / 1_000_000 - (time.monotonic() - self._began))
+        longest = ASK_AGAIN if pause.is_told else LONGEST_TIMER
+        if pause.due is None:
+            return longest
+        left = (pause.due - self.task.claimed_at) / 1_000_000 - (time.monotonic() - self._began)
+        return min(longest, max(0.0, left))
+
+
+def _together(pauses: Collection[Pause]) -> Pause:
+    """What a run waits for whose branches wait for these: whatever comes first; of what was seen, the least."""
+    return Pause(
+        due=min((one.due for one in pauses if one.due is not None), default=None),
+        wakes=min((one.wakes for one in pauses if one.wakes is not None), default=None),
+        needed=min((one.needed for one in pauses if one.needed is not None), default=None),
+    )
 
 
 def _is_stopped(error: BaseException) -> bool:

@@ -10,10 +10,12 @@ from stepwell.arguments import Arguments
 from stepwell.codec import decode, encode
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.journal import Journal
-from stepwell.engine.outcome import Done, Suspended
-from stepwell.engine.run import RunTurn, Unwinding
+from stepwell.engine.outcome import Done, Ended, Restarted, Suspended
+from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.served import Body, Slot
+from stepwell.engine.steps import told_of
 from stepwell.engine.threads import Threads
+from stepwell.errors import Paused
 from stepwell.records import Claimed
 from stepwell.telemetry import StepsUnasked
 
@@ -47,18 +49,23 @@ def run_body(workflow: Definition) -> Body:
     return partial(_execute, workflow)
 
 
-async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done | Suspended:
+async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Ended:
     [task] = tasks
     arguments = workflow.arguments.decode(task.input or "null")
     # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
     recorded = await slot.store.recorded.of(task.id) if task.turn > 1 else ()
     run = RunTurn(task, workflow.name, Journal(task.id, recorded, strict=workflow.strict), slot, threads)
+    run.arguments = workflow.arguments
     try:
         returned = await _called(workflow, run, arguments)
     except Unwinding:
-        if run.due is None:
+        if run.restarts_with is not None:
+            return Restarted(run.restarts_with)
+        if run.pause is None:
             raise  # stopped by the worker, which knows why
-        return Suspended(run.due, max(0, run.due - run.now()) / 1_000_000)
+        return _suspended(run.pause, run.now())
+    except Paused as pause:
+        return _set_aside(run, pause)
     finally:
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # whatever the workflow has made of it
@@ -69,6 +76,21 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     if returns is not Any and type(returned) is not returns:
         decode(output, returns, what=what)  # what nobody could read as its type is not called a success
     return Done(output)
+
+
+def _suspended(pause: Pause, now: int) -> Suspended:
+    delay = 0.0 if pause.due is None else max(0, pause.due - now) / 1_000_000
+    return Suspended(pause.due, delay, pause.wakes, pause.needed)
+
+
+def _set_aside(run: RunTurn, pause: Paused) -> Suspended:
+    """The workflow has paused itself, outside of its steps: it is called again when somebody unpauses it.
+
+    With a `resume_condition` also now and then, to see for itself: what it waits for is in its own code.
+    """
+    interval = run.slot.store.options.pause_check_interval
+    due = None if pause.resume_condition is None else run.now() + int(1_000_000 * interval)
+    return Suspended(due, 0.0 if due is None else interval, said=told_of(pause))
 
 
 def _called(workflow: Definition, run: RunTurn, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:

@@ -18,6 +18,7 @@ from stepwell.backoff import waits
 from stepwell.engine import branches
 from stepwell.engine.claiming import Demand, Places, shares
 from stepwell.engine.execution import Execution
+from stepwell.engine.handing import FreeSeat
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served
@@ -26,9 +27,9 @@ from stepwell.engine.showing import Showing
 from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
-from stepwell.records import Claimed, Owned
+from stepwell.records import Claimed, Owned, Wish
 from stepwell.store.fairness import Fairness
-from stepwell.store.polling import LONGEST_POLL, Polling
+from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL, Polling
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
@@ -114,7 +115,8 @@ class Runtime:
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
         self._store.tasks.on_added(self._added)
-        self._deafen = self._store.tasks.on_cancelled(self._cancelled)
+        self._deafen = self._store.tasks.on_wish(self._wished)
+        self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
         if upkeep:
             looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
@@ -128,11 +130,13 @@ class Runtime:
         with contextlib.suppress(ValueError):
             self._store.tasks.off_added(self._added)
             self._deafen()
+            self._refuse()
         if self._loops:
             # A claim under way is answered, not cut off: what it takes would be ours, not executed, its attempt lost.
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
         await _gone(self._loops)
         self._loops = []
+        await self._handed_over()
         await self._all_ended(0 if self._hurried else self._grace)
         for execution in tuple(self._executions):
             execution.give_up()
@@ -269,7 +273,7 @@ class Runtime:
     async def _begin_session(self) -> None:
         lease = int(self._store.options.lease * 1_000_000)
         worker_id = await self._store.sessions.begin(self._identity, lease)
-        self.session = Session(worker_id, self._session_lost, self._orphans_found, self._cancelled)
+        self.session = Session(worker_id, self._session_lost, self._orphans_found, self._wished)
         Heartbeat.of(self._store).add(self.session)
         self._store.telemetry.emit(SessionStarted(worker_id))
         await self._find_queues()
@@ -312,10 +316,10 @@ class Runtime:
                 execution.give_up()
         self._polling.wake()
 
-    def _cancelled(self, task_ids: set[int]) -> None:
-        """Somebody asked for these to be cancelled: stop those that are executed here."""
+    def _wished(self, wish: Wish, task_ids: set[int]) -> None:
+        """Somebody asked for these to be cancelled or paused: stop those that are executed here."""
         for execution in tuple(self._executions):
-            execution.cancel(task_ids)
+            execution.stop(wish, task_ids)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
         self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
@@ -337,6 +341,29 @@ class Runtime:
             return False
         self._polling.wake()
         return self._room() > 0
+
+    def _offer(self, queue_id: int, task_id: int) -> FreeSeat | None:
+        """A place for a task that is being added, if it would be the next to be claimed: nothing else waits.
+
+        Not beside a claim, which has been promised all the places that are free.
+        """
+        session, served = self.session, self._served.get(queue_id)
+        if session is None or session.lost or session.is_claiming or self._stopping or self._left or served is None:
+            return None
+        if served.body is None or served.batch > 1 or self._room() <= 0 or not self._demand.wanted([queue_id]):
+            return None
+        return FreeSeat(self._demand, session, queue_id, task_id, self._taken)
+
+    def _taken(self, task: Claimed, session: Session) -> None:
+        self._start([[task]], session)
+
+    async def _handed_over(self) -> None:
+        """Wait for what is being added as ours: it is executed within the grace, or given back."""
+        session = self.session
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._store.options.timeout):
+                while session is not None and session.handing:
+                    await asyncio.sleep(SHORTEST_POLL)
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
         demand.give_back(queue_id)

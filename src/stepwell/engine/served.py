@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from stepwell.backoff import Retry
-from stepwell.engine.outcome import Done, Suspended
+from stepwell.engine.outcome import Ended
 from stepwell.engine.session import Session
 from stepwell.engine.threads import Threads
 from stepwell.records import Claimed
@@ -36,7 +36,7 @@ class Slot(Protocol):
 
 # Calls the body with the payloads of the tasks and returns what came of it; what it raises is judged. Several tasks
 # come together only where `batch` says so.
-Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Done | Suspended]]
+Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Ended]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,4 @@ class Served:
     batch: int = 1
     is_workflow: bool = False
     dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR
+    run_timeout: float | None = None  # seconds that a run has in all, from its first start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepwell.records import Claimed, Owned
+from stepwell.records import Claimed, Owned, Wish
 
 
 class Session:
@@ -15,14 +15,15 @@ class Session:
         worker_id: int,
         on_lost: Callable[[Session], None],
         on_orphans: Callable[[Session, list[Owned]], None],
-        on_cancelled: Callable[[set[int]], object] = lambda _: None,
+        on_wish: Callable[[Wish, set[int]], object] = lambda *_: None,
     ) -> None:
         self.id = worker_id
         self.lost = False
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
-        self._on_cancelled = on_cancelled
+        self._on_wish = on_wish
+        self.handing: set[int] = set()  # tasks that are being added as ours: not held yet
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}
 
@@ -34,6 +35,11 @@ class Session:
         """The claim has answered."""
         self._claim_started = None
         self.held.update({task.id: task.turn for task in tasks})
+
+    @property
+    def is_claiming(self) -> bool:
+        """True while a claim is on its way."""
+        return self._claim_started is not None
 
     def settled(self, task_id: int, turn: int) -> None:
         """A turn is closed, or given up."""
@@ -52,9 +58,16 @@ class Session:
                 self.lost = True
                 self._on_lost(self)
             return
-        if cancelled := {task.task_id for task in owned if task.cancel and self.held.get(task.task_id) == task.turn}:
-            self._on_cancelled(cancelled)
-        unheld = {(task.task_id, task.turn): task for task in owned if self.held.get(task.task_id) != task.turn}
+        ours = [task for task in owned if self.held.get(task.task_id) == task.turn]
+        if cancelled := {task.task_id for task in ours if task.cancel}:
+            self._on_wish(Wish.CANCEL, cancelled)
+        if paused := {task.task_id for task in ours if task.pause and not task.cancel}:
+            self._on_wish(Wish.PAUSE, paused)
+        unheld = {
+            (task.task_id, task.turn): task
+            for task in owned
+            if self.held.get(task.task_id) != task.turn and task.task_id not in self.handing
+        }
         oldest_claim = sent_at if self._claim_started is None else self._claim_started
         # A claim may have begun after the beat was sent and taken the task before it was answered.
         first_seen = {place: self._unheld.get(place, max(sent_at, oldest_claim)) for place in unheld}

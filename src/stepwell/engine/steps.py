@@ -1,57 +1,40 @@
 """A step call: answered from the journal, or its body executed and what came of it recorded.
 
-The course of a call is written once, as a script that asks for what takes time: a body, a write, a wait. An async
-workflow's loop answers by awaiting, a sync workflow's thread by doing it there or having the loop do it.
+The course of a call is written once, as a script that asks for what takes time: a body, a write, a wait.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import inspect
-from collections.abc import Awaitable, Coroutine, Generator
-from typing import Any, Final, assert_never
+from collections.abc import Generator
+from typing import Any, Final
 
 import msgspec
 
 from stepwell.backoff import Retry
 from stepwell.clock import chance_of
 from stepwell.codec import decode, encode
-from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, Definition, StepCall
-from stepwell.engine.journal import Due, GaveUp, Replay
-from stepwell.engine.outcome import ERROR_LIMIT, GAVE_UP, Again, Failed, judge
-from stepwell.engine.run import RunTurn, Unwinding
-from stepwell.errors import LeaseLost, SerializationError, StepFailed, Timeout
+from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
+from stepwell.engine.outcome import ERROR_LIMIT, GAVE_UP, RECORDED, Again, Failed, judge
+from stepwell.engine.requests import (
+    Course,
+    Noted,
+    Record,
+    Request,
+    Wait,
+    asked,
+    at_stake,
+    checked,
+    recorded,
+    recording,
+)
+from stepwell.engine.run import Pause, RunTurn
+from stepwell.errors import Paused, SerializationError, StepFailed
 from stepwell.records import RunStatus, StepRow
+from stepwell.store.waiting import Recorded, TakeSignal
 
-SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
-
-
-class Record(msgspec.Struct, frozen=True, eq=False):
-    """Asks for a row to be written."""
-
-    run: RunTurn
-    row: StepRow
-    attempt: Attempt | None  # what it came of; asked on the loop whether that was shown to be at work
-    has_row: bool
-
-
-class Wait(msgspec.Struct, frozen=True, eq=False):
-    """Asks to wait until a moment."""
-
-    run: RunTurn
-    due: int
-
-
-class Noted(msgspec.Struct, frozen=True, eq=False):
-    """Asks to wait until what the run has noted is recorded."""
-
-    run: RunTurn
-
-
-Request = Attempt | Record | Wait | Noted
-Course = Generator[Request, Any, Any]
+PASSED_ON: Final = ("type", "message", "code", "args")  # of a step's error, to the run that asked for it
 
 
 def course_of(call: StepCall) -> Course:
@@ -63,7 +46,7 @@ def course_of(call: StepCall) -> Course:
         match verdict:
             case Due():
                 if verdict.failed is not None:
-                    yield Wait(run, _retry_at(_policy(call), verdict.failed))
+                    yield Wait(run, Pause(_retry_at(_policy(call), verdict.failed)))
                 run.enter(call.key)
                 try:
                     row, value = yield from _attempt(call, verdict.attempt, has_row=verdict.has_row)
@@ -73,11 +56,45 @@ def course_of(call: StepCall) -> Course:
                     return value
                 if row.status is RunStatus.ERROR:
                     raise failure_of(definition, call.key, row.error or "{}") from value
-                verdict = Due(verdict.attempt + 1, has_row=True, failed=row)
+                if row.status is RunStatus.PAUSED:
+                    verdict = Waiting(row)
+                else:
+                    verdict = Due(verdict.attempt + 1, has_row=True, failed=row)
+            case Waiting(row):
+                verdict = yield from resumed(call, row)
             case Replay(output):
                 return decode(output or "null", definition.returns, what=f"result of {call.key}")
             case GaveUp(error):
                 raise failure_of(definition, call.key, error)
+
+
+def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
+    """Wait until somebody resumes a step that has paused itself, or its condition is met."""
+    run, told = call.run, decode(row.error or "{}")
+    condition = told.get("resume_condition")
+    while True:
+        check_at = None if row.output is None else decode(row.output, int)
+        answer = yield from asked(run, TakeSignal(run.task, row, call.definition.name, None, False, *at_stake.get()))
+        if isinstance(answer, Recorded):
+            return Replay(answer.row.output)
+        if condition is None or check_at is None or not run.is_past(check_at):
+            yield Wait(run, Pause(check_at, wakes=answer.wakes))
+            continue
+        met = yield from checked(run, row.key, condition)
+        if met is True:
+            return Due(row.attempt, has_row=True)
+        if met is None or met is False:
+            row = msgspec.structs.replace(row, output=str(_next_check(run)))
+        else:
+            text = encode(met, limit=run.slot.store.options.payload_limit, what=f"result of {call.key}")
+            row = msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=text, error=None)
+        yield from recorded(run, row)
+        if row.status is RunStatus.SUCCESS:
+            return Replay(row.output)
+
+
+def _next_check(run: RunTurn) -> int:
+    return run.now() + int(1_000_000 * run.slot.store.options.pause_check_interval)
 
 
 def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
@@ -92,6 +109,9 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         returned = yield attempt
         output, value = stored_as(call, returned)
         done = _succeeded(attempt, output)
+    except Paused as pause:
+        value = pause
+        done = _set_aside(attempt, pause)
     except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
         value = error
         done = _failed(attempt, error)
@@ -102,22 +122,27 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     return done, value
 
 
-def recording(record: Record) -> Generator[Request, Any, None]:
-    """Have a row written; if that is refused, nothing of this turn is executed any more."""
-    try:
-        yield record
-    except LeaseLost:
-        record.run.overtaken = True
-        raise
-    record.run.journal.record(record.row)
-
-
 def _succeeded(attempt: Attempt, output: str) -> StepRow:
     call = attempt.call
     # fmt: off
     return StepRow(call.run.task.id, call.key, call.place, RunStatus.SUCCESS, attempt.number, call.input, output, None,
                    attempt.took)
     # fmt: on
+
+
+def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
+    """A step that has paused itself: until somebody resumes it, or its condition, asked now and then, is met."""
+    run = attempt.call.run
+    return msgspec.structs.replace(
+        attempt.call.row(RunStatus.PAUSED, attempt.number, attempt.took),
+        output=None if pause.resume_condition is None else str(_next_check(run)),
+        error=encode(told_of(pause), limit=ERROR_LIMIT, what="error"),
+    )
+
+
+def told_of(pause: Paused) -> dict[str, Any]:
+    """What is stored of a pause."""
+    return {"type": "Paused", "message": str(pause), "resume_condition": pause.resume_condition}
 
 
 def _failed(attempt: Attempt, error: Exception) -> StepRow:
@@ -154,6 +179,7 @@ def failure_of(definition: Definition, key: str, error: str) -> Exception:
             with contextlib.suppress(Exception):  # its arguments have changed since, so it cannot be built again
                 failure = cls(*told["args"])
     BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
+    BaseException.__setattr__(failure, RECORDED, {name: told[name] for name in PASSED_ON if name in told})
     return failure
 
 
@@ -169,125 +195,6 @@ def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
         why = f"a {kind.__qualname__} would come back as {type(back).__name__}; annotate what the function returns"
         raise SerializationError(f"{why}, or say `ctx.step(name, fn, returns=...)`", what=f"result of {call.key}")
     return text, back
-
-
-async def awaited(course: Course) -> Any:
-    """Follow a course on the loop."""
-    try:
-        request = next(course)
-        while True:
-            try:
-                answer = await _answer_to(request)
-            except BaseException as error:  # noqa: BLE001 - the course decides what it means
-                request = course.throw(error)
-            else:
-                request = course.send(answer)
-    except StopIteration as end:
-        return end.value
-    except Unwinding:
-        await asyncio.sleep(SWALLOWED)
-        raise
-
-
-CALLS.add(awaited.__code__)
-
-
-def followed(course: Course) -> Any:
-    """Follow a course in the thread of a sync workflow."""
-    try:
-        request = next(course)
-        while True:
-            try:
-                answer = _answered_here(request)
-            except BaseException as error:  # noqa: BLE001 - the course decides what it means
-                request = course.throw(error)
-            else:
-                request = course.send(answer)
-    except StopIteration as end:
-        return end.value
-
-
-def _answer_to(request: Request) -> Coroutine[Any, Any, Any]:
-    match request:
-        case Attempt():
-            return _executed(request)
-        case Record():
-            run, attempt = request.run, request.attempt
-            begun = None if attempt is None else attempt.shown
-            return run.slot.store.recorded.record(request.row, run.task.owner, begun, has_row=request.has_row)
-        case Wait() | Noted():
-            return _waited(request)
-        case _:
-            assert_never(request)
-
-
-def _answered_here(request: Request) -> Any:
-    match request:
-        case Attempt(call) if not call.definition.is_async and call.definition.timeout is None:
-            token = current_branch.set(request)
-            try:
-                result = call.definition.fn(*call.args, **call.kwargs)
-                return call.run.wait_in_thread(_awaited(result)) if inspect.isawaitable(result) else result
-            finally:
-                current_branch.reset(token)
-        case Attempt(call):
-            return call.run.wait_in_thread(_answer_to(request))
-        case Record(run):
-            return run.wait_in_thread(_recorded(request))
-        case Wait(run) | Noted(run):
-            return run.wait_in_thread(_answer_to(request))
-        case _:
-            assert_never(request)
-
-
-async def _recorded(request: Record) -> None:
-    """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
-    request.run.check()
-    await _answer_to(request)
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
-
-
-async def _executed(attempt: Attempt) -> Any:
-    call = attempt.call
-    definition = call.definition
-    token = current_branch.set(attempt)
-    try:
-        if definition.timeout is not None:
-            return await _in_time(call, definition.timeout)
-        if definition.is_async:
-            return await definition.fn(*call.args, **call.kwargs)
-        return await _in_thread(call)
-    finally:
-        current_branch.reset(token)
-
-
-async def _waited(request: Wait | Noted) -> None:
-    match request:
-        case Wait(run, due):
-            await run.park(due)
-        case Noted(run):
-            await run.noted()
-
-
-async def _in_time(call: StepCall, timeout: float) -> Any:
-    limit = asyncio.timeout(timeout)
-    try:
-        async with limit:
-            if call.definition.is_async:
-                return await call.definition.fn(*call.args, **call.kwargs)
-            return await _in_thread(call, limit)
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        raise Timeout(f"step {call.key} ran longer than {timeout:g} s") from error
-
-
-async def _in_thread(call: StepCall, limit: asyncio.Timeout | None = None) -> Any:
-    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), limit)
-    return await result if inspect.isawaitable(result) else result
 
 
 def _plain_args(error: Exception) -> list[Any] | None:

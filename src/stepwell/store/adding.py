@@ -14,6 +14,7 @@ CHUNK: Final = 1000
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 LOAD_BYTES: Final = 16 * 1024 * 1024
 ROW_BYTES: Final = 200 + LONGEST_NAME  # what a row weighs besides its JSON
+SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
 
 
 def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int]) -> Script[bool]:
@@ -79,6 +80,7 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
         task.payload_hash,
         task.input,
         task.tags,
+        task.parent_id,
     )
 
 

@@ -19,7 +19,8 @@ from stepwell.records import RunStatus, TaskId
 from stepwell.store.adding import ROW_BYTES
 from stepwell.store.driver import Call, Row, Value
 from stepwell.store.fairness import Fairness
-from stepwell.store.flush import GroupCommit, Operation
+from stepwell.store.flush import GroupCommit
+from stepwell.store.lanes import Operation
 from stepwell.store.polling import SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
 from stepwell.store.tasks import in_claim_order, wanted_of
@@ -105,7 +106,7 @@ class ByHand:
 
     async def _give_back(self, taking: asyncio.Future[list[Row]]) -> None:
         for row in await taking:
-            await self.close(row["id"], row["turn"], RunStatus.PENDING)
+            await self.close(row["id"], row["turn"], RunStatus.PENDING, parent=row["parent_id"])
 
     def _keep(self, job: asyncio.Task[None]) -> None:
         self._giving_back.add(job)
@@ -122,20 +123,22 @@ class ByHand:
         fairness.claimed((row["queue_id"] for row in rows), asked, limit)
         return in_claim_order(rows, queues)
 
-    async def close(self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0) -> bool:
+    async def close(
+        self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0, parent: int | None = None
+    ) -> bool:
         """Archive a message, or give it back with its attempt; False if it is no longer the taker's."""
         back = int(status is RunStatus.PENDING)
-        return await self._submit("close_taken", (task_id, turn, str(status), delay, back))
+        return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent)
 
     async def extend(self, task_id: int, turn: int, visibility: int) -> bool:
         """Hide a message for this long from now; False if it is no longer the taker's."""
         return await self._submit("extend_taken", (task_id, turn, visibility))
 
-    async def delete(self, task_id: int, turn: int) -> bool:
+    async def delete(self, task_id: int, turn: int, *, parent: int | None = None) -> bool:
         """Remove a message; False if it is no longer the taker's."""
-        return await self._submit("delete_taken", (task_id, turn))
+        return await self._submit("delete_taken", (task_id, turn), parent)
 
-    async def _submit(self, statement: str, row: tuple[Value, ...]) -> bool:
+    async def _submit(self, statement: str, row: tuple[Value, ...], parent: int | None = None) -> bool:
         self._store.check()
         task_id = int(row[0] or 0)
         operation = Operation(
@@ -146,6 +149,7 @@ class ByHand:
             within=2 * self._store.options.timeout,
             lane=task_id,
             order=(task_id,),
+            parent=parent,
         )
         answer = await self._flusher.submit(operation)
         if answer.value is None and answer.repeated:
@@ -173,6 +177,7 @@ class Message(Generic[T]):
     key: str | None
     created_at: datetime
     turn: int
+    _parent: int | None = field(repr=False)
     _text: str = field(repr=False)
     _type: Any = field(repr=False)
     _by_hand: ByHand = field(repr=False)
@@ -185,11 +190,11 @@ class Message(Generic[T]):
 
     async def archive(self) -> bool:
         """Done: never delivered again, kept as SUCCESS."""
-        return await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS)
+        return await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent)
 
     async def delete(self) -> bool:
         """Done: removed."""
-        return await self._by_hand.delete(self.id, self.turn)
+        return await self._by_hand.delete(self.id, self.turn, parent=self._parent)
 
     async def extend(self, by: Duration) -> bool:
         """Keep it for this long from now."""
@@ -197,7 +202,8 @@ class Message(Generic[T]):
 
     async def release(self, *, delay: Duration = 0) -> bool:
         """Give it back, its attempt too; others may have it after `delay`."""
-        return await self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=microseconds_of(delay, "delay"))
+        later = microseconds_of(delay, "delay")
+        return await self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
 
 
 def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:
@@ -209,6 +215,7 @@ def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any
         key=row["key"],
         created_at=datetime_of(row["created_at"]),
         turn=row["turn"],
+        _parent=row["parent_id"],
         _text=row["input"] or "null",
         _type=type_,
         _by_hand=by_hand,

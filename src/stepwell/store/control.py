@@ -1,17 +1,19 @@
-"""The verbs of those who change the course of runs: cancel them."""
+"""The verbs of those who change the course of a run: cancel it, pause it, let it go on; and why it does not."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 
 from stepwell.errors import RunNotFound
 from stepwell.names import check_filter, check_id
-from stepwell.records import CancelAnswer, RunStatus
+from stepwell.records import CancelAnswer, RunStatus, Wish
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.opened import Opened
+from stepwell.store.parents import wake_parents
 from stepwell.store.repeat import repeated
+from stepwell.store.why import Why, standing_of, why
 
 
 class Control(Opened):
@@ -24,37 +26,102 @@ class Control(Opened):
         as false, if it was finished before. A worker of this store hears of the request at once, others with their
         next heartbeat; a body in a thread cannot be stopped and goes on, but nothing of it is recorded any more.
         """
+        said, tries, woken = check_filter("reason", reason), itertools.count(), set[int]()
+        changed = await self._steered(
+            lambda: self._cancelling(check_id(run_id), said, woken, again=next(tries) > 0), run_id
+        )
+        self._tell_cancelled(changed, woken)
+        status = next((row["status"] for row in changed if row["id"] == run_id), None)
+        if status is None:
+            return CancelAnswer.TOO_LATE
+        return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
+
+    async def pause(self, run_id: int, *, reason: str | None = None) -> bool:
+        """Hold a run back until `unpause`; False if it is finished, or is being cancelled.
+
+        One that nobody executes is PAUSED at once. The worker of another stops it as it does for `cancel`, and gives
+        its attempt back: what its steps recorded stays, and the step that is under way will be executed again. Nothing
+        makes it go on meanwhile: signals are kept, and a moment it sleeps for passes. Its children are not held back.
+        """
+        said = check_filter("reason", reason)
+        held = await self._steered(lambda: self._holding(check_id(run_id), said), run_id)
+        self.tasks.wished(Wish.PAUSE, {row["id"] for row in held if row["status"] == RunStatus.RUNNING})
+        return bool(held)
+
+    async def unpause(self, run_id: int) -> bool:
+        """Let a run that was held back go on where it was; False if nobody holds it back, or it is finished."""
+        tries = itertools.count()
+        let_go = await self._steered(lambda: self._letting_go(check_id(run_id), again=next(tries) > 0), run_id)
+        self.tasks.hint({row["queue_id"] for row in let_go})
+        return bool(let_go)
+
+    async def why(self, run_id: int) -> Why:
+        """Why a run stands where it stands: a reason for programs, words for people, and what happens next."""
         self.check()
-        said, tries = check_filter("reason", reason), itertools.count()
+        params = {"now": self.clock.now(), "beat_now": self.clock.beat_now(), "tenant": self.options.tenant}
+        rows = await self.driver.read(Call("standing", {**params, "id": check_id(run_id)}))
+        if not rows:
+            raise RunNotFound(run_id)
+        serving = await self.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
+        return why(standing_of(rows, serving))
+
+    async def _steered(self, script: Callable[[], Script[list[Row] | None]], run_id: int) -> list[Row]:
+        """What a script has changed; it may be repeated, and there has to be such a run."""
+        self.check()
         changed = await repeated(
-            lambda: self.driver.transact(partial(self._cancelling, check_id(run_id), said, again=next(tries) > 0)),
+            lambda: self.driver.transact(script),
             clock=self.clock,
             telemetry=self.telemetry,
             within=self.options.timeout,
         )
         if changed is None:
             raise RunNotFound(run_id)
-        self.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
-        self.tasks.cancelled({row["id"] for row in changed if row["status"] != RunStatus.CANCELLED})
-        status = next((row["status"] for row in changed if row["id"] == run_id), None)
-        if status is None:
-            return CancelAnswer.TOO_LATE
-        return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
+        return changed
 
-    def _cancelling(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
-        """Cancel a run and, level by level, what it asked for; what was changed, None if there is no such run."""
-        message = "cancelled" if reason is None else f"cancelled: {reason}"
-        error = json.dumps({"type": "Cancelled", "message": reason or "no reason was given"})
-        params: dict[str, Value] = {"now": self.clock.now(), "tenant": self.options.tenant, "id": run_id}
-        found = yield Call("lock_run", params)
+    def _holding(self, run_id: int, reason: str | None) -> Script[list[Row] | None]:
+        if not (yield Call("lock_run", self._params(id=run_id))):
+            return None
+        return (yield Call("hold_run", self._params(id=run_id, reason=reason)))
+
+    def _letting_go(self, run_id: int, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._params(id=run_id))
+        if not found:
+            return None
+        let_go = yield Call("let_go_run", self._params(id=run_id))
+        if again and not let_go and found[0]["finished_at"] is None:
+            return list(found)  # by the try before this one, whose reply was lost
+        return let_go
+
+    def _cancelling(self, run_id: int, reason: str | None, woken: set[int], *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._params(id=run_id))
         if not found:
             return None
         if again and found[0]["status"] == RunStatus.CANCELLED:
             return list(found)  # by the try before this one, whose reply was lost: what it answered is true
-        changed: list[Row] = []
-        level: list[tuple[Value, ...]] = [(run_id,)]
-        while level:
-            changed += yield Call("cancel_tasks", {**params, "error": error, "last_error": message}, level)
-            level = [(row["id"],) for row in (yield Call("unfinished_children", {}, level))]
-            level = [row for row in level if all(row[0] != one["id"] for one in changed)]
-        return changed
+        return (yield from cancelling(self._params(), [run_id], reason, woken))
+
+    def _tell_cancelled(self, changed: Iterable[Row], woken: set[int]) -> None:
+        """Say what was cancelled to whoever waits for it, and to the workers that are to stop it."""
+        changed = list(changed)
+        self.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
+        self.tasks.wished(Wish.CANCEL, {row["id"] for row in changed if row["status"] != RunStatus.CANCELLED})
+        self.tasks.hint(woken)
+
+
+def cancelling(
+    params: dict[str, Value], run_ids: Sequence[int], reason: str | None, woken: set[int]
+) -> Script[list[Row]]:
+    """Cancel runs and, level by level, what they asked for; what was changed. `woken` gets the queues of parents."""
+    message = "cancelled" if reason is None else f"cancelled: {reason}"
+    error = json.dumps({"type": "Cancelled", "message": reason or "no reason was given"})
+    changed: dict[int, Row] = {}
+    level: list[tuple[Value, ...]] = [(run_id,) for run_id in sorted(run_ids)]
+    while level:
+        rows = yield Call("cancel_tasks", {**params, "error": error, "last_error": message}, level)
+        changed |= {row["id"]: row for row in rows}
+        stopped = [(row["id"],) for row in rows]  # what was finished before is left alone, and so is what it asked for
+        children = (yield Call("unfinished_children", {}, stopped)) if stopped else []
+        level = [(row["id"],) for row in children if row["id"] not in changed]
+    ended = [row for row in changed.values() if row["status"] == RunStatus.CANCELLED]
+    woken |= yield from wake_parents(params, ended)
+    return list(changed.values())

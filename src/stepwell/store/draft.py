@@ -139,6 +139,18 @@ class Draft:
         )
 
 
+def together(drafts: Sequence[Drafted]) -> Drafted:
+    """Several drafts of runs as one, their tasks in order."""
+    queues: dict[str, bool] = {}
+    required: dict[str, RequireWorker] = {}
+    for one in drafts:
+        for name, defines in one.queues.items():
+            queues[name] = queues.get(name, False) or defines
+        for name, policy in one.required.items():
+            required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
+    return Drafted(TaskKind.RUN, [task for one in drafts for task in one.tasks], queues, required)
+
+
 def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int) -> Drafted:
     """The runs that are asked for, of one workflow or several, in their order."""
     tasks: list[NewTask] = []

@@ -7,88 +7,67 @@ last flush was under way leaves together. A flush that fails is taken apart so t
 from __future__ import annotations
 
 import asyncio
-import collections
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
-
-import msgspec
 
 from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.apart import begin_apart
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.lanes import MOST_PENDING_BYTES, Answer, Heard, Lane, Operation, Room, RowId
 from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
 
-MOST_OPERATIONS: Final = 500
-MOST_BYTES: Final = 8 * 1024 * 1024
-MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 
 # What an operation becomes when it has to be repeated and nobody knows whether it was written.
-REPEATABLE: Final = {"add_tasks": "add_tasks_once", "add_steps": "change_steps"}
+REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
 # The order of a flush's parts, and the parts that another one's rows feed.
 PARTS: Final = (
     "add_tasks",
     "add_tasks_once",
+    "hand_over",
     "add_steps",
     "change_steps",
+    "note_progress",
     "settle",
     "close_taken",
     "extend_taken",
     "delete_taken",
 )
 FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
+ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after which a parent may be waited for no more
 # Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
 STEPS: Final = frozenset(("add_steps", "change_steps"))
 RECORDED: Final = "recorded"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the database said of one operation: its answer, None if the row did not come back.
-
-    `repeated` is True if an earlier try may have been written without our hearing of it.
-    """
-
-    value: str | None
-    repeated: bool
-
-
-Heard = Callable[[Answer | BaseException], None]
-RowId = int | tuple[int, str]  # a task, or a step of one
-
-
-class Operation(msgspec.Struct, eq=False):
-    """One row of the next flush, and the caller waiting for it."""
-
-    statement: str
-    row: tuple[Value, ...]
-    row_id: RowId  # at most one operation per row and flush: a statement cannot change a row twice
-    size: int
-    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
-    worker: int | None = None  # the session that writes it
-    lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
-    order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
-    repeated: bool = False
-    trouble: StepwellError | None = None  # why it was last repeated
-    taken: bool = False  # into a flush: from then on it may have been written
-    answered: bool = False
-    heard: Heard | None = None  # who is told the answer, or why there is none ...
-    future: asyncio.Future[Answer] | None = None  # ... or who waits for it
+# What the statements that others feed take of them, where they are said one by one.
+COLUMNS: Final = {
+    "count_settled": ("id", "answer", "queue_id", "minute", "succeeded", "failed", "retried", "wait_us", "run_us"),
+    "forget_steps": ("id", "answer"),
+    "wake_parents": ("id", "answer", "parent_id"),
+}
 
 
 class GroupCommit:
     """Collects operations and flushes them, one flush at a time on each of the driver's slots."""
 
-    def __init__(self, driver: Driver, clock: Clock, telemetry: Telemetry, *, shard: int, longest_wait: float) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        shard: int,
+        longest_wait: float,
+        woken: Callable[[set[int]], None],
+    ) -> None:
         self._driver = driver
         self._clock = clock
         self._telemetry = telemetry
         self.shard = shard
+        self._woken = woken  # told the queues of parents that a flush made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         self._room = Room(MOST_PENDING_BYTES)
@@ -138,6 +117,17 @@ class GroupCommit:
         operation.answered = True
         self._room.give_back(operation.size)
         return True
+
+    def replace(self, operation: Operation, row: tuple[Value, ...]) -> bool:
+        """Have another row written in the operation's place; False if it may be on its way already."""
+        if operation.taken or operation.answered:
+            return False
+        operation.row = row
+        return True
+
+    def give_up_on(self, operation: Operation) -> None:
+        """Tell who waits for the operation that it took too long, unless it was answered."""
+        self._give_up(operation)
 
     def give_up(self, workers: set[int]) -> None:
         """Stop trying to write what these sessions have not written yet; nobody knows whether it was."""
@@ -234,6 +224,7 @@ class GroupCommit:
             self._lost(lane, batch, error)
         else:
             self._found(lane)
+            self._tell(calls, rows)
             self._resolve(batch, _answers(calls, rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
@@ -260,7 +251,7 @@ class GroupCommit:
             yield Call("savepoint")
             try:
                 calls = self._calls(lane, part)
-                rows = yield from _one_by_one(calls)
+                rows = yield from one_by_one(calls)
             except Refused as error:
                 yield Call("rollback_to_savepoint")
                 if len(part) == 1:
@@ -284,13 +275,21 @@ class GroupCommit:
                 continue
             operations.sort(key=_order)
             calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
+            closing = len(calls) - 1
             if part in FED:
                 # A shard for each part: one statement cannot change a row of counts twice.
-                calls.append(Call(FED[part], {"shard": self.shard + PARTS.index(part)}, fed_by=len(calls) - 1))
+                calls.append(Call(FED[part], {"shard": self.shard + PARTS.index(part)}, fed_by=closing))
+            if part in ENDING and any(operation.parent is not None for operation in operations):
+                calls.append(Call("wake_parents", clock, fed_by=closing))
         workers = sorted({operation.worker for operation in batch if operation.worker is not None})
         if workers and self._driver.flush_beats:
             calls.append(Call("beat", clock, [(worker,) for worker in workers]))
         return calls
+
+    def _tell(self, calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> None:
+        for call, rows in zip(calls, answered, strict=True):
+            if call.statement == "wake_parents" and (queues := {row["id"] for row in rows if row["answer"]}):
+                self._woken(queues)
 
     def _lost(self, lane: Lane, batch: Sequence[Operation], error: StoreBusy | StoreUnavailable) -> None:
         again = any(operation.trouble is not None for operation in batch)
@@ -302,6 +301,8 @@ class GroupCommit:
             return
         for operation in batch:
             operation.repeated = True
+            if operation.statement == "hand_over":
+                operation.row = operation.row[:-1]  # nobody knows whether it is the worker's: it is only to be there
             operation.statement = REPEATABLE.get(operation.statement, operation.statement)
         self._telemetry.emit(StoreLost(error.why))
         if lane.lost_since is None:
@@ -313,105 +314,28 @@ class GroupCommit:
             lane.lost_since = None
 
 
-class Lane:
-    """The operations waiting for one connection."""
-
-    def __init__(self, slot: int) -> None:
-        self.slot = slot
-        self.pending: collections.deque[Operation] = collections.deque()
-        self.under_way: list[Operation] = []
-        self.task: asyncio.Task[None] | None = None
-        self.lost_since: float | None = None
-
-    def take(self) -> list[Operation]:
-        """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
-        follows it on that row, stays for the next flush.
-        """
-        batch: list[Operation] = []
-        postponed: list[Operation] = []
-        rows: set[RowId] = set()
-        size = 0
-        while self.pending and len(batch) < MOST_OPERATIONS:
-            operation = self.pending[0]
-            if batch and size + operation.size > MOST_BYTES:
-                break
-            self.pending.popleft()
-            if operation.answered:
-                continue
-            if operation.row_id in rows:
-                postponed.append(operation)
-                continue
-            rows.add(operation.row_id)
-            operation.taken = True
-            batch.append(operation)
-            size += operation.size
-        self.pending.extendleft(reversed(postponed))
-        return batch
-
-
-class Room:
-    """A bound on the bytes that wait to be written; whoever wants more than is free waits its turn."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._free = size
-        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
-
-    def takes(self, size: int) -> bool:
-        """Take the room if it is free and nobody waits for it."""
-        size = min(size, self._size)
-        if self._waiting or size > self._free:
-            return False
-        self._free -= size
-        return True
-
-    async def take(self, size: int, within: float | None) -> None:
-        """Wait until there is room, first come first served; what is larger than all the room takes it all."""
-        size = min(size, self._size)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
-        try:
-            async with asyncio.timeout(within):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self.give_back(size)
-            turn.cancel()
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable(f"too much was waiting to be written for {within:g} s") from error
-            raise
-
-    def give_back(self, size: int) -> None:
-        """Free the room and let in who fits."""
-        self._free += min(size, self._size)
-        while self._waiting:
-            wanted, turn = self._waiting[0]
-            if turn.done():
-                self._waiting.popleft()
-            elif wanted <= self._free:
-                self._waiting.popleft()
-                self._free -= wanted
-                turn.set_result(None)
-            else:
-                return
-
-
 _order: Final = operator.attrgetter("order")
 
 
-def _one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
-    """Say the calls of a flush as separate statements, feeding each what its predecessor returned."""
+def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
+    """Say the calls of a flush as separate statements, feeding each what another returned."""
     answers: list[list[Row]] = []
     for call in calls:
-        rows = call.rows if call.fed_by is None else [tuple(row) for row in answers[call.fed_by]]
+        rows = call.rows if call.fed_by is None else _fed(call.statement, answers[call.fed_by])
         answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
     return answers
+
+
+def _fed(statement: str, rows: Sequence[Row]) -> list[tuple[Value, ...]]:
+    return [tuple(row[name] for name in COLUMNS[statement]) for row in rows]
 
 
 def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, str]:
     """What the database said of each row, by the row; not of those that only count or beat."""
     answers: dict[RowId, str] = {}
     for call, rows in zip(calls, answered, strict=True):
+        if call.fed_by is not None:
+            continue
         if call.statement in STEPS:
             answers.update({(row["id"], row["answer"]): RECORDED for row in rows})
         else:

@@ -24,17 +24,17 @@ from stepwell.store.workflows import create_workflow, find_workflow
 def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
     """Reserve ids, find the queues of these tasks (or make them), and write them."""
     # The ids first: that writes, so on SQLite the queue is read inside the transaction and not before it begins.
-    blocks = yield from reserve_blocks(blocks_for(drafted))
-    return (yield from add_together(params, drafted, blocks, living))
+    blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
+    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
+    return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))
 
 
 def add_together(
-    params: dict[str, Value], drafted: Drafted, blocks: Sequence[int], living: Living
+    params: dict[str, Value], drafted: Drafted, ids: Sequence[int], living: Living
 ) -> Script[list[TaskId]]:
-    """Write tasks of one queue or several, all or none, with ids of these blocks; may be repeated with the same."""
+    """Write tasks of one queue or several, all or none, with these ids; may be repeated with the same."""
     queues = yield from _queues(params, drafted, living)
     tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
-    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)][: len(tasks)]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
     try:
         written = yield from add_chunks("add_tasks_once", params, numbered)
@@ -47,11 +47,6 @@ def add_together(
     if len(found) < len(missing):
         raise Refused("a key was taken by a transaction that this one cannot see; roll back and try again")
     return [found.get(task_id) or TaskId(task_id) for task_id in ids]
-
-
-def blocks_for(drafted: Drafted) -> int:
-    """How many blocks hold an id for each of the tasks."""
-    return -(-len(drafted.tasks) // BLOCK)
 
 
 def _queues(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[dict[str, int]]:

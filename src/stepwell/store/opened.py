@@ -18,7 +18,7 @@ from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
 from stepwell.names import check_name
 from stepwell.store.by_hand import ByHand
-from stepwell.store.driver import Driver
+from stepwell.store.driver import Driver, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.living import Living
@@ -31,6 +31,7 @@ from stepwell.store.sessions import Sessions
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
 from stepwell.store.tasks import Tasks
+from stepwell.store.waiting import Waiting
 from stepwell.store.wakeups import Wakeups
 from stepwell.store.workflows import Workflows
 from stepwell.telemetry import Telemetry
@@ -45,6 +46,7 @@ class Options:
     payload_limit: int = PAYLOAD_LIMIT
     retry: Retry = field(default_factory=Retry)
     visibility: float = 30.0
+    pause_check_interval: float = 3600.0
     keep: float | None = 7 * 86_400.0
     keep_dead_letters: float | None = None
     tenant: str = ""
@@ -69,16 +71,18 @@ class Opened:
             shard=secrets.randbits(62),
             # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
             longest_wait=min(1.0, options.lease / 6),
+            woken=self._woken,
         )
         self._flusher = flusher
         self._queues = Queues(driver, clock, options.tenant)
         self._workflows = Workflows(driver, clock, options.tenant)
         self._living = Living(driver, clock, telemetry, tenant=options.tenant, timeout=options.timeout)
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
-        ids = Ids(self._reserve)
-        self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
+        self.ids = Ids(self._reserve)
+        self.tasks = Tasks(driver, flusher, self.ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
+        self.waiting = self._runs_waiting()
         self.by_hand = ByHand(self, flusher)
         self.results = Results(driver, self._wakeups, clock, telemetry, tenant=options.tenant)
         self.serving = Serving(driver, clock, options.tenant)
@@ -144,6 +148,24 @@ class Opened:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
+
+    def _runs_waiting(self) -> Waiting:
+        return Waiting(
+            self.driver,
+            self._living,
+            self.clock,
+            self.telemetry,
+            slot=self.tasks.claim_slot,
+            timeout=self.options.timeout,
+            tenant=self.options.tenant,
+            added=self._woken,
+        )
+
+    def _woken(self, queue_ids: set[int]) -> None:
+        self.tasks.hint(queue_ids)
+
+    def _params(self, **params: Value) -> dict[str, Value]:
+        return {"now": self.clock.now(), "tenant": self.options.tenant, **params}
 
     async def _reserve(self, count: int) -> list[int]:
         return await repeated(

@@ -12,6 +12,7 @@ from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused, W
 from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.parents import wake_parents
 from stepwell.store.remembered import Remembered
 from stepwell.store.retention import remove_belongings
 
@@ -144,6 +145,7 @@ class Queues:
         rows = [(task_id,) for task_id in ids]
         removed = yield Call("purge", self._params(), rows)
         yield from remove_belongings(removed)
+        yield from wake_parents(self._params(), [row for row in removed if row["finished_at"] is None], gone=True)
         return removed
 
     def _delete(self, name: str, *, of_workflow: bool) -> Script[None]:

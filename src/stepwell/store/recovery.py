@@ -51,7 +51,7 @@ class Recovery:
             if returned is not None:
                 buried.append(worker.worker_id)
                 rows += returned
-        if ended := [row["id"] for row in rows if row["status"] != RunStatus.PENDING]:
+        if ended := [row["id"] for row in rows if RunStatus(row["status"]).finished]:
             self._store.results.finished(ended)  # lost once too often: whoever waits for them hears it now
         if buried or rows:
             self._store.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))

@@ -37,6 +37,8 @@ class Resulting(Opened):
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
         ending = await self.results.ending(int(check_id(run_id)), seconds)
         match ending.status:
+            case RunStatus.SUCCESS if ending.output is None:
+                return None  # another run has gone on for it
             case RunStatus.SUCCESS:
                 type_ = _type_of(run_id, as_, ending.workflow)
                 return decode(ending.output or "null", type_, what=f"result of run {int(run_id)}")

@@ -34,6 +34,9 @@ def run_of(row: Any) -> Run[Any]:
         input_text=row["input"],
         output_text=row["output"],
         error_text=row["error"],
+        cause=row["cause"],
+        held_at=_moment(row["held_at"]),
+        progress_text=row["progress"],
     )
 
 

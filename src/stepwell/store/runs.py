@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar, overload
+
+import msgspec
 
 from stepwell.durations import moment_of
 from stepwell.errors import InvalidOption, RunNotFound
@@ -18,6 +21,14 @@ from stepwell.store.writing import Writing
 
 R = TypeVar("R")
 LAST: Final = 2**62  # later than any moment, and above any id
+
+
+class Children(msgspec.Struct, frozen=True):
+    """Runs that another run asks for, ready to be written: with their ids, and the queues that get them."""
+
+    drafted: Drafted
+    ids: Sequence[int]
+    queues: frozenset[int]
 
 
 class Runs(Writing):
@@ -95,16 +106,13 @@ class Runs(Writing):
         """
         after_time, after_id = place_of(after, (LAST, LAST))
         params: dict[str, Value] = {
-            "key": check_filter("key", key),
-            "tag": check_filter("tag", tag),
-            "since": 0 if since is None else moment_of(since, "since"),
-            "until": LAST if until is None else moment_of(until, "until"),
+            **filter_of(key, tag, since, until),
             "deleted": bool(deleted),
             "limit": check_whole("limit", limit, 1, 10_000) + 1,
             "after_time": after_time,
             "after_id": after_id,
         }
-        statuses = list(RunStatus) if status is None else [_status(status)]
+        statuses = list(RunStatus) if status is None else [status_of(status)]
         return await self._page(await self._lines(workflow, statuses), params, limit)
 
     async def find_run(self, workflow: str, key: str) -> Run[Any] | None:
@@ -132,6 +140,17 @@ class Runs(Writing):
         rows = await self._queues.retry(check_id(run_id))
         self.tasks.hint({row["queue_id"] for row in rows})
         return bool(rows)
+
+    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int) -> Children:
+        """Runs that another run asks for, checked, encoded and numbered; nothing is written yet."""
+        drafted = self.drafted_runs(asked)
+        await self._check_workflows(drafted)
+        queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
+        if delays := [task.delay for task in drafted.tasks if task.delay]:
+            self.tasks.alarm.set(min(delays) / 1_000_000)
+        tasks = [msgspec.structs.replace(task, parent_id=parent_id) for task in drafted.tasks]
+        children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was seen to already
+        return Children(children, await self.ids.take(len(tasks)), frozenset(queues))
 
     def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
         """Runs checked and encoded; nothing is written yet."""
@@ -183,7 +202,18 @@ def run_ids(asked: Sequence[Asked[R]], ids: Sequence[TaskId]) -> list[RunId[R]]:
     return runs
 
 
-def _status(status: RunStatus | str) -> RunStatus:
+def filter_of(key: str | None, tag: str | None, since: datetime | None, until: datetime | None) -> dict[str, Value]:
+    """Which runs are looked for, checked, as `find_runs` takes it."""
+    return {
+        "key": check_filter("key", key),
+        "tag": check_filter("tag", tag),
+        "since": 0 if since is None else moment_of(since, "since"),
+        "until": LAST if until is None else moment_of(until, "until"),
+    }
+
+
+def status_of(status: RunStatus | str) -> RunStatus:
+    """The status, if it is one."""
     try:
         return RunStatus(status)
     except ValueError:

@@ -13,6 +13,7 @@ from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
 from stepwell.names import is_served
 from stepwell.records import Maintenance, Unserved
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.parents import wake_parents
 
 MOST_COUNTED: Final = 10_000
 
@@ -70,13 +71,17 @@ class Serving:
         return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], rows[0]["running"]) if rows else None
 
     async def delete(self, task_id: int, reason: str | None) -> bool:
-        """Delete a task softly; False if it is not there, or deleted already."""
-        call = Call("delete_task", self._params(id=task_id, reason=reason))
-        return bool(await self._driver.transact(partial(_say, call)))
+        """Delete a task softly; False if it is not there, or deleted already. Who waits for it waits no longer."""
+        return bool(await self._driver.transact(partial(self._delete, task_id, reason)))
 
     async def restore(self, task_id: int) -> Row | None:
         """Bring back a task that was deleted softly; None if it is gone, or not deleted."""
         return await self._driver.transact(partial(self._restore, task_id))
+
+    def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
+        deleted = yield Call("delete_task", self._params(id=task_id, reason=reason))
+        yield from wake_parents(self._params(), [row for row in deleted if row["finished_at"] is None], gone=True)
+        return deleted
 
     def _restore(self, task_id: int) -> Script[Row | None]:
         params = self._params(id=task_id)

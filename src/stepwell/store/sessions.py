@@ -12,6 +12,7 @@ from stepwell.durations import datetime_of
 from stepwell.records import Owned, SeenWorker, WorkerInfo
 from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
 from stepwell.store.letters import tell_dead_letters
+from stepwell.store.parents import wake_parents
 
 MOST_RETURNED: Final = 1000
 
@@ -56,7 +57,7 @@ class Sessions:
         alive, owned = pulse.run([Call("beat", self._params(), rows), Call("owned", {}, rows)], timeout)
         return (
             {row["id"] for row in alive},
-            [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"])) for row in owned],
+            [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"]), bool(row["pause"])) for row in owned],
         )
 
     async def living(self) -> list[SeenWorker]:
@@ -125,6 +126,7 @@ class Sessions:
             while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
                 returned += rows
         yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
+        yield from wake_parents(self._params(), returned)
         return returned
 
     def _params(self, **params: Value) -> dict[str, Value]:

@@ -12,8 +12,9 @@ from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import ROW_BYTES
 from stepwell.store.apart import begin_apart
-from stepwell.store.driver import Call, Driver, Row
-from stepwell.store.flush import Answer, GroupCommit, Operation
+from stepwell.store.driver import Call, Driver, Row, Value
+from stepwell.store.flush import GroupCommit
+from stepwell.store.lanes import Answer, Operation
 from stepwell.store.repeat import repeated
 from stepwell.telemetry import Telemetry
 
@@ -69,7 +70,7 @@ class Steps:
         alive = await self._read(Call("living_workers", {"now": self._clock.now(), "beat_now": self._clock.beat_now()}))
         if not any(session["worker_id"] == worker for session in alive):
             return False
-        found = [_step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id,)]))]
+        found = [step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id,)]))]
         return any((one.key, one.status, one.output) == (row.key, row.status, row.output) for one in found)
 
     async def _read_all(self) -> None:
@@ -92,7 +93,7 @@ class Steps:
     async def _grouped(self, run_ids: Iterable[int]) -> dict[int, list[StepRow]]:
         found: dict[int, list[StepRow]] = defaultdict(list)
         for row in await self._read(Call("steps_of", rows=[(run_id,) for run_id in run_ids])):
-            found[row["run_id"]].append(_step_of(row))
+            found[row["run_id"]].append(step_of(row))
         return found
 
     async def _read(self, call: Call) -> list[Row]:
@@ -101,15 +102,19 @@ class Steps:
         )
 
 
-def _recording(row: StepRow, worker: int, *, has_row: bool) -> Operation:
+def values_of(row: StepRow, worker: int) -> tuple[Value, ...]:
+    """A step as the row set `new_step` of steps.sql."""
     # fmt: off
-    values = (row.run_id, worker, row.key, row.place, row.status._value_, row.attempt, row.took, row.input, row.output,
-              row.error)
+    return (row.run_id, worker, row.key, row.place, row.status._value_, row.attempt, row.took, row.input, row.output,
+            row.error)
     # fmt: on
+
+
+def _recording(row: StepRow, worker: int, *, has_row: bool) -> Operation:
     size = ROW_BYTES + len(row.input or "") + len(row.output or "") + len(row.error or "")
     return Operation(
         "change_steps" if has_row else "add_steps",
-        values,
+        values_of(row, worker),
         row_id=(row.run_id, row.key),
         size=size,
         worker=worker,
@@ -118,7 +123,8 @@ def _recording(row: StepRow, worker: int, *, has_row: bool) -> Operation:
     )
 
 
-def _step_of(row: Row) -> StepRow:
+def step_of(row: Row) -> StepRow:
+    """A step as it was read."""
     return StepRow(
         run_id=row["run_id"],
         key=row["key"],

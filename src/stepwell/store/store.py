@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from stepwell.store.control import Control
+from stepwell.store.bulk import Bulk
+from stepwell.store.forking import Forking
 from stepwell.store.messages import Messages
 from stepwell.store.operating import Operating
 from stepwell.store.resulting import Resulting
-from stepwell.store.runs import Runs
+from stepwell.store.signals import Signals
 
 
-class Store(Messages, Runs, Resulting, Control, Operating):
+class Store(Messages, Bulk, Forking, Resulting, Signals, Operating):
     """An open store. It belongs to the event loop and the process that opened it, and says so elsewhere."""

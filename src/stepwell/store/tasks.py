@@ -12,9 +12,10 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.errors import LeaseLost, Refused, StoreBusy, StoreUnavailable
 from stepwell.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from stepwell.records import Claimed, NewTask, Settlement, TaskId, TaskKind
+from stepwell.records import Claimed, NewTask, RunStatus, Settlement, TaskId, TaskKind, Wish
 from stepwell.store.adding import (
     ROW_BYTES,
+    SLOWEST_ROW,
     add_chunks,
     asking_after,
     asking_whether_closed,
@@ -27,19 +28,24 @@ from stepwell.store.adding import (
 )
 from stepwell.store.alarm import Alarm
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.flush import Answer, GroupCommit, Heard, Operation
+from stepwell.store.flush import GroupCommit, one_by_one
+from stepwell.store.handing import TAKEN, HandOver
 from stepwell.store.ids import Ids
+from stepwell.store.lanes import Answer, Heard, Operation
 from stepwell.store.letters import tell_dead_letters
+from stepwell.store.parents import wake_parents
 from stepwell.store.repeat import repeated
+from stepwell.store.restarting import begin_next
 from stepwell.store.wakeups import Listener, Wakeups
 from stepwell.telemetry import StoreLost, Telemetry
 
 MOST_DUE: Final = 1000
 MOST_RACES: Final = 10
-SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
+PROGRESS_LIMIT: Final = 16 * 1024  # bytes of what a run may say of how far it is
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
 Wanted = tuple[int, int, int, int]  # queue, capacity, lowest and highest priority
+Follow = Callable[[dict[str, Value], str], Script[set[int]]]  # what follows from a status; the queues to claim from
 
 
 class Tasks:
@@ -64,7 +70,8 @@ class Tasks:
         self._timeout = timeout
         self._wakeups = wakeups
         self.alarm = Alarm()
-        self._cancelling: list[Callable[[set[int]], object]] = []
+        self.hand_over = HandOver(flusher, within=2 * timeout)
+        self._wishing: list[Callable[[Wish, set[int]], object]] = []
         # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
@@ -76,15 +83,15 @@ class Tasks:
         """Stop telling the listener."""
         self._wakeups.off_added(listener)
 
-    def on_cancelled(self, listener: Callable[[set[int]], object]) -> Callable[[], None]:
-        """Tell the listener which tasks under way were asked to be cancelled here, until what is returned is called."""
-        self._cancelling.append(listener)
-        return lambda: self._cancelling.remove(listener)
+    def on_wish(self, listener: Callable[[Wish, set[int]], object]) -> Callable[[], None]:
+        """Tell the listener what was asked here of which tasks under way, until what is returned is called."""
+        self._wishing.append(listener)
+        return lambda: self._wishing.remove(listener)
 
-    def cancelled(self, task_ids: set[int]) -> None:
-        """Say that these tasks, which are under way, were asked to be cancelled; the heartbeat says so too, later."""
-        for listener in tuple(self._cancelling) if task_ids else ():
-            listener(task_ids)
+    def wished(self, wish: Wish, task_ids: set[int]) -> None:
+        """Say that this was asked of these tasks, which are under way; the heartbeat says so too, later."""
+        for listener in tuple(self._wishing) if task_ids else ():
+            listener(wish, task_ids)
 
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim."""
@@ -94,9 +101,9 @@ class Tasks:
         """Write a task, or find the one that its key names already."""
         [task_id] = await self._ids.take(1)
         for _ in range(MOST_RACES):
-            answer = await self._flusher.submit(self._adding(task, task_id))
+            answer = await self._added(task, task_id)
             if answer.value is not None:
-                if not task.delay and task.run_at is None:
+                if not task.delay and task.run_at is None and not answer.value.startswith(TAKEN):
                     self.hint({task.queue_id})
                 self._due_after(task.delay)
                 return TaskId(task_id)
@@ -155,20 +162,32 @@ class Tasks:
         [rows] = await self._driver.run(self.claim_slot, [Call("claim_above", params, places)])
         return _claimed(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
 
-    async def settle(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
+    async def settle(
+        self, task_id: int, worker: int, turn: int, settlement: Settlement, *, parent: int | None = None
+    ) -> str:
         """Close a turn with what came of it; repeats until the database answers. Returns the status the task has now.
 
         Raises `LeaseLost`, and has written nothing, if the session or the turn is no longer the task's.
         """
-        answer = await self._flusher.submit(self._settling(task_id, worker, turn, settlement))
+        answer = await self._flusher.submit(self._settling(task_id, worker, turn, settlement, parent))
         return await self.settled(task_id, worker, turn, answer)
 
     async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
         """Settle a run that failed for good, and in the same transaction tell the workflow that wants to hear of it."""
+        return await self._settle_and(task_id, worker, turn, settlement, partial(_letters, task_id))
+
+    async def settle_and_restart(self, task: Claimed, settlement: Settlement, input: str) -> str:
+        """Settle a run that goes on as another, and in the same transaction write that one."""
+        [next_id] = await self._ids.take(1)
+        follow = partial(begin_next, task, next_id, input)
+        return await self._settle_and(task.id, task.owner, task.turn, settlement, follow)
+
+    async def _settle_and(self, task_id: int, worker: int, turn: int, settlement: Settlement, follow: Follow) -> str:
+        """Settle, and do in the same transaction what follows from the status that it got."""
         told: set[int] = set()
-        row = self._settling(task_id, worker, turn, settlement).row
+        row = self._settling(task_id, worker, turn, settlement, None).row
         status = await repeated(
-            lambda: self._driver.transact(lambda: self._letter(row, told)),
+            lambda: self._driver.transact(lambda: self._settling_and(row, told, follow)),
             clock=self._clock,
             telemetry=self._telemetry,
             within=10 * self._timeout,
@@ -180,21 +199,41 @@ class Tasks:
             raise LeaseLost(worker, task_id)
         return status
 
-    def settle_soon(self, task_id: int, worker: int, turn: int, settlement: Settlement, heard: Heard) -> bool:
+    def settle_soon(
+        self, task_id: int, worker: int, turn: int, settlement: Settlement, heard: Heard, *, parent: int | None = None
+    ) -> bool:
         """Settle without anybody waiting: `heard` is told the answer, for `settled`. False if there is no room for it.
 
         A task that awaits its answer costs a third more client time than one that is told of it.
         """
-        return self._flusher.offer(self._settling(task_id, worker, turn, settlement), heard)
+        return self._flusher.offer(self._settling(task_id, worker, turn, settlement, parent), heard)
 
-    def _letter(self, row: tuple[Value, ...], told: set[int]) -> Script[str | None]:
+    def note_progress(
+        self, task_id: int, worker: int, turn: int, text: str, before: Operation | None
+    ) -> Operation | None:
+        """Have it written how far a task is, in place of what was said `before` if that is not on its way yet.
+
+        Nobody waits for it; None if there is no room for it.
+        """
+        row = (task_id, worker, turn, text)
+        if before is not None and self._flusher.replace(before, row):
+            return before
+        size = ROW_BYTES + PROGRESS_LIMIT  # of what may come in its place, too
+        operation = Operation(
+            "note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=(task_id,)
+        )
+        return operation if self._flusher.offer(operation, _unheard) else None
+
+    def _settling_and(self, row: tuple[Value, ...], told: set[int], follow: Follow) -> Script[str | None]:
         params = self._params(slot=self.claim_slot)
-        settled = yield Call("settle", params, [row])
+        settling = Call("settle", params, [row])
+        counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
+        settled, _ = yield from one_by_one([settling, counting])
         if not settled:
             return None
-        yield Call("count_settled", {"shard": self._flusher.shard}, [tuple(each) for each in settled])
+        told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
-        told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == "ERROR" else [])
+        told |= yield from follow(params, status)
         return status
 
     def give_up(self, workers: set[int]) -> None:
@@ -219,8 +258,15 @@ class Tasks:
 
     async def wake(self) -> set[int]:
         """Make ready what is due, a bounded number at once; the queues concerned."""
-        [rows] = await self._driver.run(self.claim_slot, [Call("wake_due", self._params(limit=MOST_DUE))])
-        return {row["queue_id"] for row in rows}
+        due = Call("wake_due", self._params(limit=MOST_DUE))
+        return await self._driver.transact(partial(_woken, due, self._params()))
+
+    async def _added(self, task: NewTask, task_id: int) -> Answer:
+        if (seat := self.hand_over.seat_for(task, task_id)) is not None:
+            answer = await self.hand_over.add(task, task_id, seat)
+            if answer is not None:
+                return answer
+        return await self._flusher.submit(self._adding(task, task_id))
 
     def _adding(self, task: NewTask, task_id: int) -> Operation:
         return Operation(
@@ -236,7 +282,9 @@ class Tasks:
         if delay:
             self.alarm.set(delay / 1_000_000)
 
-    def _settling(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> Operation:
+    def _settling(
+        self, task_id: int, worker: int, turn: int, settlement: Settlement, parent: int | None
+    ) -> Operation:
         done = settlement
         self._due_after(done.delay)
         row = (
@@ -248,6 +296,8 @@ class Tasks:
             done.run_at,
             int(done.attempt_back),
             int(done.alone),
+            done.wakes,
+            done.needed,
             done.output,
             done.error,
             done.last_error,
@@ -261,6 +311,7 @@ class Tasks:
             worker=worker,
             lane=task_id,
             order=(task_id,),
+            parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
         )
 
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
@@ -311,6 +362,20 @@ class Tasks:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
 
 
+def _woken(due: Call, params: dict[str, Value]) -> Script[set[int]]:
+    rows = yield due
+    parents = yield from wake_parents(params, rows, status="answer")
+    return {row["queue_id"] for row in rows} | parents
+
+
+def _letters(task_id: int, params: dict[str, Value], status: str) -> Script[set[int]]:
+    return (yield from tell_dead_letters(params, [task_id] if status == RunStatus.ERROR else []))
+
+
+def _unheard(_: Answer | BaseException) -> None:
+    """Nobody waits for this answer."""
+
+
 def _each_queue(statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> Script[list[Row]]:
     """Claim of each queue in turn what is still wanted, in one transaction, where one statement serves one queue."""
     claimed: list[Row] = []
@@ -354,9 +419,11 @@ def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at: 
             codec=row["codec"],
             payload_version=row["payload_version"],
             wakes=row["wakes"],
+            parent_id=row["parent_id"],
             suspect=bool(row["suspect"]),
             created_at=row["created_at"],
             claimed_at=row["claimed_at"],
+            started_at=row["started_at"],
             asked_at=asked_at,
         )
         for row in in_claim_order(rows, queues)

@@ -12,8 +12,8 @@ from stepwell.errors import InvalidOption, QueueNotFound, Refused, WorkflowNotFo
 from stepwell.names import check_name
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import AsyncJoin, Script, SyncJoin, Value, play, play_async
-from stepwell.store.joined import add_joined, add_together, blocks_for
+from stepwell.store.driver import AsyncJoin, Script, SyncJoin, play, play_async
+from stepwell.store.joined import add_joined, add_together
 from stepwell.store.opened import Opened
 from stepwell.store.repeat import repeated
 
@@ -76,9 +76,9 @@ class Writing(Opened):
     async def _write_together(self, drafted: Drafted) -> list[TaskId]:
         """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
         params, asked = self._params(), dataclasses.replace(drafted, required={})  # that was seen to already
-        blocks = await self._reserve(blocks_for(drafted))
+        numbers = await self.ids.take(len(drafted.tasks))
         ids = await repeated(
-            lambda: self.driver.transact(lambda: add_together(params, asked, blocks, self._living)),
+            lambda: self.driver.transact(lambda: add_together(params, asked, numbers, self._living)),
             clock=self.clock,
             telemetry=self.telemetry,
             within=self.options.timeout,
@@ -98,9 +98,6 @@ class Writing(Opened):
 
     def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
         return add_joined(self._params(), drafted, self._living)
-
-    def _params(self) -> dict[str, Value]:
-        return {"now": self.clock.now(), "tenant": self.options.tenant}
 
     async def _explain(self, drafted: Drafted, error: Refused) -> None:
         """Raise why nothing was written, unless a queue was deleted under us that may be made again."""

@@ -25,7 +25,7 @@ update {task} as task
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
-          task.scheduled_for as run_at, task.key, task.input, task.created_at;
+          task.scheduled_for as run_at, task.key, task.input, task.parent_id, task.created_at;
 
 -- name: take [sqlite]
 -- Hand out up to :limit ready tasks of one queue, each for :visibility microseconds; one queue a statement, as `claim`.
@@ -39,7 +39,8 @@ update {task} as task
                     limit :limit)
    and exists (select 1 from {queue} where id = :queue_id and not paused
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
-returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, created_at;
+returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, parent_id,
+          created_at;
 
 -- name: close_taken
 -- Close what was taken by hand: archived (SUCCESS), or given back (PENDING) after a delay. What does not come back was
@@ -62,7 +63,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           0 as failed,
           case when {own task}status = 'PENDING' then 1 else 0 end as retried,
           case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
-          {own task}updated_at - {own task}claimed_at as run_us;
+          {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
 
 -- name: extend_taken
 -- Keep what was taken by hand for this long from now; not longer than before, if that is shorter.
@@ -80,4 +81,4 @@ with rows as ({rows id bigint, turn bigint})
 delete from {task}
  where id in (select rows.id from rows) and status = 'RUNNING' and owner is null
    and turn = (select rows.turn from rows where rows.id = {task}.id)
-returning id, 'DELETED' as answer;
+returning id, 'DELETED' as answer, parent_id;

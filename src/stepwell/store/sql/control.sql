@@ -1,8 +1,9 @@
--- What people do with runs that are not finished.
+-- What people do with runs: cancel them, hold them back, make new ones of them; and what is told of how they stand.
 
 -- name: lock_run
 -- Read how a run stands and let nobody change it until this transaction ends.
-select task.id, task.status, task.owner, task.finished_at, task.queue_id
+select task.id, task.status, task.owner, task.finished_at, task.cancel_requested_at, task.queue_id, task.parent_id,
+       queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and task.kind = 'run' and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
@@ -20,10 +21,131 @@ update {task} as task
        error = cast(:error as {json}), last_error = :last_error, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.finished_at is null
-returning {own task}id, {own task}status, {own task}queue_id;
+returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_id as parent_id;
 
 -- name: unfinished_children
 -- List the unfinished tasks that these tasks asked for.
 with rows as ({rows id bigint})
 select task.id from rows join {task} as task on task.parent_id = rows.id
  where task.parent_id is not null and task.finished_at is null;
+
+-- name: hold_run
+-- Hold a run back: PAUSED at once if no worker executes it, else its worker is asked to stop it. What is finished, or is
+-- being cancelled, stays so.
+update {task} set held_at = coalesce(held_at, {now}), held_reason = coalesce(cast(:reason as text), held_reason),
+       status = case when owner is null then 'PAUSED' else status end, ready = false,
+       paused_at = case when owner is null and status <> 'PAUSED' then {now} else paused_at end, updated_at = {now}
+ where id = :id and finished_at is null and cancel_requested_at is null
+returning id, queue_id, status;
+
+-- name: let_go_run
+-- Let a run that is held back go on. One that was begun is ready now, since what it waits for may have come meanwhile:
+-- if not, it will wait again. One that was not begun is ready when it is due. One that has paused itself, outside of its
+-- steps, is one of them: it says why in its error.
+update {task} set held_at = null, held_reason = null,
+       status = case when status = 'PAUSED' then 'PENDING' else status end,
+       ready = status = 'PAUSED' and (turn > 0 or run_at <= {now}),
+       run_at = case when status = 'PAUSED' and turn > 0 then {now} else run_at end, updated_at = {now}
+ where id = :id and (held_at is not null or (status = 'PAUSED' and error is not null)) and finished_at is null
+returning id, queue_id, ready;
+
+-- name: standing
+-- Say how a run stands, deleted or not: beside each step that it has begun and not ended, and with its queue, its worker
+-- and whether that was heard of in time.
+select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
+       task.error, task.last_error, task.cancel_requested_at, task.held_at, task.held_reason, task.deleted_at,
+       task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, {now} as now,
+       maintenance.began_at as maintenance_at, maintenance.reason as maintenance_reason,
+       worker.name as worker_name, worker.host as worker_host, worker.pid as worker_pid,
+       beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent,
+       case when task.waiting > 0
+            then (select count(*) from {task} as child
+                   where child.parent_id is not null and child.parent_id = task.id and child.finished_at is null)
+            else 0 end as children,
+       step.key as step_key, step.status as step_status, step.attempt as step_attempt, step.output as step_output,
+       step.error as step_error
+  from {task} as task
+  join {queue} as queue on queue.id = task.queue_id
+  left join {maintenance} as maintenance on maintenance.tenant = queue.tenant
+  left join {worker} as worker on worker.id = task.owner
+  left join {beat} as beat on beat.worker_id = task.owner
+  left join {step} as step on step.run_id = task.id and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
+ where task.id = :id and task.kind = 'run' and queue.tenant = :tenant
+ order by step.place
+ limit 1000;
+
+-- name: serving_now
+-- List the living workers of a tenant, what they serve, and how many tasks each executes.
+select worker.name, worker.handlers,
+       (select count(*) from {task} as task where task.owner is not null and task.owner = worker.id) as holds
+  from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
+ where worker.tenant = :tenant
+   and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease
+ order by worker.id;
+
+-- name: note_progress
+-- Note how far tasks say they are, for sessions whose fence stands and turns that are still theirs.
+with rows as ({rows id bigint, worker bigint, turn bigint, progress json}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+update {task} as task set progress = rows.progress, updated_at = {now}
+  from rows
+ where task.id = rows.id
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
+   and rows.worker in (select fence.worker_id from fence)
+returning {own task}id, {own task}status as answer;
+
+-- name: give_up_key
+-- Let a run that has ended give its key up to the one that goes on for it.
+update {task} set key = null where id = :id and key_scope = 'ever' and key is not null and deleted_at is null
+returning id;
+
+-- name: add_next
+-- Write the run that goes on for one that has just ended: queued as that was, under its key, and held back if that is.
+-- The hash stays too: whoever triggers with that key again finds the run that has it now. Not if it was deleted.
+insert into {task} (id, kind, queue_id, status, ready, priority, run_at, max_attempts, key, key_scope, payload_hash,
+                    codec, payload_version, input, tags, cause, held_at, held_reason, paused_at, created_at, updated_at)
+select cast(:next_id as bigint), task.kind, task.queue_id, case when task.held_at is null then 'PENDING' else 'PAUSED' end,
+       task.held_at is null, task.priority, {now}, task.max_attempts, cast(:key as text), task.key_scope,
+       task.payload_hash, task.codec, task.payload_version, cast(:input as {json}), task.tags, cast(:cause as text),
+       task.held_at, task.held_reason, case when task.held_at is null then null else {now} end, {now}, {now}
+  from {task} as task where task.id = :id and task.deleted_at is null
+returning id, queue_id, ready;
+
+-- name: fork_run
+-- Write a run like another one, with a key of nobody's: it goes on from steps that are copied. Its turns are counted from
+-- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
+insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, codec, payload_version, input, tags,
+                    cause, created_at, updated_at)
+select cast(:fork_id as bigint), task.kind, task.queue_id, true, task.priority, {now}, 1, task.max_attempts, task.codec,
+       task.payload_version, task.input, task.tags, cast(:cause as text), {now}, {now}
+  from {task} as task where task.id = :id
+on conflict (id) do nothing
+returning id;
+
+-- name: copy_steps
+-- Copy the steps of a run that have ended and that it asked for before a place.
+insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
+select cast(:fork_id as bigint), step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
+       step.started_at, step.finished_at
+  from {step} as step
+ where step.run_id = :id and step.place < :place and step.status in ('SUCCESS', 'ERROR')
+returning run_id as id;
+
+-- name: edit_steps
+-- Let steps of a run have returned something else.
+with rows as ({rows run_id bigint, key text, output json})
+update {step} as step set status = 'SUCCESS', output = rows.output, error = null
+  from rows
+ where step.run_id = rows.run_id and step.key = rows.key and step.run_id {any_of rows.run_id}
+returning {own step}run_id as id;
+
+-- name: delete_runs
+-- Delete runs softly, as `delete_task` does.
+with rows as ({rows id bigint})
+update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and task.kind = 'run'
+returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id;

@@ -28,7 +28,8 @@ select task.id, {now} as now from {task} as task join {queue} as queue on queue.
 -- name: purge
 -- Remove tasks of a queue, whatever their status, except those a worker is executing.
 with rows as ({rows id bigint})
-delete from {task} where id in (select rows.id from rows) and owner is null returning id, queue_id;
+delete from {task} where id in (select rows.id from rows) and owner is null
+returning id, queue_id, status, finished_at, parent_id;
 
 -- name: lock_queue
 -- Let nobody add to a queue until this transaction ends; waits for those that are adding.
@@ -73,10 +74,12 @@ select task.id from {task} as task join {queue} as queue on queue.id = task.queu
  limit :limit;
 
 -- name: requeue
--- Put tasks that ended in ERROR back to the beginning, with all their attempts; no other task is touched.
+-- Put tasks that ended in ERROR back to the beginning, with all their attempts; no other task is touched. One that is
+-- held back waits to be let go.
 with rows as ({rows id bigint})
 update {task} as task
-   set status = 'PENDING', ready = true, run_at = {now}, attempt = 0, error = null, last_error = null,
+   set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end, ready = task.held_at is null,
+       run_at = {now}, attempt = 0, error = null, last_error = null,
        suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.status = 'ERROR' and task.deleted_at is null

@@ -36,7 +36,8 @@ select worker.handlers from {beat} as beat join {worker} as worker on worker.id 
 with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
        task.input, task.output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
-       task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at
+       task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
+       task.held_at, task.progress
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.kind = 'run' and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 

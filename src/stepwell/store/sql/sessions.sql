@@ -23,9 +23,10 @@ update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows where
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: owned
--- List what the database says these sessions are executing, and which of it somebody asked to cancel.
+-- List what the database says these sessions are executing, and which of it somebody asked to cancel or to pause.
 with rows as ({rows worker bigint})
-select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel
+select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel,
+       task.held_at is not null as pause
   from rows join {task} as task on task.owner = rows.worker;
 
 -- name: living_workers
@@ -59,7 +60,8 @@ update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker
 -- name: return_tasks
 -- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
 -- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for. The lost attempt
--- counts; the last one ends the task in ERROR, and a task somebody asked to cancel is not run again.
+-- counts; the last one ends the task in ERROR, and a task somebody asked to cancel is not run again, nor one that is
+-- held back before it is let go.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with lost as materialized (
     select task.id from {task} as task
@@ -71,8 +73,10 @@ with lost as materialized (
 )
 update {task} as task
    set status = case when task.cancel_requested_at is not null then 'CANCELLED'
-                     when task.attempt >= task.max_attempts then 'ERROR' else 'PENDING' end,
-       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and task.deleted_at is null,
+                     when task.attempt >= task.max_attempts then 'ERROR'
+                     when task.held_at is not null then 'PAUSED' else 'PENDING' end,
+       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and task.deleted_at is null
+               and task.held_at is null,
        owner = null, suspect = true,
        error = case when task.cancel_requested_at is not null then task.error
                     else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,
@@ -81,7 +85,7 @@ update {task} as task
                           then {now} else null end,
        updated_at = {now}
  where task.id {any_of lost}
-returning {own task}id, {own task}queue_id, {own task}status;
+returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id;
 
 -- name: stranded_owners
 -- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.

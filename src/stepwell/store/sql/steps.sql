@@ -15,7 +15,7 @@ fence as (
 )
 insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
 select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
-       {now} - rows.took, case when rows.status = 'RUNNING' then null else {now} end
+       {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
   from rows where rows.worker in (select fence.worker_id from fence)
 returning run_id as id, key as answer;
 
@@ -28,7 +28,7 @@ fence as (
 )
 insert into {step} as step (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
 select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
-       {now} - rows.took, case when rows.status = 'RUNNING' then null else {now} end
+       {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
   from rows where rows.worker in (select fence.worker_id from fence)
 on conflict (run_id, key) do update
    set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,

@@ -2,7 +2,7 @@
 -- A statement that can share a flush with others returns exactly (id, answer) first.
 
 -- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
---     key text, key_scope name, payload_hash name, input json, tags json
+--     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint
 
 -- name: reserve_blocks [postgres]
 -- Hand out :count blocks of ids to this process and to no other, ever.
@@ -23,10 +23,10 @@ taking as materialized (
      where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    created_at, updated_at)
+                    parent_id, created_at, updated_at)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, {now}, {now}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}
   from rows where rows.queue_id in (select taking.id from taking)
 returning id, status as answer;
 
@@ -40,13 +40,42 @@ taking as materialized (
      where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    created_at, updated_at)
+                    parent_id, created_at, updated_at)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, {now}, {now}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}
   from rows where rows.queue_id in (select taking.id from taking)
 on conflict do nothing
 returning id, status as answer;
+
+-- name: hand_over
+-- Write new tasks that are due at once as those of sessions that have a free place for them: as if each had been added
+-- and claimed. For a session whose fence is down, or a queue that is paused, it is added like any other.
+with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
+                    max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
+                    parent_id bigint, worker bigint}),
+taking as materialized (
+    select queue.id, queue.paused or queue.tenant in (select maintenance.tenant from {maintenance} as maintenance)
+                     as paused
+      from {queue} as queue where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+),
+fence as materialized (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+),
+fit as materialized (
+    select rows.id, case when taking.paused then null else fence.worker_id end as worker, {now} as now
+      from rows join taking on taking.id = rows.queue_id left join fence on fence.worker_id = rows.worker
+)
+insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, turn, attempt, max_attempts, key_scope,
+                    input, tags, parent_id, created_at, updated_at, claimed_at, started_at)
+select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PENDING' else 'RUNNING' end,
+       fit.worker is null, rows.priority, fit.now, fit.worker, case when fit.worker is null then 0 else 1 end,
+       case when fit.worker is null then 0 else 1 end, rows.max_attempts, rows.key_scope, rows.input, rows.tags,
+       rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
+       case when fit.worker is null then null else fit.now end
+  from rows join fit on fit.id = rows.id
+returning id, case when status = 'RUNNING' then 'RUNNING ' || claimed_at else status end as answer;
 
 -- name: open_queue
 -- Say the time, and lock a queue that takes tasks so that it goes on doing so until they are there.
@@ -101,7 +130,8 @@ update {task} as task
        claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
-          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at, task.claimed_at;
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
+          task.created_at, task.claimed_at, task.started_at;
 
 -- name: claim_above [postgres]
 -- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
@@ -133,7 +163,8 @@ update {task} as task
        claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
-          task.key, task.input, task.codec, task.payload_version, task.wakes, task.suspect, task.created_at, task.claimed_at;
+          task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
+          task.created_at, task.claimed_at, task.started_at;
 
 -- name: claim [sqlite]
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
@@ -149,7 +180,7 @@ update {task} as task
    and exists (select 1 from {queue} where id = :queue_id and not paused
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
-          key, input, codec, payload_version, wakes, suspect, created_at, claimed_at;
+          key, input, codec, payload_version, wakes, parent_id, suspect, created_at, claimed_at, started_at;
 
 -- name: has_ready
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
@@ -181,26 +212,45 @@ select level.queue_id, level.priority,
 -- name: settle
 -- Close the turns of these tasks with what came of them, for sessions whose fence stands and turns that are
 -- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
--- to cancel ends CANCELLED whatever came of it; a deleted one is not made ready again.
+-- to cancel ends CANCELLED whatever came of it; a deleted one is not made ready again, nor one that is held back.
+-- One that is PAUSED is ready at once if a signal came since it looked (`wakes` is what it saw), or if the children it
+-- needs to end before it can go on (`needed`) have all been counted off since.
 -- `is true` keeps the planner from finding each task among all that its session owns, by the index of the owner.
 with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, run_at bigint,
-                    attempt_back bigint, alone bigint, output json, error json, last_error text}),
+                    attempt_back bigint, alone bigint, wakes bigint, needed bigint, output json, error json,
+                    last_error text}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
      order by worker_id {for_share}
 )
 update {task} as task
-   set status = case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end,
-       ready = rows.status = 'PENDING' and case when rows.run_at is null then rows.delay = 0 else rows.run_at <= {now} end
-               and task.cancel_requested_at is null and task.deleted_at is null,
-       run_at = case when rows.status = 'PENDING' then coalesce(rows.run_at, {now} + rows.delay) else task.run_at end,
+   set status = case when task.cancel_requested_at is not null then 'CANCELLED'
+                     when rows.status in ('PENDING', 'PAUSED') and task.held_at is not null then 'PAUSED'
+                     when rows.status = 'PAUSED' and (task.wakes <> rows.wakes or task.waiting + rows.needed <= 0)
+                     then 'PENDING'
+                     else rows.status end,
+       ready = case rows.status
+               when 'PENDING' then case when rows.run_at is null then rows.delay = 0 else rows.run_at <= {now} end
+               when 'PAUSED' then coalesce(task.wakes <> rows.wakes, false)
+                                  or coalesce(task.waiting + rows.needed <= 0, false)
+               else false end
+               and task.cancel_requested_at is null and task.deleted_at is null and task.held_at is null,
+       run_at = case when task.cancel_requested_at is not null then task.run_at
+                     when rows.status = 'PENDING' then coalesce(rows.run_at, {now} + rows.delay)
+                     when rows.status = 'PAUSED' and (task.wakes <> rows.wakes or task.waiting + rows.needed <= 0)
+                     then {now}
+                     when rows.status = 'PAUSED' then rows.run_at
+                     else task.run_at end,
+       waiting = coalesce(task.waiting + rows.needed, 0),
+       paused_at = case when rows.status = 'PAUSED' then {now} else task.paused_at end,
        owner = null,
        attempt = task.attempt - rows.attempt_back,
        suspect = task.suspect or rows.alone = 1,
        output = case when task.cancel_requested_at is null then rows.output else null end,
        error = case when task.cancel_requested_at is null then rows.error else task.error end,
        last_error = case when task.cancel_requested_at is null then rows.last_error else task.last_error end,
-       finished_at = case when rows.status = 'PENDING' and task.cancel_requested_at is null then null else {now} end,
+       finished_at = case when rows.status in ('PENDING', 'PAUSED') and task.cancel_requested_at is null
+                          then null else {now} end,
        updated_at = {now}
   from rows
  where task.id = rows.id
@@ -210,8 +260,8 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
           case when {own task}status = 'ERROR' then 1 else 0 end as failed,
           case when {own task}status = 'PENDING' and {own task}error is not null then 1 else 0 end as retried,
-          case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
-          {own task}updated_at - {own task}claimed_at as run_us;
+          case when {own task}status in ('PENDING', 'PAUSED') then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
+          {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
 
 -- name: count_settled
 -- Add what was settled to this minute's counts; fed by the rows `settle` returned, in its transaction.
@@ -235,11 +285,11 @@ with rows as ({rows id bigint})
 select task.id, task.turn, task.owner, task.status from rows join {task} as task on task.id = rows.id;
 
 -- name: wake_due
--- Make ready up to :limit tasks whose moment has come. One dequeued by hand whose time is up has used an attempt:
--- it comes back, or ends in ERROR when that was the last.
+-- Make ready up to :limit tasks whose moment has come and that nobody holds back. One dequeued by hand whose time is up
+-- has used an attempt: it comes back, or ends in ERROR when that was the last.
 with due as materialized (
     select task.id from {task} as task
-     where not task.ready and task.owner is null and task.deleted_at is null
+     where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
        and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at <= {now}
      order by task.run_at
      limit :limit
@@ -256,10 +306,10 @@ update {task} as task
        finished_at = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts then {now} else null end,
        updated_at = {now}
  where task.id {any_of due}
-returning {own task}id, {own task}queue_id, {own task}status;
+returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}parent_id as parent_id;
 
 -- name: next_due
 -- Say how many microseconds from now the next waiting task is due; nothing if none waits for a moment.
 select min(task.run_at) - {now} as wait from {task} as task
- where not task.ready and task.owner is null and task.deleted_at is null
+ where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
    and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null;

@@ -134,7 +134,7 @@ delete from {log} where id {any_of old} returning id;
 update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
  where id = :id and deleted_at is null
    and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
-returning id;
+returning id, queue_id, status, finished_at, parent_id;
 
 -- name: restore_task
 -- Bring back a task that was deleted softly; one that waits for a moment which has come is ready at once. Refused by

@@ -1,0 +1,263 @@
+"""What a course asks for, and who answers.
+
+An async workflow's loop answers by awaiting, a sync workflow's thread by doing it there or having the loop do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from stepwell.engine.branches import CALLS, current_branch
+from stepwell.engine.calls import Attempt, StepCall
+from stepwell.engine.conditions import is_met
+from stepwell.engine.run import Pause, RunTurn, Unwinding
+from stepwell.errors import LeaseLost, Timeout
+from stepwell.records import StepRow
+from stepwell.store.draft import Asked
+from stepwell.store.waiting import Answered, Question, Recorded, Stake, TakeSignal
+
+SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
+
+
+class Record(msgspec.Struct, frozen=True, eq=False):
+    """Asks for a row to be written."""
+
+    run: RunTurn
+    row: StepRow
+    attempt: Attempt | None  # what it came of; asked on the loop whether that was shown to be at work
+    has_row: bool
+
+
+class Wait(msgspec.Struct, frozen=True, eq=False):
+    """Asks to wait until a moment, or until it may be worth asking again."""
+
+    run: RunTurn
+    pause: Pause
+
+
+class Ask(msgspec.Struct, frozen=True, eq=False):
+    """Asks the database, under the run's lock: has a signal come, have children ended."""
+
+    run: RunTurn
+    question: Question
+
+
+class Adding(msgspec.Struct, frozen=True, eq=False):
+    """Asks for children to be checked and numbered, before they are added."""
+
+    run: RunTurn
+    triggers: Sequence[Asked[Any]]
+
+
+class Check(msgspec.Struct, frozen=True, eq=False):
+    """Asks whether a condition is met."""
+
+    run: RunTurn
+    condition: str
+
+
+class Noted(msgspec.Struct, frozen=True, eq=False):
+    """Asks to wait until what the run has noted is recorded."""
+
+    run: RunTurn
+
+
+Request = Attempt | Record | Wait | Ask | Adding | Check | Noted
+Course = Generator[Request, Any, Any]
+# The race that a call takes part in, and its place there.
+at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
+
+
+def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]:
+    """Ask the database; what it has recorded of the call is in the journal then."""
+    run.enter(question.row.key)
+    try:
+        if run.notes:
+            yield Noted(run)
+        answer: Answered = yield Ask(run, question)
+    except LeaseLost:
+        run.overtaken = True
+        raise
+    finally:
+        run.leave(question.row.key)
+    if isinstance(answer, Recorded):
+        run.journal.record(answer.row)
+    return answer
+
+
+def checked(run: RunTurn, key: str, condition: str) -> Generator[Request, Any, object]:
+    """Ask whether a condition is met; the run is not given back meanwhile."""
+    run.enter(key)
+    try:
+        return (yield Check(run, condition))
+    finally:
+        run.leave(key)
+
+
+def recorded(run: RunTurn, row: StepRow, *, has_row: bool = True) -> Generator[Request, Any, None]:
+    """Have a row written by itself, not as what came of a body."""
+    run.enter(row.key)
+    try:
+        yield from recording(Record(run, row, None, has_row))
+    finally:
+        run.leave(row.key)
+
+
+def recording(record: Record) -> Generator[Request, Any, None]:
+    """Have a row written; if that is refused, nothing of this turn is executed any more."""
+    try:
+        yield record
+    except LeaseLost:
+        record.run.overtaken = True
+        raise
+    record.run.journal.record(record.row)
+
+
+async def awaited(course: Course) -> Any:
+    """Follow a course on the loop."""
+    try:
+        request = next(course)
+        while True:
+            try:
+                answer = await _answer_to(request)
+            except BaseException as error:  # noqa: BLE001 - the course decides what it means
+                request = course.throw(error)
+            else:
+                request = course.send(answer)
+    except StopIteration as end:
+        return end.value
+    except Unwinding:
+        await asyncio.sleep(SWALLOWED)
+        raise
+
+
+CALLS.add(awaited.__code__)
+
+
+def followed(course: Course) -> Any:
+    """Follow a course in the thread of a sync workflow."""
+    try:
+        request = next(course)
+        while True:
+            try:
+                answer = _answered_here(request)
+            except BaseException as error:  # noqa: BLE001 - the course decides what it means
+                request = course.throw(error)
+            else:
+                request = course.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def _answer_to(request: Request) -> Coroutine[Any, Any, Any]:
+    match request:
+        case Attempt():
+            return _executed(request)
+        case Record():
+            run, attempt = request.run, request.attempt
+            begun = None if attempt is None else attempt.shown
+            return run.slot.store.recorded.record(request.row, run.task.owner, begun, has_row=request.has_row)
+        case Ask(run, question):
+            return _answered(run, question)
+        case Adding(run, triggers):
+            return run.slot.store.draft_children(triggers, run.task.id)
+        case Check(run, condition):
+            return is_met(run, condition)
+        case Wait() | Noted():
+            return _waited(request)
+        case _:
+            assert_never(request)
+
+
+def _answered_here(request: Request) -> Any:
+    match request:
+        case Attempt(call) if not call.definition.is_async and call.definition.timeout is None:
+            token = current_branch.set(request)
+            try:
+                result = call.definition.fn(*call.args, **call.kwargs)
+                return call.run.wait_in_thread(_awaited(result)) if inspect.isawaitable(result) else result
+            finally:
+                current_branch.reset(token)
+        case Attempt(call):
+            return call.run.wait_in_thread(_answer_to(request))
+        case Record(run):
+            return run.wait_in_thread(_recorded(request))
+        case Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
+            return run.wait_in_thread(_answer_to(request))
+        case _:
+            assert_never(request)
+
+
+async def _answered(run: RunTurn, question: Question) -> Answered:
+    """The answer of the database; a cancel that finds a signal taken has come too late to lose it."""
+    waiting = run.slot.store.waiting
+    answer = waiting.ask(question)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        if run.unwinding or waiting.withdraw(question) or not isinstance(question, TakeSignal):
+            raise
+        await asyncio.wait([answer])
+        if run.unwinding or answer.exception() is not None or not isinstance(answer.result(), Recorded):
+            raise
+        task = asyncio.current_task()
+        if task is not None and getattr(task.get_coro(), "cr_code", None) not in CALLS:
+            task.uncancel()
+            task.cancel()  # whoever goes on with what came is cancelled at its next wait
+        return answer.result()
+
+
+async def _recorded(request: Record) -> None:
+    """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
+    request.run.check()
+    await _answer_to(request)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+async def _executed(attempt: Attempt) -> Any:
+    call = attempt.call
+    definition = call.definition
+    token = current_branch.set(attempt)
+    try:
+        if definition.timeout is not None:
+            return await _in_time(call, definition.timeout)
+        if definition.is_async:
+            return await definition.fn(*call.args, **call.kwargs)
+        return await _in_thread(call)
+    finally:
+        current_branch.reset(token)
+
+
+async def _waited(request: Wait | Noted) -> None:
+    match request:
+        case Wait(run, pause):
+            await run.park(pause)
+        case Noted(run):
+            await run.noted()
+
+
+async def _in_time(call: StepCall, timeout: float) -> Any:
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            if call.definition.is_async:
+                return await call.definition.fn(*call.args, **call.kwargs)
+            return await _in_thread(call, limit)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise Timeout(f"step {call.key} ran longer than {timeout:g} s") from error
+
+
+async def _in_thread(call: StepCall, limit: asyncio.Timeout | None = None) -> Any:
+    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), limit)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,145 @@
+"""What waits to be written: operations, the lanes in which they wait for a connection, and how much there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.store.driver import Value
+
+MOST_OPERATIONS: Final = 500
+MOST_BYTES: Final = 8 * 1024 * 1024
+MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the database said of one operation: its answer, None if the row did not come back.
+
+    `repeated` is True if an earlier try may have been written without our hearing of it.
+    """
+
+    value: str | None
+    repeated: bool
+
+
+Heard = Callable[[Answer | BaseException], None]
+RowId = int | tuple[int, str]  # a task, or a step of one
+
+
+class Operation(msgspec.Struct, eq=False):
+    """One row of the next flush, and the caller waiting for it."""
+
+    statement: str
+    row: tuple[Value, ...]
+    row_id: RowId  # at most one operation per row and flush: a statement cannot change a row twice
+    size: int
+    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
+    worker: int | None = None  # the session that writes it
+    lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
+    order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
+    parent: int | None = None  # another task whose row it changes too, together with others that do
+    repeated: bool = False
+    trouble: StepwellError | None = None  # why it was last repeated
+    taken: bool = False  # into a flush: from then on it may have been written
+    answered: bool = False
+    heard: Heard | None = None  # who is told the answer, or why there is none ...
+    future: asyncio.Future[Answer] | None = None  # ... or who waits for it
+
+
+class Lane:
+    """The operations waiting for one connection."""
+
+    def __init__(self, slot: int) -> None:
+        self.slot = slot
+        self.pending: collections.deque[Operation] = collections.deque()
+        self.under_way: list[Operation] = []
+        self.task: asyncio.Task[None] | None = None
+        self.lost_since: float | None = None
+
+    def take(self) -> list[Operation]:
+        """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
+        follows it on that row, stays for the next flush; but several of one statement may change the row of one
+        parent, if nobody else does: they are counted and change it once.
+        """
+        batch: list[Operation] = []
+        postponed: list[Operation] = []
+        rows: set[RowId] = set()
+        parents: dict[RowId, str] = {}
+        size = 0
+        while self.pending and len(batch) < MOST_OPERATIONS:
+            operation = self.pending[0]
+            if batch and size + operation.size > MOST_BYTES:
+                break
+            self.pending.popleft()
+            if operation.answered:
+                continue
+            parent = operation.parent
+            in_use = parent is not None and (
+                parent in rows or parents.get(parent, operation.statement) != operation.statement
+            )
+            if in_use or operation.row_id in rows or operation.row_id in parents:
+                rows.add(operation.row_id)
+                postponed.append(operation)
+                continue
+            rows.add(operation.row_id)
+            if parent is not None:
+                parents[parent] = operation.statement
+            operation.taken = True
+            batch.append(operation)
+            size += operation.size
+        self.pending.extendleft(reversed(postponed))
+        return batch
+
+
+class Room:
+    """A bound on the bytes that wait to be written; whoever wants more than is free waits its turn."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = size
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+
+    def takes(self, size: int) -> bool:
+        """Take the room if it is free and nobody waits for it."""
+        size = min(size, self._size)
+        if self._waiting or size > self._free:
+            return False
+        self._free -= size
+        return True
+
+    async def take(self, size: int, within: float | None) -> None:
+        """Wait until there is room, first come first served; what is larger than all the room takes it all."""
+        size = min(size, self._size)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, turn))
+        try:
+            async with asyncio.timeout(within):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self.give_back(size)
+            turn.cancel()
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(f"too much was waiting to be written for {within:g} s") from error
+            raise
+
+    def give_back(self, size: int) -> None:
+        """Free the room and let in who fits."""
+        self._free += min(size, self._size)
+        while self._waiting:
+            wanted, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+            elif wanted <= self._free:
+                self._waiting.popleft()
+                self._free -= wanted
+                turn.set_result(None)
+            else:
+                return

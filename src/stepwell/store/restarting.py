@@ -1,0 +1,26 @@
+"""A run that goes on as another: the transaction that ends it writes the next one, which takes its key over."""
+
+from __future__ import annotations
+
+from stepwell.records import Claimed, RunStatus
+from stepwell.store.driver import Call, Script, Value
+
+
+def begin_next(task: Claimed, next_id: int, input: str, params: dict[str, Value], status: str) -> Script[set[int]]:
+    """Write the next run of one that has just ended with this status; the queues that have something to claim.
+
+    Nothing is written if it was cancelled meanwhile, or deleted; if somebody holds it back, the next one is held back.
+    """
+    if status != RunStatus.SUCCESS:
+        return set()
+    given: dict[str, Value] = {
+        **params,
+        "id": task.id,
+        "next_id": next_id,
+        "key": task.key,
+        "input": input,
+        "cause": f"restart of {task.id}",
+    }
+    yield Call("give_up_key", given)  # by a statement of its own: one cannot free a key and take it
+    added = yield Call("add_next", given)
+    return {row["queue_id"] for row in added if row["ready"]}

@@ -1,0 +1,130 @@
+"""The verbs of those who tell runs something: signals, kept until a wait of their name takes them."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from functools import partial
+from typing import Any, Final
+
+from stepwell.codec import encode
+from stepwell.errors import InvalidName, InvalidOption, RunNotFound
+from stepwell.names import check_id, check_key, check_name
+from stepwell.records import SignalAnswer
+from stepwell.store.driver import AsyncJoin, Call, Script, SyncJoin, Value, play, play_async
+from stepwell.store.opened import Opened
+from stepwell.store.repeat import repeated
+
+Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
+RESUMED: Final = "resumed"  # the key of a resume: the second one of a step is a repeated one
+
+
+class Signals(Opened):
+    """Runs, as those who have something to tell them see them."""
+
+    async def signal(
+        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object = None
+    ) -> SignalAnswer:
+        """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
+
+        WOKE if the run waits for it just now, KEPT if it does not yet; TOO_LATE, which counts as false, and nothing is
+        kept, if the run is finished or being cancelled, or if a signal with this `key` was sent before. With `tx`, your
+        own connection in a transaction, it is sent if that commits and never was if it does not; the answer is what it
+        will be then.
+        """
+        sending = self._sending(run_id, check_name("signal", name), data, key)
+        return await self._signal(sending, run_id) if tx is None else await self._join_signal(sending, tx)
+
+    async def resume(self, run_id: int, step: str, data: Any = None) -> SignalAnswer:
+        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
+        return await self._signal(self._sending(run_id, checked_call(step), data, RESUMED), run_id)
+
+    def signal_in_this_thread(
+        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object
+    ) -> SignalAnswer:
+        """Send a signal through the user's own sync connection, in the user's thread."""
+        match self.driver.join(tx):
+            case SyncJoin(answer):
+                return play(_joined(self._sending(run_id, check_name("signal", name), data, key)), answer)
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+
+    async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
+        self.check()
+        tries = itertools.count()
+        answer, queues = await repeated(
+            lambda: self.driver.transact(partial(sending, again=next(tries) > 0)),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
+        self.waiting.woken(int(run_id))
+        self.tasks.hint(queues)
+        return answer
+
+    async def _join_signal(self, sending: Sending, tx: object) -> SignalAnswer:
+        self.check()
+        match self.driver.join(tx):
+            case AsyncJoin(answer):
+                return await play_async(_joined(sending), answer)
+            case SyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
+
+    def _sending(self, run_id: int, name: str, data: Any, key: str | None) -> Sending:
+        params: dict[str, Value] = {
+            "id": check_id(run_id),
+            "name": name,
+            "data": encode(data, limit=self.options.payload_limit, what=f"signal {name}"),
+            # Without a key of the caller's, one of its own: a try whose reply was lost does not send it twice.
+            "key": f"~{uuid.uuid4().hex}" if key is None else check_key(key),
+            "now": self.clock.now(),
+            "tenant": self.options.tenant,
+        }
+        return partial(_send, params)
+
+
+def _joined(sending: Sending) -> Script[SignalAnswer]:
+    """Send inside the user's own transaction, which nobody repeats."""
+    yield Call("touch_run", sending.args[0])
+    answer, _ = yield from sending(again=False)
+    return answer
+
+
+def _send(params: dict[str, Value], *, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
+    """Lock the run, so that it neither pauses, ends nor takes a signal meanwhile; keep the signal; wake who waits."""
+    found = yield Call("lock_run", params)
+    if not found:
+        raise RunNotFound(int(params["id"] or 0))
+    [sent] = yield Call("untaken_signals", params)
+    paused = yield Call("paused_steps", params)
+    waits = sum(name_of(row["key"]) == params["name"] and not _for_runs(row["output"]) for row in paused)
+    if sent["repeated"]:
+        if not again:
+            return SignalAnswer.TOO_LATE, set()
+        woke = bool(sent["taken"]) or sent["kept"] <= waits  # sent by a try whose reply was lost
+        return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {found[0]["queue_id"]}
+    if found[0]["finished_at"] is not None or found[0]["cancel_requested_at"] is not None:
+        return SignalAnswer.TOO_LATE, set()
+    yield Call("add_signal", params)
+    woke = sent["kept"] < waits
+    [row] = yield Call("wake_run", {**params, "waits": woke})
+    return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
+
+
+def _for_runs(output: str | None) -> bool:
+    return output is not None and output.startswith("{")
+
+
+def checked_call(name: object) -> str:
+    """The name of a step or wait, if it can be one."""
+    text = check_key(name, "step")
+    if not text.isprintable() or "/" in text or "#" in text:
+        raise InvalidName("step", name, "it is the name of a step or wait, without its branch and number")
+    if text.endswith("()"):
+        raise InvalidName("step", name, "it waits for runs, not for data; the end of those runs lets it go on")
+    return text
+
+
+def name_of(key: str) -> str:
+    """The name of a call, of its key: branch, name and number."""
+    return key.rpartition("/")[2].rpartition("#")[0]

@@ -1,0 +1,108 @@
+-- What runs wait for: signals that others send them, and the runs that they asked for.
+
+-- name: lock_turns
+-- Of these turns, those that stand and were not asked to cancel. Their runs are locked until the transaction ends: nobody
+-- signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
+-- a statement of its own, so that what follows sees all that was committed before the lock.
+with rows as ({rows id bigint, worker bigint, turn bigint})
+select task.id, task.wakes, task.waiting, {now} as now
+  from {task} as task join rows on rows.id = task.id
+ where task.id {any_of rows}
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
+   and task.cancel_requested_at is null
+ order by task.id
+ {for_update_of_task};
+
+-- name: first_signals
+-- The first signal of a name that each of these waits may take: one that it took before, whose reply was lost, else the
+-- first that nobody has taken.
+with rows as ({rows run_id bigint, name name, key name})
+select rows.run_id, rows.name, rows.key, signal.place, signal.data
+  from rows join {signal} as signal on signal.run_id = rows.run_id and signal.name = rows.name
+ where signal.run_id {any_of rows.run_id}
+   and signal.place = coalesce((select min(mine.place) from {signal} as mine
+                                 where mine.run_id = rows.run_id and mine.name = rows.name and mine.taken_by = rows.key),
+                               (select min(free.place) from {signal} as free
+                                 where free.run_id = rows.run_id and free.name = rows.name and free.taken_at is null));
+
+-- name: take_signals
+-- Note which wait has taken each signal: no other will.
+with rows as ({rows run_id bigint, name name, place bigint, key name})
+update {signal} as signal set taken_by = rows.key, taken_at = {now}
+  from rows
+ where signal.run_id = rows.run_id and signal.name = rows.name and signal.place = rows.place and signal.run_id {any_of rows.run_id}
+   and signal.taken_at is null
+returning {own signal}run_id as id;
+
+-- name: untaken_signals
+-- Say how many signals of a name are kept for a run, and whether one with this key was ever sent.
+select (select count(*) from {signal} as kept
+         where kept.run_id = :id and kept.name = :name and kept.taken_at is null) as kept,
+       (select count(*) from {signal} as same
+         where same.run_id = :id and same.name = :name and same.key = :key) as repeated,
+       (select count(*) from {signal} as same
+         where same.run_id = :id and same.name = :name and same.key = :key and same.taken_at is not null) as taken;
+
+-- name: paused_steps
+-- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
+-- which).
+select step.key, step.output from {step} as step where step.run_id = :id and step.status = 'PAUSED' order by step.place;
+
+-- name: touch_run
+-- Write a run's row as it is. First in a transaction of the user's own: on SQLite it begins with its first write, and what
+-- is read has to be read inside of it.
+update {task} set wakes = wakes where id = :id returning id;
+
+-- name: add_signal
+-- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
+insert into {signal} (run_id, name, place, key, data, sent_at)
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, cast(:data as {json}), {now}
+  from {signal} as signal where signal.run_id = :id and signal.name = :name
+returning run_id as id;
+
+-- name: wake_run
+-- Note that a signal came: a run that looked before will see it when it pauses. One that waits for it, and that nobody
+-- holds back, is ready.
+update {task} set wakes = wakes + 1,
+       status = case when :waits and status = 'PAUSED' and held_at is null then 'PENDING' else status end,
+       ready = ready or (:waits and status = 'PAUSED' and held_at is null),
+       run_at = case when :waits and status = 'PAUSED' and held_at is null then {now} else run_at end,
+       updated_at = {now}
+ where id = :id
+returning id, queue_id, ready;
+
+-- name: wake_parents
+-- Count ended runs off those that asked for them; a parent that needed as many is ready, unless somebody holds it back.
+-- Fed by the rows of a statement that ended tasks, in its transaction; parents are locked in order.
+with rows as ({rows id bigint, answer name, parent_id bigint}),
+ended as materialized (
+    select rows.parent_id as id, count(*) as children from rows
+     where rows.parent_id is not null and rows.answer not in ('PENDING', 'PAUSED', 'RUNNING')
+     group by rows.parent_id
+),
+locked as materialized (
+    select task.id from {task} as task where task.id {any_of ended} order by task.id {for_update}
+)
+update {task} as task
+   set waiting = task.waiting - ended.children,
+       status = case when task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
+                          and task.held_at is null then 'PENDING' else task.status end,
+       ready = task.ready or (task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
+                              and task.held_at is null and task.deleted_at is null),
+       run_at = case when task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
+                          and task.held_at is null then {now} else task.run_at end,
+       updated_at = {now}
+  from ended join locked on locked.id = ended.id
+ where task.id = ended.id and task.id {any_of ended} and task.finished_at is null
+returning {own task}queue_id as id, case when {own task}ready then 'READY' else '' end as answer;
+
+-- name: ends_of
+-- Say how these runs stand, whose they are and, of those that are finished, what came of them.
+with rows as ({rows id bigint})
+select task.id, task.parent_id, task.deleted_at,
+       case when task.finished_at is not null then task.status end as ended, queue.name as workflow,
+       case when task.finished_at is not null then task.output end as output,
+       case when task.finished_at is not null then task.error end as error
+  from rows join {task} as task on task.id = rows.id
+  join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
+ where task.id {any_of rows};

@@ -1,0 +1,395 @@
+"""What a run that is being executed asks under its own lock: has a signal come, add these children, have those ended.
+
+Whoever signals, cancels or ends a child changes the run's row first, so the answer is the whole truth at one moment,
+and what is recorded of it is recorded at that moment. Runs that ask at the same time share a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.codec import encode
+from stepwell.errors import LeaseLost, StoreUnavailable
+from stepwell.records import Claimed, RunStatus, StepRow
+from stepwell.store.adding import SLOWEST_ROW
+from stepwell.store.apart import begin_apart
+from stepwell.store.draft import Drafted, together
+from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.joined import add_together
+from stepwell.store.living import Living
+from stepwell.store.repeat import repeated
+from stepwell.store.steps import step_of, values_of
+from stepwell.telemetry import Telemetry
+
+MOST_TOGETHER: Final = 500
+TIMED_OUT: Final = "Timeout"
+
+
+class Stake(msgspec.Struct, eq=False):
+    """What the waits of one race have in common: as soon as one of them is answered the race is over for the others."""
+
+    row: StepRow  # of the race; what it returned is the winner's place
+    waits: dict[int, StepRow]  # those that have asked, by their place
+    winner: int | None = None
+
+
+class TakeSignal(msgspec.Struct, frozen=True, eq=False):
+    """Has a signal of this name come? If so it is taken, and recorded as what the call returned.
+
+    Else, if `due` has passed, it is recorded that none came in time; else `row` is, unless it is there already.
+    In a race, an answer also records that this `place` has won; once another has, nothing is taken.
+    """
+
+    task: Claimed
+    row: StepRow
+    name: str
+    due: int | None
+    is_new: bool
+    stake: Stake | None = None
+    place: int = 0
+
+
+class EndRace(msgspec.Struct, frozen=True, eq=False):
+    """The contender at `place` is over: record that it has won, unless a wait had won before."""
+
+    task: Claimed
+    row: StepRow
+    stake: Stake
+    place: int
+
+
+class AddChildren(msgspec.Struct, frozen=True, eq=False):
+    """Add these runs as children, and record what `recorded` makes of their ids."""
+
+    task: Claimed
+    row: StepRow
+    drafted: Drafted
+    ids: Sequence[int]
+    queues: frozenset[int]
+    recorded: Callable[[Sequence[int]], StepRow]
+
+
+class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
+    """Have these runs ended? If so, record what `recorded` makes of that, or of `due` having passed before."""
+
+    task: Claimed
+    row: StepRow
+    ids: Sequence[int]
+    due: int | None
+    is_new: bool
+    recorded: Callable[[Sequence[End] | None], StepRow]
+
+
+Question = TakeSignal | EndRace | AddChildren | LookAtChildren
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a run that was waited for ended; CANCELLED also if it was deleted, or is gone."""
+
+    id: int
+    status: RunStatus
+    output: str | None = None
+    error: str | None = None
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The call is answered, and this is recorded of it."""
+
+    row: StepRow
+    needed: int | None = None  # as in `Waits`, for the children that were added; None if they may have ended since
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Not yet: the run may pause, and says what it had seen when it does."""
+
+    wakes: int | None = None
+    needed: int | None = None
+    foreign: bool = False  # some of them are nobody's children: nobody will be told, so it has to look again
+
+
+Answered = Recorded | Waits
+
+
+class Waiting:
+    """The questions of runs that this process executes."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        living: Living,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        slot: int,
+        timeout: float,
+        tenant: str,
+        added: Callable[[set[int]], None],
+    ) -> None:
+        self._driver = driver
+        self._living = living
+        self._clock = clock
+        self._telemetry = telemetry
+        self._slot = slot
+        self._timeout = timeout
+        self._tenant = tenant
+        self._added_to = added  # told the queues that have new tasks
+        self._asked: list[tuple[Question, asyncio.Future[Answered]]] = []
+        self._answering: asyncio.Task[None] | None = None
+        self._watching: dict[int, Callable[[], object]] = {}
+
+    def ask(self, question: Question) -> asyncio.Future[Answered]:
+        """The answer, recorded if it is final; `LeaseLost` if the run is not this turn's any more, or was cancelled."""
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._asked.append((question, future))
+        if self._answering is None:
+            self._answering = begin_apart(self._answer_all(), "stepwell-waiting")
+        return future
+
+    def withdraw(self, question: Question) -> bool:
+        """Do not ask this any more; False if it is being asked, so that it will be answered."""
+        left = [asked for asked in self._asked if asked[0] is not question]
+        withdrawn, self._asked = len(left) < len(self._asked), left
+        return withdrawn
+
+    def watch(self, run_id: int, woken: Callable[[], object]) -> None:
+        """Tell `woken` when this process signals the run or ends a child of it: a hint, never relied on."""
+        self._watching[run_id] = woken
+
+    def unwatch(self, run_id: int) -> None:
+        """Stop telling it."""
+        self._watching.pop(run_id, None)
+
+    def woken(self, run_id: int | None) -> None:
+        """Say that something the run may wait for has happened."""
+        if run_id is not None and (watcher := self._watching.get(run_id)) is not None:
+            watcher()
+
+    async def _answer_all(self) -> None:
+        while self._asked:
+            await asyncio.sleep(0)  # whoever is about to ask as well does so in this turn of the loop
+            if batch := self._next():
+                await self._answer(batch)
+        self._answering = None
+
+    def _next(self) -> dict[Question, asyncio.Future[Answered]]:
+        """Some of what is asked: one wait for each name of a run, since a signal is taken by one, and one of a race."""
+        batch: dict[Question, asyncio.Future[Answered]] = {}
+        left: list[tuple[Question, asyncio.Future[Answered]]] = []
+        taken: set[object] = set()
+        for question, future in self._asked:
+            takes = _takes(question)
+            if len(batch) == MOST_TOGETHER or takes & taken:
+                left.append((question, future))
+            else:
+                batch[question] = future
+            taken |= takes  # also of one that is left: those who asked first are answered first
+        self._asked = left
+        return batch
+
+    async def _answer(self, batch: Mapping[Question, asyncio.Future[Answered]]) -> None:
+        try:
+            answers = await self._transacted(list(batch))
+        except Exception as error:  # noqa: BLE001 - each of those who wait is told, by its own fault if possible
+            if len(batch) == 1 or isinstance(error, StoreUnavailable):
+                _fail(batch.values(), error)
+                return
+            for question, future in batch.items():
+                await self._answer({question: future})
+            return
+        if queues := {queue_id for one in answers if isinstance(one, AddChildren) for queue_id in one.queues}:
+            self._added_to(queues)
+        for question, future in batch.items():
+            answer = answers.get(question)
+            _note_stake(question, answer)
+            if not future.done():
+                if answer is None:
+                    future.set_exception(LeaseLost(question.task.owner, question.task.id))
+                    future.exception()
+                else:
+                    future.set_result(answer)
+
+    async def _transacted(self, batch: Sequence[Question]) -> dict[Question, Answered]:
+        tries = iter([False])
+        patience = self._timeout + SLOWEST_ROW * sum(
+            len(one.ids) for one in batch if isinstance(one, AddChildren | LookAtChildren)
+        )
+        return await repeated(
+            lambda: self._driver.transact(
+                partial(self._answering_all, batch, again=next(tries, True)), timeout=patience
+            ),
+            clock=self._clock,
+            telemetry=self._telemetry,
+            within=10 * self._timeout,  # what was taken or added is not to be asked for anew because of a short outage
+        )
+
+    def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[dict[Question, Answered]]:
+        """Answer all that may be answered, in one transaction; a question without an answer was asked too late."""
+        params: dict[str, Value] = {"now": self._clock.now(), "tenant": self._tenant, "slot": self._slot}
+        turns = sorted({(one.task.id, one.task.owner, one.task.turn) for one in batch})
+        runs = {row["id"]: row for row in (yield Call("lock_turns", params, turns))}
+        answers: dict[Question, Answered] = {}
+        if again:  # a try whose reply was lost may have answered them: what it recorded stands
+            rows = [(run_id,) for run_id in sorted(runs)]
+            found = (yield Call("steps_of", params, rows)) if rows else []
+            done = {(row["run_id"], row["key"]): step_of(row) for row in found}
+            answers = _answered_before([one for one in batch if one.task.id in runs], done)
+        asked = [one for one in batch if one.task.id in runs and one not in answers]
+        answers |= yield from self._signals(params, [one for one in asked if isinstance(one, TakeSignal)], runs)
+        answers |= {one: _raced(one) for one in asked if isinstance(one, EndRace)}
+        added = [one for one in asked if isinstance(one, AddChildren)]
+        answers |= yield from self._added(params, added, runs, again=again)
+        answers |= yield from self._looked(params, [one for one in asked if isinstance(one, LookAtChildren)], runs)
+        yield from self._record(params, {one: answers[one] for one in asked})
+        return answers
+
+    def _record(self, params: dict[str, Value], answers: Mapping[Question, Answered]) -> Script[None]:
+        made = {one: rows for one, answer in answers.items() if (rows := _rows_of(one, answer))}
+        values = {(row.run_id, row.key): values_of(row, one.task.owner) for one, rows in made.items() for row in rows}
+        found = (yield Call("change_steps", params, list(values.values()))) if values else []
+        written = {(row["id"], row["answer"]) for row in found}
+        for one, rows in made.items():
+            if (rows[0].run_id, rows[0].key) not in written:
+                # The session has ended, its fence is down: whatever was taken or added above is undone with this.
+                raise LeaseLost(one.task.owner, one.task.id)
+
+    def _signals(
+        self, params: dict[str, Value], asked: Sequence[TakeSignal], runs: Mapping[int, Row]
+    ) -> Script[dict[Question, Answered]]:
+        wanted = [
+            (one.task.id, one.name, one.row.key) for one in asked if one.stake is None or one.stake.winner is None
+        ]
+        found = (yield Call("first_signals", params, wanted)) if wanted else []
+        signals = {(row["run_id"], row["key"]): row for row in found}
+        taken = [
+            (one.task.id, one.name, signals[one.task.id, one.row.key]["place"], one.row.key)
+            for one in asked
+            if (one.task.id, one.row.key) in signals
+        ]
+        if taken:
+            yield Call("take_signals", params, taken)
+        return {one: _signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
+
+    def _added(
+        self, params: dict[str, Value], asked: Sequence[AddChildren], runs: Mapping[int, Row], *, again: bool
+    ) -> Script[dict[Question, Answered]]:
+        answers: dict[Question, Answered] = {}
+        if not asked:
+            return answers
+        numbers = [child for one in asked for child in one.ids]
+        added = iter((yield from add_together(params, together([one.drafted for one in asked]), numbers, self._living)))
+        for one in asked:
+            ids = list(itertools.islice(added, len(one.ids)))
+            own = not again and all(child.created for child in ids)
+            needed = len(ids) - runs[one.task.id]["waiting"] if own else None
+            answers[one] = Recorded(one.recorded(ids), needed)
+        return answers
+
+    def _looked(
+        self, params: dict[str, Value], asked: Sequence[LookAtChildren], runs: Mapping[int, Row]
+    ) -> Script[dict[Question, Answered]]:
+        ids = sorted({child for one in asked for child in one.ids})
+        found = (yield Call("ends_of", params, [(child,) for child in ids])) if ids else []
+        children = {row["id"]: row for row in found}
+        return {one: _seen(one, children, runs[one.task.id]) for one in asked}
+
+
+def _signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
+    """A signal that is there wins; else the deadline, if it has passed by the database's clock."""
+    if signal is not None:
+        return Recorded(_ended(one.row, signal["data"], None))
+    if one.due is not None and one.due <= run["now"] and (one.stake is None or one.stake.winner is None):
+        told = {"type": TIMED_OUT, "message": f"no signal {one.name} came in time"}
+        return Recorded(_ended(one.row, None, encode(told)))
+    return Waits(wakes=run["wakes"])
+
+
+def _raced(one: EndRace) -> Answered:
+    winner = one.place if one.stake.winner is None else one.stake.winner
+    return Recorded(msgspec.structs.replace(one.row, output=str(winner)))
+
+
+def _rows_of(one: Question, answer: Answered) -> list[StepRow]:
+    """What is written of an answer. The end of a race is that of its other waits: no signal is for them any more."""
+    if isinstance(answer, Waits):
+        if isinstance(one, TakeSignal) and one.stake is not None and one.stake.winner is not None:
+            return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
+        return [one.row] if not isinstance(one, AddChildren | EndRace) and one.is_new else []
+    if not isinstance(one, TakeSignal | EndRace) or one.stake is None:
+        return [answer.row]
+    if one.stake.winner is not None:
+        return []  # it is written
+    race = msgspec.structs.replace(one.stake.row, output=str(one.place))
+    lost = [row for place, row in one.stake.waits.items() if place != one.place]
+    return [answer.row, race, *(msgspec.structs.replace(row, status=RunStatus.CANCELLED) for row in lost)]
+
+
+def _takes(question: Question) -> set[object]:
+    """What may be given to one question at a time."""
+    match question:
+        case TakeSignal(task, stake=stake):
+            return {(task.id, question.name)} if stake is None else {(task.id, question.name), (task.id, stake.row.key)}
+        case EndRace(task, stake=stake):
+            return {(task.id, stake.row.key)}
+        case _:
+            return set()
+
+
+def _note_stake(question: Question, answer: Answered | None) -> None:
+    """Remember, now that it is committed, who has asked in a race and who has won."""
+    if answer is None or not isinstance(question, TakeSignal | EndRace) or question.stake is None:
+        return
+    if isinstance(question, TakeSignal):
+        question.stake.waits[question.place] = question.row
+    if isinstance(answer, Recorded) and question.stake.winner is None:
+        question.stake.winner = question.place
+
+
+def _seen(one: LookAtChildren, children: Mapping[int, Row], run: Row) -> Answered:
+    ends = [_end_of(child, children.get(child)) for child in one.ids]
+    unfinished = {child for child, end in zip(one.ids, ends, strict=True) if end is None}  # each ends once
+    if not unfinished:
+        return Recorded(one.recorded([end for end in ends if end is not None]))
+    if one.due is not None and one.due <= run["now"]:
+        return Recorded(one.recorded(None))
+    own = all(children[child]["parent_id"] == one.task.id for child in unfinished)
+    needed = len(unfinished) - run["waiting"] if own else None
+    return Waits(needed=needed, foreign=needed is None)
+
+
+def _end_of(child: int, row: Row | None) -> End | None:
+    if row is None:
+        missing = {"type": "RunNotFound", "message": f"there is no run {child}"}
+        return End(child, RunStatus.CANCELLED, None, encode(missing))
+    if row["ended"] is None and row["deleted_at"] is not None:
+        gone = {"type": "Deleted", "message": f"run {child} was deleted before it ended"}
+        return End(child, RunStatus.CANCELLED, None, encode(gone))
+    return None if row["ended"] is None else End(child, RunStatus(row["ended"]), row["output"], row["error"])
+
+
+def _ended(row: StepRow, output: str | None, error: str | None) -> StepRow:
+    return msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=output, error=error)
+
+
+def _answered_before(asked: Sequence[Question], done: Mapping[tuple[int, str], StepRow]) -> dict[Question, Answered]:
+    answers: dict[Question, Answered] = {}
+    for one in asked:
+        row = done.get((one.task.id, one.row.key))
+        # What waits for the children it has added has its row from then on; any other one had it before it asked.
+        added = isinstance(one, AddChildren) and row is not None and row.status is RunStatus.PAUSED
+        if row is not None and (added or row.status in (RunStatus.SUCCESS, RunStatus.ERROR)):
+            answers[one] = Recorded(row)
+    return answers
+
+
+def _fail(waiting: Any, error: BaseException) -> None:
+    for future in waiting:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # looked at: some of those who asked may have gone

@@ -1,0 +1,257 @@
+"""Why a run stands where it stands. Pure: one judgement over what was read of the run, its queue and its workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from stepwell.durations import datetime_of
+from stepwell.names import is_served
+from stepwell.records import RunStatus
+from stepwell.store.driver import Row
+
+
+class Reason(StrEnum):
+    """Why a run stands where it stands, for programs."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    WORKER_LOST = "worker_lost"
+    TIMED_OUT = "timed_out"
+    NO_HANDLER = "no_handler"
+    CANCELLED = "cancelled"
+    DELETED = "deleted"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    PAUSING = "pausing"
+    WORKER_SILENT = "worker_silent"
+    TAKEN_BY_HAND = "taken_by_hand"
+    HELD = "held"
+    STEP_PAUSED = "step_paused"
+    WAITING_FOR_SIGNAL = "waiting_for_signal"
+    WAITING_FOR_CHILDREN = "waiting_for_children"
+    SCHEDULED = "scheduled"
+    BACKING_OFF = "backing_off"
+    SLEEPING = "sleeping"
+    QUEUE_PAUSED = "queue_paused"
+    MAINTENANCE = "maintenance"
+    UNSERVED = "unserved"
+    BUSY = "busy"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a run stands where it stands: for programs, in words, until when, for what it waits, and what comes next."""
+
+    reason: Reason
+    message: str
+    until: datetime | None = None  # when it goes on by itself, if it does
+    waits_for: tuple[str, ...] = ()  # names of signals, steps, conditions or workers
+    next: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.next}" if self.next else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStep:
+    """A step that a run has begun and not ended."""
+
+    key: str
+    status: RunStatus
+    attempt: int
+    output: Any
+    error: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The step's name, without its branch and number."""
+        return self.key.rpartition("/")[2].rpartition("#")[0]
+
+    @property
+    def awaits_runs(self) -> bool:
+        """True if it waits for other runs: for children, for runs by their numbers, or as a step on any worker."""
+        return self.name.endswith("()") or (isinstance(self.output, dict) and "ids" in self.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A living worker that serves a run's workflow, and how many tasks it executes."""
+
+    name: str
+    holds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A run as it was read, with its queue, its worker, its open steps and those who could execute it."""
+
+    task: Row
+    steps: tuple[OpenStep, ...]
+    servers: tuple[Server, ...]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """What ended it, or its last attempt."""
+        text = self.task["error"]
+        error: dict[str, Any] = {} if text is None else json.loads(text)
+        return error
+
+    @property
+    def until(self) -> datetime | None:
+        """The moment it waits for."""
+        run_at = self.task["run_at"]
+        return None if run_at is None else datetime_of(run_at)
+
+    @property
+    def is_due(self) -> bool:
+        """True if nothing but a worker is missing; it may be that nobody has noticed yet."""
+        run_at = self.task["run_at"]
+        return bool(self.task["ready"]) or (run_at is not None and run_at <= self.task["now"])
+
+
+def standing_of(rows: Sequence[Row], serving: Sequence[Row]) -> Standing:
+    """What was read: the run beside each of its open steps, and the living workers."""
+    steps = tuple(_open_step(row) for row in rows if row["step_key"] is not None)
+    workflow = rows[0]["workflow"]
+    servers = [Server(row["name"], row["holds"]) for row in serving if is_served(workflow, json.loads(row["handlers"]))]
+    return Standing(rows[0], steps, tuple(servers))
+
+
+def why(run: Standing) -> Why:
+    """The one reason, the strongest first: what ended it, who executes it, who holds it back, what it waits for."""
+    task = run.task
+    if task["deleted_at"] is not None:
+        said = f": {task['delete_reason']}" if task["delete_reason"] else ""
+        return Why(Reason.DELETED, f"it was deleted{said}", next="`store.restore` brings it back until it is pruned")
+    match RunStatus(task["status"]):
+        case RunStatus.SUCCESS:
+            return Why(Reason.SUCCEEDED, "it has ended well", next="its result is kept until it is pruned")
+        case RunStatus.ERROR:
+            return _failed(run)
+        case RunStatus.CANCELLED:
+            return Why(Reason.CANCELLED, task["last_error"] or "it was cancelled", next="nothing: trigger it again")
+        case RunStatus.RUNNING:
+            return _running(run)
+        case RunStatus.PENDING | RunStatus.PAUSED:
+            return _held(run) or (_due(run) if run.is_due else _waiting(run))
+
+
+def _open_step(row: Row) -> OpenStep:
+    error: dict[str, Any] = json.loads(row["step_error"] or "{}")
+    output = json.loads(row["step_output"] or "null")
+    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error)
+
+
+def _failed(run: Standing) -> Why:
+    error = run.error
+    kind, said = error.get("type"), run.task["last_error"] or "it failed"
+    again = "nothing by itself: `store.retry` goes on where it failed, `store.fork` at an earlier step"
+    match kind:
+        case "WorkerLost":
+            lost = f"its worker was lost {run.task['attempt']} times, as often as it is tried"
+            return Why(Reason.WORKER_LOST, lost, next="look for what kills the process, then `store.retry`")
+        case "Timeout" if "limit" in error:
+            return Why(Reason.TIMED_OUT, said, next=again)
+        case "NoHandler":
+            return Why(Reason.NO_HANDLER, said, next="start a worker that has the workflow, then `store.retry`")
+        case _:
+            return Why(Reason.FAILED, said, waits_for=tuple(error.get("steps", ())), next=again)
+
+
+def _running(run: Standing) -> Why:
+    task = run.task
+    if task["owner"] is None:
+        soon = "it comes back if it is not settled by then"
+        return Why(Reason.TAKEN_BY_HAND, "somebody has taken it with `dequeue`", run.until, next=soon)
+    worker = f"{task['worker_name']} (session {task['owner']}, process {task['worker_pid']} on {task['worker_host']})"
+    names = (str(task["worker_name"]),)
+    if task["silent"] or task["silent"] is None:
+        message = f"its worker {worker} is not heard of any more"
+        return Why(Reason.WORKER_SILENT, message, None, names, "another worker takes it over when the lease is over")
+    if task["cancel_requested_at"] is not None:
+        return Why(Reason.CANCELLING, f"{worker} was asked to stop it", None, names, "it ends CANCELLED")
+    if task["held_at"] is not None:
+        return Why(Reason.PAUSING, f"{worker} was asked to give it back", None, names, "it is PAUSED until `unpause`")
+    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING]
+    at = f", at {', '.join(busy)}" if busy else ""
+    return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
+
+
+def _held(run: Standing) -> Why | None:
+    if run.task["held_at"] is None:
+        return _aside(run)
+    said = f": {run.task['held_reason']}" if run.task["held_reason"] else ""
+    return Why(Reason.HELD, f"an operator holds it back{said}", next="`store.unpause` lets it go on")
+
+
+def _aside(run: Standing) -> Why | None:
+    """It has paused itself, outside of its steps."""
+    if run.task["status"] != RunStatus.PAUSED or run.error.get("type") != "Paused":
+        return None
+    said = run.error.get("message") or "it gave no reason"
+    return Why(Reason.HELD, f"it has paused itself: {said}", run.until, next="`store.unpause` lets it go on")
+
+
+def _due(run: Standing) -> Why:
+    """Nothing but a worker is missing."""
+    task = run.task
+    name = task["workflow"]
+    if task["maintenance_at"] is not None:
+        said = f": {task['maintenance_reason']}" if task["maintenance_reason"] else ""
+        return Why(Reason.MAINTENANCE, f"the store is in maintenance{said}", next="`store.end_maintenance` ends it")
+    if task["queue_paused"]:
+        return Why(Reason.QUEUE_PAUSED, f"the queue of {name} is paused", next=f"`store.resume_queue({name!r})`")
+    if not run.servers:
+        return Why(Reason.UNSERVED, f"no living worker serves {name}", next=f"start a worker that serves {name}")
+    names = tuple(sorted(server.name for server in run.servers))
+    if all(server.holds for server in run.servers):
+        executed = sum(server.holds for server in run.servers)
+        message = f"every worker that serves {name} is at work, on {executed} tasks in all"
+        return Why(Reason.BUSY, message, None, names, "it is claimed when a place is free; more workers would help")
+    return Why(Reason.READY, "it is ready", None, names, "a worker claims it in a moment")
+
+
+def _waiting(run: Standing) -> Why:
+    """It is not its turn yet: for a step or a signal, for other runs, or for a moment."""
+    waits = [step for step in run.steps if step.status is RunStatus.PAUSED]
+    if aside := next((step for step in waits if "resume_condition" in step.error), None):
+        return _step_paused(run, aside)
+    if names := tuple(step.name for step in waits if not step.awaits_runs):
+        message = f"it waits for the signal {', '.join(names)}"
+        return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, names, f"`store.signal(run, {names[0]!r}, data)`")
+    if calls := tuple(step.name for step in waits):
+        count = f"{run.task['waiting']} of the {run.task['children']} unfinished runs it asked for"
+        message = f"it waits for {count if run.task['waiting'] > 0 else 'runs that others asked for'}"
+        return Why(Reason.WAITING_FOR_CHILDREN, message, run.until, calls, "it goes on when they have ended")
+    return _timed(run)
+
+
+def _step_paused(run: Standing, step: OpenStep) -> Why:
+    condition = step.error.get("resume_condition")
+    said = step.error.get("message") or "it gave no reason"
+    if condition is None:
+        after = f"`store.resume(run, {step.name!r}, data)`"
+        return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (step.name,), after)
+    after = f"the condition {condition} is asked again, or `store.resume(run, {step.name!r}, data)`"
+    return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (condition,), after)
+
+
+def _timed(run: Standing) -> Why:
+    task = run.task
+    if task["turn"] == 0:
+        return Why(Reason.SCHEDULED, "it is scheduled for later", run.until, next="it is executed then")
+    if failed := [step for step in run.steps if step.status is RunStatus.PENDING and step.error]:
+        step = failed[0]
+        said = f"{step.error.get('type')}: {step.error.get('message')}"[:200]
+        message = f"step {step.key} failed in attempt {step.attempt} with {said}"
+        return Why(Reason.BACKING_OFF, message, run.until, (step.name,), "the step is tried again then")
+    if task["last_error"] is not None:
+        message = f"attempt {task['attempt']} of {task['max_attempts']} failed with {task['last_error']}"
+        return Why(Reason.BACKING_OFF, message, run.until, next="it is tried again then")
+    return Why(Reason.SLEEPING, "it sleeps", run.until, next="it goes on then")

@@ -1,0 +1,115 @@
+"""Children: asked for once, waited for without holding anything; the last one that is needed makes its parent ready."""
+
+import asyncio
+
+import pytest
+
+from stepwell import Context, ExecutionFailed, PermanentError, RunCancelled, Store, Timeout, sync, workflow
+from stepwell.clock import TestClock
+from tests.workflows.kit import begun, drained, statuses, task_of
+
+
+@workflow
+async def double(number: int) -> int:
+    if number == -13:
+        raise PermanentError("unlucky")
+    return 2 * number
+
+
+@workflow
+async def one(ctx: Context, number: int) -> int:
+    return await double.trigger(number).wait().execute(ctx)
+
+
+@workflow
+async def many(ctx: Context, count: int) -> int:
+    ids = await ctx.trigger_many([double.trigger(number) for number in range(count)])
+    return sum(await ctx.results(ids))
+
+
+@workflow
+async def gathered(count: int) -> list[int]:
+    return await asyncio.gather(*(double.trigger(number).wait().execute() for number in range(count)))
+
+
+@workflow
+def in_a_thread(ctx: sync.Context, number: int) -> list[int]:
+    ids = ctx.trigger_many([double.trigger(number)])
+    return [double.trigger(number).wait().execute(ctx), *ctx.results(ids)]
+
+
+@workflow
+async def catching(ctx: Context, number: int) -> str:
+    try:
+        return str(await double.trigger(number).wait(timeout="1h").execute(ctx))
+    except RunCancelled as error:
+        return f"cancelled {int(error.run_id) > 0}"
+    except ExecutionFailed as error:
+        return f"failed {error.error['message']}"  # type: ignore[index]
+    except Timeout:
+        return "late"
+
+
+@pytest.mark.proves("R-21", "S-14", "S-15")
+async def test_the_transaction_that_ends_the_child_makes_its_parent_ready(store: Store) -> None:
+    run_id = await begun(store, one, 4)
+    await drained(store, one)
+    parent = await task_of(store, run_id)
+    assert (parent.status, parent.owner, parent.ready, parent.run_at) == ("PAUSED", None, False, None)
+    [child] = await store.runs("double")
+    assert child.parent_id == run_id
+    await drained(store, double)
+    assert (await task_of(store, run_id)).ready
+    await drained(store, one)
+    assert (await store.get_run(run_id)).output() == 8
+    assert await statuses(store, run_id) == {"double()#1": "SUCCESS"}
+
+
+@pytest.mark.proves("R-21")
+async def test_a_parent_of_many_is_ready_when_the_last_has_ended(store: Store) -> None:
+    run_id = await begun(store, many, 30)
+    await drained(store, many)
+    assert await drained(store, double) == 30
+    parent = await task_of(store, run_id)
+    assert (parent.ready, parent.turn) == (True, 1)
+    await drained(store, many)
+    assert (await store.get_run(run_id)).output() == 2 * sum(range(30))
+    assert (await task_of(store, run_id)).turn == 2
+
+
+@pytest.mark.proves("R-21")
+async def test_children_of_a_gather_and_of_a_sync_workflow(store: Store) -> None:
+    first, second = await begun(store, gathered, 5), await begun(store, in_a_thread, 3)
+    await drained(store, gathered, in_a_thread, double)
+    assert (await store.get_run(first)).output() == [0, 2, 4, 6, 8]
+    assert (await store.get_run(second)).output() == [6, 6]
+
+
+@pytest.mark.proves("R-21", "S-16")
+async def test_failure_cancellation_and_lateness_are_carried(store: Store, clock: TestClock) -> None:
+    failing, cancelled, late = [await begun(store, catching, number) for number in (-13, 1, 2)]
+    await drained(store, catching)
+    children = {run.parent_id: run.id for run in await store.runs("double")}
+    await store.cancel(children[cancelled])
+    await store.delete(children[late])  # nobody will execute it
+    await store.restore(children[late])
+    async_failed = await drained(store, catching)
+    assert async_failed == 2  # the cancelled one, and the deleted one that was looked for again
+    clock.advance(3601)
+    await drained(store, catching)
+    assert (await store.get_run(late)).output() == "late"
+    await drained(store, catching, double)
+    assert (await store.get_run(failing)).output() == "late"
+    assert (await store.get_run(cancelled)).output() == "cancelled True"
+
+
+@pytest.mark.proves("S-16")
+async def test_a_failed_child_fails_its_parent_and_a_cancelled_parent_cancels_its_children(store: Store) -> None:
+    failing, cancelled = await begun(store, one, -13), await begun(store, one, 1)
+    await drained(store, one)
+    assert await store.cancel(cancelled)
+    statuses_of = {run.parent_id: run.status for run in await store.runs("double")}
+    assert statuses_of == {failing: "PENDING", cancelled: "CANCELLED"}
+    await drained(store, one, double)
+    run = await store.get_run(failing)
+    assert (run.status, run.error["type"]) == ("ERROR", "ExecutionFailed")  # type: ignore[index]

@@ -1,0 +1,169 @@
+"""Replies that are lost, and workers: a signal is sent once, and one that was taken stays taken by the same wait."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from stepwell import Context, SignalAnswer, Store, StoreUnavailable, Worker, step, workflow
+from stepwell.clock import TestClock
+from stepwell.store.driver import Call
+from tests.ground.waiting import until
+from tests.queue.raw import ask, change
+from tests.store.seam import Gate, Watched, once, watched
+from tests.workflows.kit import begun, die, drained, statuses, steps_of
+
+WOKE, KEPT, TOO_LATE = SignalAnswer.WOKE, SignalAnswer.KEPT, SignalAnswer.TOO_LATE
+LOST = StoreUnavailable("reset after the work was done")
+
+
+@workflow
+async def twice(ctx: Context) -> list[int]:
+    return [await ctx.wait("number", int), await ctx.wait("number", int)]
+
+
+@pytest.mark.proves("rule-04", "P-05", "promise-15")
+@pytest.mark.parametrize("key", [None, "click"], ids=["without a key", "with a key"])
+async def test_a_signal_whose_reply_is_lost_is_sent_once_and_answers_what_it_did(store: Store, key: str | None) -> None:
+    over, driver = watched(store)
+    run_id = await begun(over, twice)
+    driver.after = once(LOST)
+    assert await over.signal(run_id, "number", 1, key=key) is KEPT
+    await drained(store, twice)
+    driver.forget()
+    driver.after = once(LOST)
+    assert await over.signal(run_id, "number", 2) is WOKE
+    assert driver.scripts == 2, "the reply was not lost: void"
+    assert await ask(store, "select count(*) from {signal}") == [(2,)]
+    await drained(store, twice)
+    assert (await store.get_run(run_id)).output() == [1, 2]
+
+
+@pytest.mark.proves("rule-04", "P-05", "promise-15")
+async def test_a_signal_that_was_taken_before_its_lost_reply_was_repeated_has_woken(store: Store) -> None:
+    over, driver = watched(store)
+    run_id = await begun(store, twice)
+    await drained(store, twice)
+
+    async def taken_meanwhile(_: Sequence[Call]) -> None:
+        driver.after = None
+        await drained(store, twice)
+        raise LOST
+
+    driver.after = taken_meanwhile
+    assert await over.signal(run_id, "number", 1) is WOKE
+    assert await ask(store, "select count(*) from {signal} where taken_by = 'number#1'") == [(1,)]
+
+
+@pytest.mark.proves("rule-04", "promise-15", "S-12")
+async def test_a_signal_whose_taking_lost_its_reply_is_taken_once_by_the_same_wait(store: Store) -> None:
+    over, driver = watched(store)
+    run_id = await begun(store, twice)
+    for number in (1, 2, 3):
+        await store.signal(run_id, "number", number)
+    lose_script(driver)
+    await drained(over, twice)
+    assert (await store.get_run(run_id)).output() == [1, 2]
+    assert await ask(store, "select place, taken_by from {signal} order by place") == [
+        (1, "number#1"),
+        (2, "number#2"),
+        (3, None),
+    ]
+
+
+@pytest.mark.proves("promise-05", "promise-15", "protocol-05")
+async def test_a_worker_that_is_lost_after_it_took_a_signal_has_recorded_it(store: Store) -> None:
+    over, driver = watched(store)
+    run_id = await begun(store, twice)
+    for number in (1, 2):
+        await store.signal(run_id, "number", number)
+
+    async def dies(calls: Sequence[Call]) -> None:
+        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+            driver.after = None
+            await die(store)
+
+    driver.after = dies
+    await drained(over, twice)
+    await drained(store, twice)
+    assert (await store.get_run(run_id)).output() == [1, 2]
+    assert {key: one.attempt for key, one in (await steps_of(store, run_id)).items()} == {"number#1": 1, "number#2": 1}
+
+
+@pytest.mark.proves("promise-05", "protocol-01", "protocol-03")
+@pytest.mark.parametrize("how", ["taken over", "fence down"])
+async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, how: str) -> None:
+    run_id = await begun(store, twice)
+    await store.signal(run_id, "number", 1)
+
+    @workflow(name="twice")
+    async def late(ctx: Context) -> list[int]:
+        if how == "taken over":
+            await die(store)
+        else:  # as a reaper leaves it that found the run locked
+            await change(store, "delete from {fence}")
+        return [await ctx.wait("number", int)]
+
+    await drained(store, late)
+    assert await statuses(store, run_id) == {}
+    assert await ask(store, "select count(*) from {signal} where taken_at is null") == [(1,)]
+    if how == "taken over":
+        await store.signal(run_id, "number", 2)
+        await drained(store, twice)
+        assert (await store.get_run(run_id)).output() == [1, 2]
+
+
+@pytest.mark.proves("promise-15", "protocol-18")
+async def test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step_ended_before(
+    store: Store, clock: TestClock
+) -> None:
+    over, driver = watched(store)
+    gate, go_on, ended = Gate(), asyncio.Event(), asyncio.Event()
+
+    @step
+    async def work() -> str:
+        await go_on.wait()
+        ended.set()
+        return "worked"
+
+    @workflow
+    async def raced(ctx: Context) -> list[Any]:
+        won = await ctx.race(work(), ctx.wait("word", str))
+        return [*won, await ctx.wait("word", str, timeout="1h")]
+
+    run_id = await begun(over, raced)
+
+    async def late(calls: Sequence[Call]) -> None:
+        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+            await gate(calls)
+
+    async with Worker(over, [raced]):
+        await until(lambda: _stands(store, run_id, "word#1", "PAUSED"))
+        driver.after = late
+        await store.signal(run_id, "word", "came")
+        await until(lambda: gate.arrived, message="it is taken, and the answer on its way")
+        go_on.set()
+        await ended.wait()
+        await until(lambda: _stands(store, run_id, "work#1", "SUCCESS"))
+        driver.after = None
+        gate.open()
+        await until(lambda: _stands(store, run_id, "word#2", "PAUSED"))
+    clock.advance(3601)
+    await drained(store, raced)
+    assert (await store.get_run(run_id)).output() == [1, "came", None]
+
+
+def lose_script(driver: Watched) -> None:
+    """Lose the reply of the next transaction that takes a signal."""
+
+    async def hook(calls: Sequence[Call]) -> None:
+        if not calls and any(call.statement == "take_signals" for call in driver.said):
+            driver.after = None
+            raise LOST
+
+    driver.after = hook
+
+
+async def _stands(store: Store, run_id: int, key: str, status: str) -> bool:
+    return (await statuses(store, run_id)).get(key) == status
