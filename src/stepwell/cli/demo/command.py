@@ -41,7 +41,7 @@ def _shown() -> Result:
         result = _played(plain)
         plain.tell(result)
         return result
-    from stepwell.cli.demo.live import Live  # noqa: PLC0415 - rich takes longer to import than all the rest
+    from stepwell.cli.demo.live import Live
 
     with Live(sys.stdout) as live:
         result = _played(live)
