@@ -53,10 +53,12 @@ from stepwell.errors import (
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     CancelAnswer,
+    Condition,
     DeadLetter,
     Maintenance,
     Page,
     QueueInfo,
+    QueueStats,
     Run,
     RunId,
     RunStatus,
@@ -81,6 +83,7 @@ __all__ = [
     "Admin",
     "CancelAnswer",
     "CannotOpen",
+    "Condition",
     "Config",
     "Consumer",
     "Context",
@@ -109,6 +112,7 @@ __all__ = [
     "QueueInUse",
     "QueueInfo",
     "QueueNotFound",
+    "QueueStats",
     "Refused",
     "Retry",
     "Run",

@@ -116,6 +116,8 @@ class Store:
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
     workers = _verb(store_.Store.workers)
+    queue_stats = _verb(store_.Store.queue_stats)
+    condition = _verb(store_.Store.condition)
     dead_letters = _verb(store_.Store.dead_letters)
     requeue = _verb(store_.Store.requeue)
     drop = _verb(store_.Store.drop)

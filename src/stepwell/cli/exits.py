@@ -15,6 +15,14 @@ REFUSED: Final = 4  # it is there, and its state does not allow this
 NO_STORE: Final = 5  # the database does not answer, or its tables are missing, older or newer
 INTERRUPTED: Final = 130
 
+_HELPS: Final[dict[type[BaseException], str]] = {
+    errors.CannotOpen: "start the database, or name another with --url or STEPWELL_URL",
+    errors.SchemaDiffers: "stepwell migrate --sql, which prints what they should be",
+    errors.SchemaNewer: "pip install --upgrade stepwell",
+    errors.StoreUnavailable: "stepwell doctor",
+    errors.StoreBusy: "the same once more",
+    errors.UnknownStore: "--url sqlite:///stepwell.db",
+}
 _CODES: Final = {
     NOT_FOUND: (errors.RunNotFound, errors.QueueNotFound, errors.WorkflowNotFound),
     USAGE: (errors.InvalidName, errors.InvalidOption, errors.SerializationError, errors.UnknownStore, TypeError),
@@ -72,5 +80,5 @@ def told(error: BaseException) -> Told:
             return Told(FAILED, str(error).partition("; `store.")[0], f"stepwell show {int(error.run_id)}")
     for code, kinds in _CODES.items():
         if isinstance(error, kinds):
-            return Told(code, str(error), "stepwell doctor" if code == NO_STORE else None)
+            return Told(code, str(error), _HELPS.get(type(error)))
     return Told(REFUSED, str(error))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from stepwell.cli.output import ago, short, span
@@ -17,6 +17,7 @@ from stepwell.records import Run, RunStatus, StepInfo
 
 WIDTH: Final = 40
 LONGEST_NAME: Final = 28
+FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,57 @@ def lines_of(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
     end = run.finished_at or max([datetime.now(UTC), *(bar.end for bar in bars if bar.end is not None)])
     names = max([len(bar.name) for bar in bars], default=0)
     notes = max([len(bar.note) for bar in bars], default=0)
+    scale = Scale.over(begin, end, bars)
     drawn = [
-        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, begin, end)}".rstrip()
-        for bar in bars
+        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale)}".rstrip() for bar in bars
     ]
-    return [*_head(run), "", *(drawn or ["  no step is recorded yet"]), *_error(run, steps), *_unrecorded(run, steps)]
+    said = f"{span(scale.folded)} in which nothing executed are folded"
+    told = [*_unrecorded(run, steps), *([said] if scale.gaps else [])]
+    below = ["", *(f"note: {one}" for one in told)] if told else []
+    return [*_head(run), "", *(drawn or ["  no step is recorded yet"]), *_error(run, steps), *below]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Moments as columns; long times in which nothing executed are folded to a few, or they would be all there is."""
+
+    begin: float
+    end: float
+    gaps: Sequence[tuple[float, float]]  # from when to when nothing executed, for long
+    width: float  # what a gap is drawn as, in seconds
+
+    @classmethod
+    def over(cls, begin: datetime, end: datetime, bars: Sequence[Bar]) -> Scale:
+        """The scale of a run from its beginning to its end."""
+        first, last = begin.timestamp(), max(end, begin).timestamp()
+        busy = sorted(
+            (bar.begin.timestamp(), (bar.end or end).timestamp()) for bar in bars if bar.begin and not bar.waiting
+        )
+        gaps, at = [], first
+        for start, stop in [*busy, (last, last)]:
+            gaps.append((at, max(at, start)))
+            at = max(at, stop)
+        idle = sum(stop - start for start, stop in gaps)
+        width = max((last - first - idle) / 8, 0.001)
+        return cls(first, last, [gap for gap in gaps if gap[1] - gap[0] > FOLDED_FROM * width], width)
+
+    @property
+    def folded(self) -> float:
+        """How many seconds are not drawn."""
+        return sum(stop - start - self.width for start, stop in self.gaps)
+
+    def column(self, moment: datetime) -> int:
+        """Where a moment stands."""
+        whole = max(self.end - self.begin - self.folded, 0.000_001)
+        return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
+
+    def _drawn(self, at: float) -> float:
+        """How long before this moment something is drawn for."""
+        hidden = 0.0
+        for start, stop in self.gaps:
+            share = min(1.0, max(0.0, (at - start) / (stop - start)))
+            hidden += share * (stop - start - self.width)
+        return at - self.begin - hidden
 
 
 def _head(run: Run[Any]) -> list[str]:
@@ -81,17 +128,12 @@ def _bar(step: StepInfo) -> Bar:
     )
 
 
-def _drawn(bar: Bar, begin: datetime, end: datetime) -> str:
-    whole = max((end - begin) / timedelta(microseconds=1), 1.0)
+def _drawn(bar: Bar, scale: Scale) -> str:
     if bar.begin is None:
         return ""
-    first = _place((bar.begin - begin) / timedelta(microseconds=1) / whole)
-    last = max(first, _place(((bar.end or end) - begin) / timedelta(microseconds=1) / whole))
+    first = scale.column(bar.begin)
+    last = WIDTH - 1 if bar.end is None else max(first, scale.column(bar.end))
     return "│" + " " * first + ("░" if bar.waiting else "█") * (last - first + 1) + " " * (WIDTH - 1 - last) + "│"
-
-
-def _place(share: float) -> int:
-    return min(WIDTH - 1, max(0, int(share * WIDTH)))
 
 
 def _error(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
@@ -124,4 +166,4 @@ def _unrecorded(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
     if run.attempt > 1:
         lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
         missing.append(f"{run.attempt - 1} earlier attempt(s) of the run ended because {lost}; when is not recorded")
-    return ["", *(f"note: {one}" for one in missing)] if missing else []
+    return missing
