@@ -69,7 +69,7 @@ def _durability(facts: Facts) -> Iterator[Finding]:
     bad = [f"{name}={value}" for name, value in settings.items() if good.get(name, value) != value]
     if settings.get("synchronous_commit") == "off":
         bad.append("synchronous_commit=off")
-    if settings.get("synchronous") in ("off", "normal", "unknown"):
+    if settings.get("synchronous") in ("off", "normal"):
         bad.append(f"synchronous={settings['synchronous']}")
     if bad:
         said = f"{', '.join(bad)}: what was committed may be gone after a power cut"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from stepwell.durations import datetime_of
 from stepwell.records import Condition, QueueStats
 from stepwell.store import schema
-from stepwell.store.driver import Call, Script
+from stepwell.store.driver import Call, Row, Script
 from stepwell.store.opened import Opened
 
-SYNCHRONOUS: Final = {0: "off", 1: "normal", 2: "full", 3: "extra"}
+OF_A_FILE: Final = ("journal_mode", "synchronous")
+OF_A_SERVER: Final = ("fsync", "synchronous_commit", "full_page_writes")
 
 
 class Health(Opened):
@@ -28,16 +30,15 @@ class Health(Opened):
         """What the database says of itself: its version, its clock, and the settings that durability hangs on."""
         self.check()
         asked_at = time.perf_counter()
-        [row] = await self.driver.read(Call("condition", {"now": self.clock.now()}))
+        # Asked where it is written, not where it is read: on an embedded database each connection has its own settings.
+        row = await self.driver.transact(partial(_ask, Call("condition", {"now": self.clock.now()})))
         took = time.perf_counter() - asked_at
         embedded = self.statements.dialect == "sqlite"
-        # Of the connection that writes: on an embedded database each has settings of its own.
-        settings = await self.driver.transact(_settings) if embedded else _server_settings(row)
         return Condition(
             backend=self.driver.name,
             version=row["version"],
             schema=await schema.version(self.driver),
-            settings=settings,
+            settings={name: row[name] for name in (OF_A_FILE if embedded else OF_A_SERVER)},
             clock=datetime_of(row["clock"]),
             took=took,
             held=None if embedded else row["held"] or 0.0,
@@ -57,11 +58,6 @@ def _stats(row: Any) -> QueueStats:
     )
 
 
-def _server_settings(row: Any) -> Mapping[str, str]:
-    return {name: row[name] for name in ("fsync", "synchronous_commit", "full_page_writes")}
-
-
-def _settings() -> Script[Mapping[str, str]]:
-    journal = yield Call("journal_mode")
-    synchronous = yield Call("synchronous")
-    return {"journal_mode": str(journal[0][0]), "synchronous": SYNCHRONOUS.get(synchronous[0][0], "unknown")}
+def _ask(call: Call) -> Script[Row]:
+    [row] = yield call
+    return row

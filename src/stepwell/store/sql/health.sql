@@ -26,25 +26,19 @@ select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as rea
  order by queue.name;
 
 -- name: condition [postgres]
--- Say what decides whether a commit survives a power cut, and for how long the oldest transaction of this database has
--- kept dead rows from being cleaned up.
-select current_setting('server_version') as version, current_setting('fsync') as fsync,
+-- Say the time, what decides whether a commit survives a power cut, and for how long the oldest transaction of this
+-- database has kept dead rows from being cleaned up.
+select {now} as clock, current_setting('server_version') as version, current_setting('fsync') as fsync,
        current_setting('synchronous_commit') as synchronous_commit,
        current_setting('full_page_writes') as full_page_writes,
-       cast(extract(epoch from clock_timestamp()) * 1000000 as bigint) as clock,
        (select cast(max(extract(epoch from clock_timestamp() - activity.xact_start)) as double precision)
           from pg_stat_activity as activity
          where activity.datname = current_database() and activity.pid <> pg_backend_pid()
            and (activity.backend_xmin is not null or activity.backend_xid is not null)) as held;
 
 -- name: condition [sqlite]
--- Say which library this is, and the time by the clock that everything is judged by.
-select sqlite_version() as version, {now} as clock;
-
--- name: journal_mode [sqlite]
--- Say how this connection's file is kept whole.
-pragma journal_mode;
-
--- name: synchronous [sqlite]
--- Say how far this connection lets a commit get before it answers.
-pragma synchronous;
+-- Say the time, and what decides whether a commit of this connection survives a power cut.
+select {now} as clock, sqlite_version() as version, journal.journal_mode,
+       case safety.synchronous when 0 then 'off' when 1 then 'normal' when 2 then 'full' else 'extra' end as synchronous,
+       null as held
+  from pragma_journal_mode as journal, pragma_synchronous as safety;
