@@ -6,14 +6,16 @@ import click
 
 
 @click.command()
+@click.option("--postgres", is_flag=True, help="On a Postgres server that is started for it and removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, nothing else.")
-def demo(*, as_json: bool) -> None:
+def demo(*, as_json: bool, postgres: bool) -> None:
     """Watch a crash and a recovery (about 10 s).
 
-    Three worker processes charge cards and send parcels. One of them is killed with SIGKILL in the middle, and the
-    others finish its work. Runs on SQLite in a temporary folder; needs no network and leaves nothing behind. The exit
-    code is 0 only if the outside service's own file says that every card was charged exactly once.
+    A worker process is killed with SIGKILL in the middle of an order, after the card was charged and before that was
+    recorded; another one finishes the order. Then the same at every point of such a run. On SQLite in a temporary
+    folder; needs no network and leaves nothing behind. The exit code is 0 only if the outside service's own file says
+    that everything was done exactly once.
     """
     from stepwell.cli.demo.command import run
 
-    raise SystemExit(run(as_json=as_json))
+    raise SystemExit(run(as_json=as_json, postgres=postgres))
