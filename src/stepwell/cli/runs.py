@@ -122,7 +122,15 @@ def _tabulate(page: Sequence[Run[Any]], more: str | None) -> None:
         say_next("stepwell trigger WORKFLOW [name=value ...]")
         return
     rows = [
-        (word_of(run), run.id, run.workflow, run.key, ago(run.created_at), span(took(run)), short(run.last_error or ""))
+        (
+            word_of(run),
+            run.id,
+            run.workflow,
+            run.key,
+            ago(run.created_at),
+            span(took(run)),
+            short(run.last_error or "", 200),
+        )
         for run in page
     ]
     table(("STATUS", "RUN", "WORKFLOW", "KEY", "TRIGGERED", "TOOK", "LAST ERROR"), rows)

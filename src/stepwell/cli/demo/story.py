@@ -2,7 +2,7 @@
 
 First a worker is killed with SIGKILL at the worst moment: the bank has charged the card, and nothing of it is recorded.
 Another worker finishes the order. Then the same for every point of the run: a worker for each is killed exactly there,
-and another one finishes what all of them began. What happened is read from the outside service's books and from the stores.
+and another one finishes what all of them began. What happened is read from the service's books and from the stores.
 """
 
 from __future__ import annotations
