@@ -17,12 +17,14 @@ class _Package(ModuleType):
     """This package: what is public is in `api`; a module of the same name never hides it."""
 
     def __getattr__(self, name: str) -> Any:
-        # Not `from stepwell import api`: that would first ask this package for an attribute `api`.
-        value = vars(import_module("stepwell.api")).get(name) if name in _DUNDERS or name[:2] != "__" else None
-        if value is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        self.__dict__[name] = value
-        return value
+        # Not `from stepwell import api`: that would first ask this package for an attribute `api`. What Python itself
+        # asks every module for (`__path__`, `__wrapped__`, ...) is no reason to import anything.
+        if name in _ASKED_FOR or not name.startswith("__"):
+            public = vars(import_module("stepwell.api"))
+            if name in public:
+                self.__dict__[name] = public[name]
+                return public[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: object) -> None:
         # When `stepwell/step.py` is imported, Python sets `stepwell.step` to that module: it is to stay the decorator.
@@ -33,6 +35,6 @@ class _Package(ModuleType):
         return sorted({*super().__dir__(), *self.__all__})
 
 
-_DUNDERS = frozenset({"__all__", "__version__"})
+_ASKED_FOR = frozenset({"__all__", "__version__"})
 _HIDDEN = frozenset({"admin", "consumer", "step", "workflow"})
 sys.modules[__name__].__class__ = _Package

@@ -27,9 +27,10 @@ async def test_queues_are_counted_by_state_and_the_oldest_is_aged(store: Store, 
     assert (work.ready, work.waiting, work.running, work.dead) == (2, 1, 1, 0)
     assert work.oldest == 0.0, "the oldest was taken by hand"
     clock.advance(30)
+    await store.enqueue("work", 5)
     assert (await store.queue_stats())[1].oldest == 30.0
     await change(store, "update {task} set status = 'ERROR', ready = false, finished_at = 1 where ready")
-    assert [(one.ready, one.dead) for one in await store.queue_stats()] == [(0, 0), (0, 2)]
+    assert [(one.ready, one.dead) for one in await store.queue_stats()] == [(0, 0), (0, 3)]
 
 
 def test_another_tenants_queues_are_not_counted(store_url: str) -> None:

@@ -17,7 +17,7 @@ from stepwell.cli.demo.story import Result, Story, View
 from stepwell.cli.demo.words import Plain, Silent
 from stepwell.cli.exits import FAILED, INTERRUPTED, NO_STORE
 from stepwell.cli.output import is_lively
-from stepwell.errors import StepwellError
+from stepwell.errors import DriverMissing, StepwellError
 
 
 def run(*, as_json: bool, postgres: bool = False) -> int:
@@ -28,7 +28,7 @@ def run(*, as_json: bool, postgres: bool = False) -> int:
     except KeyboardInterrupt:
         print("interrupted: the workers are killed and the temporary folder is removed", file=sys.stderr)
         return INTERRUPTED
-    except NoServer as error:
+    except (NoServer, DriverMissing) as error:
         print(f"error: {error}", file=sys.stderr)
         return NO_STORE
     except (StepwellError, OSError) as error:
