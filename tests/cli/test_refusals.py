@@ -40,6 +40,8 @@ def here(tmp_path: Path) -> Cli:
         (["trigger", "fulfil", "cents=1", "cents=2"], 2, "cents is given twice", None),
         (["trigger", "fulfil", "@nowhere.json"], 2, "cannot read nowhere.json", None),
         (["trigger", "fulfil", "1", "--delay", "soon"], 2, "delay", None),
+        (["trigger", "fulfill", "1"], 3, "no workflow is named fulfill", "the same with fulfil"),
+        (["send", "email", "1"], 3, "no queue is named email", "the same with emails"),
         (["send", "nope", "1"], 3, "no queue is named nope", "stepwell queue ls"),
         (["queue", "pause", "nope"], 3, "no queue is named nope", "stepwell queue ls"),
         (["worker", "tests.cli.nowhere"], 3, "there is no module tests.cli.nowhere", None),

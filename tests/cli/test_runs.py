@@ -79,6 +79,7 @@ def test_a_waiting_run_is_cancelled_once(cli: Cli) -> None:
 def test_a_run_is_waited_for(cli: Cli) -> None:
     run = cli("trigger", "wait_long", "1h", "--wait", "--timeout", "10ms", code=1)
     assert "goes on without us" in run.out
+    assert "no living worker serves wait_long: waiting for one" in run.error
     assert (
         cli("trigger", "wait_long", "1h", "--wait", "--timeout", "10ms", "--json", code=1).json["status"] == "PENDING"
     )

@@ -1,11 +1,13 @@
 """The picture of a run: bars where something executed or waited, and what is not recorded is said."""
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from stepwell.cli import patience
 from stepwell.cli.given import fitted, parsed
 from stepwell.cli.output import ago, drawable, plain, short, span
 from stepwell.cli.timeline import WIDTH, lines_of
@@ -133,6 +135,22 @@ def test_what_is_given_is_read_as_text_json_or_one_value() -> None:
         "d": "2026-01-01",
         "j": [1],
     }
+
+
+async def test_long_work_is_told_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> int:
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        return 7
+
+    monkeypatch.setattr(patience, "EVERY", 0.001)
+    assert await patience.patiently(work(), "pruning") == 7
+    assert capsys.readouterr().err == "", "not in a log"
+    monkeypatch.setattr(patience, "is_lively", lambda _: True)
+    assert await patience.patiently(work(), "pruning") == 7
+    assert capsys.readouterr().err.startswith("\rpruning, 1 s ...")
 
 
 def test_values_as_json_and_as_letters() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -117,3 +118,25 @@ def test_a_port_in_use_is_said(folder: Path) -> None:
         with started(folder, "worker", "app", "--health", str(port)) as process:
             assert process.wait(20) == 2
     assert f"cannot listen at 127.0.0.1:{port}" in (folder / "log").read_text()
+
+
+@pytest.mark.parametrize("words", [("top", "--every", "0.1"), ("show", "@last", "-f")], ids=" ".join)
+def test_a_terminal_is_redrawn(folder: Path, words: tuple[str, ...]) -> None:
+    """In a real terminal: what `top` and `show -f` draw again and again, with the signs it can show."""
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    (folder / "app.py").write_text(CODE.format(greeting="hello"))
+    with started(folder, "worker", "app", "--once") as process:
+        process.wait(20)
+    cli("trigger", "greet", "ada")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stepwell", *words]
+    environment = {**os.environ, "STEPWELL_URL": f"sqlite:///{folder}/app.db", "TERM": "xterm", "COLUMNS": "120"}
+    environment |= {"PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = ""
+        while "◌ queued" not in shown or "greet" not in shown:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    os.close(ours)

@@ -16,7 +16,7 @@ from typing import Any
 from stepwell.cli.exits import NOT_FOUND, USAGE, Stop
 from stepwell.queue import Handler
 from stepwell.store.store import Store
-from stepwell.worker import Serves, each_served
+from stepwell.worker import each_served
 from stepwell.workflow import Workflow
 
 Named = Handler[Any] | Workflow[..., Any]
@@ -78,6 +78,3 @@ def _offered(module: ModuleType) -> Iterator[str]:
     for name, value in vars(module).items():
         if isinstance(value, Handler | Workflow):
             yield f"{module.__name__}:{name}"
-
-
-__all__ = ["Named", "Serves", "load", "name_of", "served"]

@@ -37,7 +37,7 @@ class Figures:
 @click.option("--messages", type=click.IntRange(100, 1_000_000), default=2000, show_default=True, help="How many.")
 @asks_store
 def bench(asked: Asked, *, messages: int) -> None:
-    """Measure this machine and store for some seconds: messages, runs of three steps, and the wait for one commit.
+    """Measure this store from here: messages, runs of three steps, and the wait for one commit.
 
     Without --url or STEPWELL_URL it uses a temporary SQLite file in the current folder, which is removed. In a store of
     yours it uses a queue and a workflow of its own and removes them; your workers are not disturbed, but for the load.

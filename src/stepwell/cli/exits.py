@@ -69,7 +69,7 @@ def told(error: BaseException) -> Told:
             said = str(error) if "has schema" in str(error) else missing
             return Told(NO_STORE, said.partition("; connect")[0], "stepwell migrate")
         case errors.WorkflowNotFound():
-            return Told(NOT_FOUND, f"no workflow is named {error.name}", "stepwell worker APP, which makes it")
+            return Told(NOT_FOUND, f"no workflow is named {error.name}", "stepwell worker APP, which makes those in it")
         case errors.QueueNotFound():
             return Told(NOT_FOUND, f"no queue is named {error.name}", "stepwell queue ls")
         case errors.RunNotFound():

@@ -51,13 +51,14 @@ class _Redrawn:
         from rich.console import Console
         from rich.live import Live
 
+        self._encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
         self._live = Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, transient=True)
         self._live.start()
 
     def show(self, lines: list[str]) -> None:
         from rich.text import Text
 
-        shown = "\n".join(drawable(line, sys.stdout.encoding) for line in lines)
+        shown = "\n".join(drawable(line, self._encoding) for line in lines)
         self._live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def clear(self) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from stepwell.cli.exits import NOT_FOUND, REFUSED, USAGE, Stop
 from stepwell.records import Run, RunStatus
 from stepwell.store.store import Store
-
-RUN: Final = "RUN"
 
 
 async def run_named(store: Store, name: str) -> Run[Any]:

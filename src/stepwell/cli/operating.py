@@ -104,8 +104,10 @@ def state_of(one: WorkerInfo) -> str:
 
 async def _prune(store: Store, asked: Asked, older_than: str, *, dead_letters: bool, dry_run: bool) -> None:
     from stepwell.cli.output import say, say_json, say_next
+    from stepwell.cli.patience import patiently
 
-    count = await store.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
+    work = store.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
+    count = await patiently(work, "counting" if dry_run else "removing")
     if asked.as_json:
         say_json({"count": count, "dry_run": dry_run})
         return

@@ -146,10 +146,11 @@ async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:
 async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
     from stepwell.cli.exits import FAILED, OK
     from stepwell.cli.output import say, say_json, say_next
+    from stepwell.cli.patience import patiently
     from stepwell.durations import seconds_of
 
     patience = seconds_of(wait, "wait")
-    left = await store.drain_queue(name, wait=patience)
+    left = await patiently(store.drain_queue(name, wait=patience), f"{name} is being worked off")
     if asked.as_json:
         say_json({"queue": name, "left": left})
     else:
@@ -160,10 +161,12 @@ async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
 
 
 async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
+    from stepwell.cli.patience import patiently
+
     counts = await store.counts(name)
     held = ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"
     sure(f"Delete what is in {name} for good ({held})?", yes=yes)
-    removed = await store.purge(name)
+    removed = await patiently(store.purge(name), f"deleting from {name}")
     done = f"{removed} messages of {name} are deleted; what is being executed was left"
     await _counted(asked, removed, done, "stepwell queue ls")
 
@@ -215,9 +218,10 @@ def _checked(ids: Sequence[int], filters: dict[str, Any]) -> None:
 
 async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any]) -> int:
     from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.patience import patiently
 
     _checked(ids, filters)
-    count = await store.requeue(*ids, **filters)
+    count = await patiently(store.requeue(*ids, **filters), "requeueing")
     left = f"; {len(ids) - count} were no dead letters, or their key is taken" if count < len(ids) else ""
     done = f"{count} tasks are queued again with all their attempts; recorded steps will not run again{left}"
     await _counted(asked, count, done, "stepwell queue ls")
@@ -226,9 +230,10 @@ async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict
 
 async def _drop(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any], *, yes: bool) -> int:
     from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.patience import patiently
 
     _checked(ids, filters)
     sure(f"Delete {'these' if ids else 'all'} dead letters that fit for good?", yes=yes)
-    count = await store.drop(*ids, **filters)
+    count = await patiently(store.drop(*ids, **filters), "deleting")
     await _counted(asked, count, f"{count} dead letters are deleted for good", "stepwell dead ls")
     return REFUSED if count < len(ids) else OK

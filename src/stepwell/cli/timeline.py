@@ -17,6 +17,7 @@ from stepwell.records import Run, RunStatus, StepInfo
 
 WIDTH: Final = 40
 LONGEST_NAME: Final = 28
+SHORTEST_FOLD: Final = 1.0  # seconds
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 
 
@@ -71,7 +72,8 @@ class Scale:
             at = max(at, stop)
         idle = sum(stop - start for start, stop in gaps)
         width = max((last - first - idle) / 8, 0.001)
-        return cls(first, last, [gap for gap in gaps if gap[1] - gap[0] > FOLDED_FROM * width], width)
+        least = max(SHORTEST_FOLD, FOLDED_FROM * width)
+        return cls(first, last, [gap for gap in gaps if busy and gap[1] - gap[0] > least], width)
 
     @property
     def folded(self) -> float:

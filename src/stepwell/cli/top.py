@@ -62,9 +62,10 @@ async def _redraw(store: Store, every: float) -> None:
 
     from stepwell.cli.output import drawable
 
+    encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, screen=True) as live:
         while True:
-            text = "\n".join(drawable(line, sys.stdout.encoding) for line in lines_of(await _look(store)))
+            text = "\n".join(drawable(line, encoding) for line in lines_of(await _look(store)))
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             await asyncio.sleep(every)
 

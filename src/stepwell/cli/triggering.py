@@ -77,10 +77,13 @@ async def _trigger(
     from stepwell.cli.output import say, say_json, say_next
 
     asking = (await _asking(store, name, given, app)).options(**options, require_worker="ignore")
+    _check_name("workflow", name, [one.name for one in await store.workflows()], defined=app is not None)
     run_id = await store.trigger(asking)
-    if wait:
-        return await _waited(store, asked, run_id, timeout)
     served = not any(one.queue == name for one in await store.unserved())
+    if wait:
+        if not served:
+            say(f"no living worker serves {name}: waiting for one (stepwell worker {app or 'APP'})", to_stderr=True)
+        return await _waited(store, asked, run_id, timeout)
     if asked.as_json:
         say_json({"run": run_id, "created": run_id.created, "served": served})
         return None
@@ -88,12 +91,24 @@ async def _trigger(
         say(f"run {run_id} of {name} is written, and will be executed although every process dies")
     else:
         say(f"run {run_id} of {name} has this key already: nothing was written, and nothing is done twice")
+    if app is None and len(given) == 1 and "=" in given[0]:
+        say("note: if it takes one parameter, give its value as it is, or `--app APP` to have it checked", dim=True)
     if served:
         say_next(f"stepwell show {run_id} -f")
     else:
         say(f"no living worker serves {name}: it waits for one")
         say_next(f"stepwell worker {app or 'APP'}")
     return None
+
+
+def _check_name(what: str, name: str, names: Sequence[str], *, defined: bool = False) -> None:
+    """End the command if nothing has this name, with the name that was probably meant."""
+    from difflib import get_close_matches
+
+    from stepwell.cli.exits import NOT_FOUND, Stop
+
+    if not defined and name not in names and (near := get_close_matches(name, names, n=1)):
+        raise Stop(NOT_FOUND, f"no {what} is named {name}", f"the same with {near[0]}")
 
 
 async def _asking(store: Store, name: str, given: Sequence[str], app: str | None) -> Trigger[Any]:
@@ -147,6 +162,7 @@ async def _send(store: Store, asked: Asked, queue: str, given: Sequence[str], op
     from stepwell.cli.output import say, say_json, say_next
 
     by_place, by_name = parsed(given)
+    _check_name("queue", queue, [one.name for one in await store.queues()])
     task_id = await store.enqueue(queue, by_place[0] if by_place else by_name, **options)
     served = not any(one.queue == queue for one in await store.unserved())
     if asked.as_json:
