@@ -84,7 +84,7 @@ def test_help_loads_next_to_nothing(arguments: list[str]) -> None:
     loaded = ast.literal_eval(done.stdout.splitlines()[-1])
     packages = {name.partition(".")[0] for name in loaded}
     assert "click" in packages
-    assert not packages & {"rich", "sqlite3", "asyncpg", "turso", "msgspec"}
+    assert not packages & {"rich", "sqlite3", "asyncio", "asyncpg", "turso", "msgspec"}
     ours = {name for name in loaded if name.startswith("stepwell")}
     assert all(name in {"stepwell", "stepwell._version"} or name.startswith("stepwell.cli") for name in ours), ours
     assert len(ours) < 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import sys
@@ -27,6 +26,8 @@ class Asked:
 
     def do(self, work: Callable[[Store], Coroutine[Any, Any, int | None]], *, install: bool = False) -> None:
         """Open the store, do the work and end the process with its exit code; an error is told in one sentence."""
+        import asyncio
+
         from stepwell.cli.opening import opened
 
         async def whole() -> int | None:
@@ -42,7 +43,7 @@ class Asked:
 
         try:
             code = work() or exits.OK
-        except (KeyboardInterrupt, asyncio.CancelledError):
+        except KeyboardInterrupt:
             code = exits.INTERRUPTED
         except (StepwellError, exits.Stop) as error:
             told = exits.told(error)

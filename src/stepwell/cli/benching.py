@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import tempfile
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -42,6 +40,8 @@ def bench(asked: Asked, *, messages: int) -> None:
     Without --url or STEPWELL_URL it uses a temporary SQLite file in the current folder, which is removed. In a store of
     yours it uses a queue and a workflow of its own and removes them; your workers are not disturbed, but for the load.
     """
+    import tempfile
+
     if asked.url is not None:
         asked.do(lambda store: _bench(store, asked, messages))
     with tempfile.TemporaryDirectory(prefix="stepwell-bench-", dir=".") as folder:
@@ -147,5 +147,5 @@ async def _clean(store: Store, queue: str, workflow: str) -> None:
         try:
             await store.purge(name)
             await delete(name)
-        except (QueueNotFound, WorkflowNotFound):  # it had not come so far
-            await asyncio.sleep(0)
+        except (QueueNotFound, WorkflowNotFound):
+            continue  # it had not come so far

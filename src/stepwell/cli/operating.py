@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import click
@@ -36,6 +35,8 @@ def migrate(asked: Asked, *, as_sql: bool, verify: bool) -> None:
       stepwell migrate
       stepwell migrate --sql --url postgresql:// > stepwell.sql
     """
+    import asyncio
+
     from stepwell.cli.migrating import migrated, printed, verified
 
     if as_sql:

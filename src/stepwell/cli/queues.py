@@ -168,10 +168,10 @@ async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
     sure(f"Delete what is in {name} for good ({held})?", yes=yes)
     removed = await patiently(store.purge(name), f"deleting from {name}")
     done = f"{removed} messages of {name} are deleted; what is being executed was left"
-    await _counted(asked, removed, done, "stepwell queue ls")
+    _counted(asked, removed, done, "stepwell queue ls")
 
 
-async def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
+def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
     from stepwell.cli.output import say, say_json, say_next
 
     if asked.as_json:
@@ -191,19 +191,8 @@ async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> Non
     if not page:
         say("no dead letters")
         return
-    rows = [
-        (
-            one.id,
-            one.kind,
-            one.queue,
-            one.key,
-            f"{one.attempt}/{one.max_attempts}",
-            ago(one.finished_at),
-            one.last_error,
-        )
-        for one in page
-    ]
-    table(("ID", "KIND", "QUEUE", "KEY", "ATTEMPT", "DIED", "ERROR"), rows)
+    rows = [(one.id, one.kind, one.queue, one.key, one.attempt, ago(one.finished_at), one.last_error) for one in page]
+    table(("ID", "KIND", "QUEUE", "KEY", "ATTEMPTS", "DIED", "ERROR"), rows)
     [(error, count)] = Counter(str((one.error or {}).get("type")) for one in page).most_common(1)
     say(short(f"{count} of these {len(page)} died of {error}", 100), dim=True)
     say_next(f"stepwell dead requeue --error {error}" + (f"   more: --after {page.next}" if page.next else ""))
@@ -224,7 +213,7 @@ async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict
     count = await patiently(store.requeue(*ids, **filters), "requeueing")
     left = f"; {len(ids) - count} were no dead letters, or their key is taken" if count < len(ids) else ""
     done = f"{count} tasks are queued again with all their attempts; recorded steps will not run again{left}"
-    await _counted(asked, count, done, "stepwell queue ls")
+    _counted(asked, count, done, "stepwell queue ls")
     return REFUSED if count < len(ids) else OK
 
 
@@ -235,5 +224,5 @@ async def _drop(store: Store, asked: Asked, ids: Sequence[int], filters: dict[st
     _checked(ids, filters)
     sure(f"Delete {'these' if ids else 'all'} dead letters that fit for good?", yes=yes)
     count = await patiently(store.drop(*ids, **filters), "deleting")
-    await _counted(asked, count, f"{count} dead letters are deleted for good", "stepwell dead ls")
+    _counted(asked, count, f"{count} dead letters are deleted for good", "stepwell dead ls")
     return REFUSED if count < len(ids) else OK

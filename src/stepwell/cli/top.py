@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +55,8 @@ async def _watch(store: Store, asked: Asked, every: float, *, once: bool) -> Non
 
 
 async def _redraw(store: Store, every: float) -> None:
+    import asyncio
+
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
