@@ -1,180 +1,40 @@
-"""Durable queues and durable workflows in the database you already have."""
+"""Durable queues and durable workflows in the database you already have.
 
-from stepwell import sync
-from stepwell._version import __version__
-from stepwell.admin import Admin, admin
-from stepwell.backoff import Retry
-from stepwell.connecting import Config, connect, connect_with
-from stepwell.consumer import Consumer, consumer
-from stepwell.engine.background_steps import BackgroundStep as Future
-from stepwell.engine.conditions import condition
-from stepwell.engine.context import Context, current, race, sleep, wait
-from stepwell.engine.guards import Execute, Skipped
-from stepwell.errors import (
-    CannotOpen,
-    DriverMissing,
-    DuplicateWorkflow,
-    ExecutionFailed,
-    ForkError,
-    IdempotencyConflict,
-    InvalidName,
-    InvalidOption,
-    KeyTaken,
-    LeaseLost,
-    NonDeterminismError,
-    NotInRun,
-    NoWorkerAvailable,
-    Paused,
-    PauseError,
-    PayloadTooLarge,
-    PermanentError,
-    QueueDraining,
-    QueueInUse,
-    QueueNotFound,
-    Refused,
-    RunCancelled,
-    RunNotFound,
-    RunUnfinished,
-    SchemaDiffers,
-    SchemaMissing,
-    SchemaNewer,
-    SerializationError,
-    StepFailed,
-    StepNotFound,
-    StepwellError,
-    StoreBusy,
-    StoreClosed,
-    StoreInUse,
-    StoreUnavailable,
-    StoreUnusable,
-    TaskFactoryReplaced,
-    Timeout,
-    TransientError,
-    UnknownStore,
-    WorkflowNotFound,
-    WrongLoop,
-)
-from stepwell.queue import Handler, handler
-from stepwell.records import (
-    CancelAnswer,
-    DeadLetter,
-    Maintenance,
-    Page,
-    QueueInfo,
-    Run,
-    RunId,
-    RunStatus,
-    SignalAnswer,
-    StepInfo,
-    Task,
-    TaskId,
-    TaskKind,
-    Unserved,
-    WorkerInfo,
-    WorkflowInfo,
-)
-from stepwell.step import Step, step
-from stepwell.store.by_hand import Message
-from stepwell.store.store import Store
-from stepwell.store.why import Reason, Why
-from stepwell.trigger import Trigger
-from stepwell.worker import Worker, poll_all
-from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
+Everything public stands in `api` and is imported when the first of it is asked for, so that `stepwell --help`, which
+needs none of it, answers at once.
+"""
 
-WorkflowContext = Context
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Admin",
-    "CancelAnswer",
-    "CannotOpen",
-    "Config",
-    "Consumer",
-    "Context",
-    "DeadLetter",
-    "DriverMissing",
-    "DuplicateWorkflow",
-    "Execute",
-    "ExecutionFailed",
-    "ForkError",
-    "Future",
-    "Handler",
-    "IdempotencyConflict",
-    "InvalidName",
-    "InvalidOption",
-    "KeyTaken",
-    "LeaseLost",
-    "Maintenance",
-    "Message",
-    "NoWorkerAvailable",
-    "NonDeterminismError",
-    "NotInRun",
-    "Page",
-    "PauseError",
-    "Paused",
-    "PayloadTooLarge",
-    "PermanentError",
-    "QueueDraining",
-    "QueueInUse",
-    "QueueInfo",
-    "QueueNotFound",
-    "Reason",
-    "Refused",
-    "Retry",
-    "Run",
-    "RunCancelled",
-    "RunId",
-    "RunNotFound",
-    "RunStatus",
-    "RunUnfinished",
-    "SchemaDiffers",
-    "SchemaMissing",
-    "SchemaNewer",
-    "SerializationError",
-    "SignalAnswer",
-    "Skipped",
-    "Step",
-    "StepFailed",
-    "StepInfo",
-    "StepNotFound",
-    "StepwellError",
-    "Store",
-    "StoreBusy",
-    "StoreClosed",
-    "StoreInUse",
-    "StoreUnavailable",
-    "StoreUnusable",
-    "Task",
-    "TaskFactoryReplaced",
-    "TaskId",
-    "TaskKind",
-    "Timeout",
-    "TransientError",
-    "Trigger",
-    "UnknownStore",
-    "Unserved",
-    "Why",
-    "Worker",
-    "WorkerInfo",
-    "Workflow",
-    "WorkflowContext",
-    "WorkflowInfo",
-    "WorkflowNotFound",
-    "WrongLoop",
-    "__version__",
-    "admin",
-    "condition",
-    "connect",
-    "connect_with",
-    "consumer",
-    "current",
-    "discover_workflows",
-    "handler",
-    "poll_all",
-    "race",
-    "sleep",
-    "step",
-    "sync",
-    "wait",
-    "workflow",
-    "workflow_decorator",
-]
+if TYPE_CHECKING:
+    from stepwell.api import *  # noqa: F403
+
+
+class _Package(ModuleType):
+    """This package: what is public is in `api`; a module of the same name never hides it."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Not `from stepwell import api`: that would first ask this package for an attribute `api`. What Python itself
+        # asks every module for (`__path__`, `__wrapped__`, ...) is no reason to import anything.
+        if name in _ASKED_FOR or not name.startswith("__"):
+            public = vars(import_module("stepwell.api"))
+            if name in public:
+                self.__dict__[name] = public[name]
+                return public[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # When `stepwell/step.py` is imported, Python sets `stepwell.step` to that module: it is to stay the decorator.
+        if not (isinstance(value, ModuleType) and name in _HIDDEN):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__all__})
+
+
+_ASKED_FOR = frozenset({"__all__", "__version__"})
+_HIDDEN = frozenset({"admin", "consumer", "step", "workflow"})
+sys.modules[__name__].__class__ = _Package

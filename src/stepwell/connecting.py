@@ -191,14 +191,14 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
         case "memory" | "sqlite":
             from stepwell.store.sqlite import open_sqlite  # noqa: PLC0415
 
-            path = None if scheme == "memory" else _path(config.url)
+            path = None if scheme == "memory" else file_of(config.url)
             return open_sqlite(None if path == ":memory:" else path, statements, timeout=timeout)
         case "turso":
             try:
                 from stepwell.store.turso import open_turso  # noqa: PLC0415
             except ImportError as error:
                 raise DriverMissing("turso") from error
-            return open_turso(_path(config.url), statements, timeout=timeout)
+            return open_turso(file_of(config.url), statements, timeout=timeout)
         case "postgresql" | "postgres":
             try:
                 from stepwell.store.postgres import Postgres  # noqa: PLC0415
@@ -230,7 +230,7 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
     return (f"{bare}?{urlencode(theirs)}" if theirs else bare), {name: value for name, value in said if name in _OURS}
 
 
-def _path(url: str) -> str:
+def file_of(url: str) -> str:
     """The file of an embedded store: `sqlite:///relative.db`, `sqlite:////absolute.db`."""
     _, _, rest = url.partition("://")
     if not rest.startswith("/") or len(rest) < 2:

@@ -257,6 +257,37 @@ class QueueInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How much of a queue is ready, waiting, running and dead, and for how many seconds the oldest has been ready."""
+
+    queue: str
+    paused: bool
+    draining: bool
+    ready: int
+    waiting: int
+    running: int
+    dead: int
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a database says of itself: `settings` decide whether a commit survives a power cut.
+
+    `clock` is its own, `took` how many seconds it took to answer, `held` for how many seconds the oldest transaction
+    has kept it from cleaning up (None where there is no such thing).
+    """
+
+    backend: str
+    version: str
+    schema: int
+    settings: Mapping[str, str]
+    clock: datetime
+    took: float
+    held: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unserved:
     """A queue with work that no living worker serves, and how much of it; a large number is not counted to its end."""
 
@@ -275,7 +306,10 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """One session of a worker; `silent` is how long ago it was heard of, None when it has ended."""
+    """One session of a worker; `silent` is how long ago it was heard of, None when it has ended.
+
+    One that is silent for longer than its `lease` is dead, or will soon be found to be.
+    """
 
     id: int
     name: str
@@ -284,6 +318,7 @@ class WorkerInfo:
     port: int | None
     version: str
     handlers: Sequence[str]
+    lease: float
     alive: bool
     silent: float | None
     started_at: datetime

@@ -151,6 +151,8 @@ class Store:
     queues = _verb(store_.Store.queues)
     counts = _verb(store_.Store.counts)
     workers = _verb(store_.Store.workers)
+    queue_stats = _verb(store_.Store.queue_stats)
+    health = _verb(store_.Store.health)
     dead_letters = _verb(store_.Store.dead_letters)
     requeue = _verb(store_.Store.requeue)
     drop = _verb(store_.Store.drop)

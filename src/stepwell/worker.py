@@ -251,7 +251,7 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -
     if isinstance(serves, Handler | Workflow | ModuleType) or not isinstance(serves, Iterable):
         raise InvalidOption("serves", serves, "pass a list of handlers and workflows")
     known: dict[str, Handler[Any] | Workflow[..., Any]] = {}
-    for one in _each(serves):
+    for one in each_served(serves):
         name = one.name if isinstance(one, Workflow) else one.queue
         if (first := known.setdefault(name, one)) is not one:
             raise _twice(name, first, one)
@@ -263,7 +263,7 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -
     return list(found.values())
 
 
-def _each(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
+def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
     """What is served, a module as what is defined in it, steps as a workflow for each of their queues."""
     steps: dict[int, Step[..., Any]] = {}
     for one in serves:

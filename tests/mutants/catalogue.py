@@ -1,5 +1,6 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
@@ -482,6 +483,7 @@ MUTANTS = (
     ),
     *RUNS_MUTANTS,
     *CONTROL_MUTANTS,
+    *CLI_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,

@@ -31,6 +31,7 @@ GLUE = {
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 COMPUTED_IMPORT = "import_module with a computed name"
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", COMPUTED_IMPORT}
+NAMED_BY_A_PERSON = {"src/stepwell/cli/apps.py": {COMPUTED_IMPORT}}  # APP on the command line, never a stored name
 
 
 def is_sql(text: str, *, glue: bool = False) -> bool:
@@ -83,7 +84,8 @@ def test_no_code_from_data(path: Path) -> None:
     found = [
         f"{sources.name(path)}:{line} imports {name}" for line, name in imported(module) if name in FORBIDDEN_MODULES
     ]
-    found += [f"{sources.name(path)}:{line} calls {name}" for line, name in called(module) if name in FORBIDDEN_CALLS]
+    forbidden = FORBIDDEN_CALLS - NAMED_BY_A_PERSON.get(sources.name(path), set())
+    found += [f"{sources.name(path)}:{line} calls {name}" for line, name in called(module) if name in forbidden]
     assert not found
 
 

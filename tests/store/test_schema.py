@@ -380,6 +380,7 @@ async def test_foreign_keys_and_checks_are_enforced(place: Place) -> None:
 
 SPELLED_TWICE = {
     "catalogue",
+    "health",
     "claim",
     "find_runs",
     "has_schema",

@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import Config, DriverMissing, InvalidName, InvalidOption, UnknownStore, connect
 from stepwell.clock import DatabaseClock, TestClock
-from stepwell.connecting import Opening, _path
+from stepwell.connecting import Opening, file_of
 from stepwell.telemetry import Telemetry
 
 
@@ -68,8 +68,8 @@ def test_what_is_not_ours_in_a_postgres_query_is_the_drivers() -> None:
     ],
 )
 def test_the_file_of_a_url(url: str, path: str) -> None:
-    assert _path(Config(url).url) == path
-    assert _path(Config(f"{url}?lease=2").url) == path
+    assert file_of(Config(url).url) == path
+    assert file_of(Config(f"{url}?lease=2").url) == path
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from stepwell._version import __version__
+from stepwell.cli import (
+    benching,
+    completing,
+    doctor,
+    exporting,
+    operating,
+    queues,
+    runs,
+    showing,
+    top,
+    triggering,
+    working,
+)
+
+SECTIONS: Final[dict[str, list[click.Command]]] = {
+    "Start": [showing.demo, working.worker, working.dev],
+    "Runs": [triggering.trigger, runs.runs, runs.show, runs.retry, runs.cancel],
+    "Queues": [triggering.send, queues.queue, queues.dead],
+    "Operate": [top.top, operating.workers, doctor.doctor, operating.maintenance, operating.migrate, operating.prune],
+    "More": [exporting.export, benching.bench, completing.completion],
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Sections(click.Group):
+    """A group that lists its commands under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write every section with its commands."""
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(one.name or "", one.get_short_help_str(90)) for one in commands])
+
+
+@click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="stepwell")
 def main() -> None:
-    """Durable queues on SQLite, Postgres and Turso: work that must not be lost."""
+    """Durable queues and workflows on SQLite, Postgres and Turso: work that must not be lost.
 
-
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, nothing else.")
-def demo(*, as_json: bool) -> None:
-    """Watch a crash and a recovery (about 10 s).
-
-    Three worker processes charge cards and send parcels. One of them is killed with SIGKILL in the middle, and the
-    others finish its work. Runs on SQLite in a temporary folder; needs no network and leaves nothing behind. The exit
-    code is 0 only if the outside service's own file says that every card was charged exactly once.
+    Exit codes: 0 done, 1 a run failed or a check found a problem, 2 wrong use, 3 not found, 4 refused, 5 no store
+    (it does not answer, or its tables are missing, older or newer), 130 interrupted.
     """
-    from stepwell.cli.demo.command import run  # noqa: PLC0415 - brings the store and the terminal's library with it
 
-    raise SystemExit(run(as_json=as_json))
+
+for _commands in SECTIONS.values():
+    for _command in _commands:
+        main.add_command(_command)

@@ -6,12 +6,14 @@ holds a lock, so any number of processes may try at once; one that is killed has
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from functools import partial
 
 from stepwell.errors import SchemaDiffers, SchemaMissing, SchemaNewer
 from stepwell.store.catalogue import Catalogue, catalogue_of, first_difference
 from stepwell.store.driver import Call, Ddl, Driver, Script
-from stepwell.store.sql import Statements
+from stepwell.store.sql import Parameter, Statement, Statements
 
 LONGEST_MIGRATION = 600.0
 _SCRATCH = {"postgres": "pg_temp", "sqlite": "_scratch_of_stepwell"}
@@ -68,6 +70,21 @@ async def version(driver: Driver) -> int:
 def latest(statements: Statements) -> int:
     """The number of this release's last migration."""
     return max(number for number, _, _ in statements.migrations())
+
+
+def script(statements: Statements) -> list[str]:
+    """What makes the tables in an empty database, as text: for those who let nobody but themselves change a schema."""
+    texts = statements.bootstrap()
+    for number, name, each in statements.migrations():
+        texts += [*each, _spelled(statements["note_migration"], {"number": number, "name": name})]
+    return texts
+
+
+def _spelled(statement: Statement, values: Mapping[str, int | str]) -> str:
+    """A statement with its values as literals; they are numbers and names of our own files, never anyone's data."""
+    now = {"now": time.time_ns() // 1000, **values}
+    spelled = {name: str(value) if isinstance(value, int) else f"'{value}'" for name, value in now.items()}
+    return "".join(spelled[one.name] if isinstance(one, Parameter) else str(one) for one in statement.tokens)
 
 
 def _bootstrap(statements: Statements) -> Script[None]:

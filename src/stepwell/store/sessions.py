@@ -143,6 +143,7 @@ def _worker_info(row: Any) -> WorkerInfo:
         port=row["port"],
         version=row["version"],
         handlers=tuple(json.loads(row["handlers"])),
+        lease=row["lease"] / 1_000_000,
         alive=row["silent"] is not None,
         silent=None if row["silent"] is None else row["silent"] / 1_000_000,
         started_at=moment(row["started_at"]),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -12,8 +14,8 @@ from typing import Self
 class Crew:
     """Worker processes; all of them are gone at the end of the `with` block."""
 
-    def __init__(self, url: str, books: Path, complaints: Path) -> None:
-        self._command = [sys.executable, "-P", "-m", "stepwell.cli.demo.shop", url, str(books)]
+    def __init__(self, books: Path, complaints: Path) -> None:
+        self._books = books
         # They import what this process imported, not what lies in the folder the demo was started in.
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._complaints = complaints
@@ -30,25 +32,17 @@ class Crew:
             process.communicate()
 
     @property
-    def pids(self) -> list[int]:
-        """Everyone who ever was in the crew, in order."""
-        return list(self._members)
-
-    @property
     def alive(self) -> list[int]:
         """Those who have not ended."""
         return [pid for pid, process in self._members.items() if process.poll() is None]
 
-    @property
-    def fallen(self) -> list[int]:
-        """Those who ended although nobody killed them."""
-        return [pid for pid in self._members if pid not in self.alive and pid not in self.killed]
-
-    def start(self) -> int:
-        """Start one more; returns its process id."""
+    def start(self, urls: Sequence[str], *, pace: float = 0.0, dies: str | None = None) -> int:
+        """Start a process with a worker for each of the stores; returns its process id."""
+        settings = {"urls": list(urls), "books": str(self._books), "pace": pace, "dies": dies}
+        command = [sys.executable, "-P", "-m", "stepwell.cli.demo.shop", json.dumps(settings)]
         with self._complaints.open("ab") as complaints:
             process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
-                self._command,
+                command,
                 stdin=subprocess.PIPE,  # held open: its end tells them of ours
                 stdout=complaints,
                 stderr=complaints,
@@ -63,6 +57,14 @@ class Crew:
         self.killed.append(pid)
         self._members[pid].kill()
         self._members[pid].wait()
+
+    def has_ended(self, pid: int) -> bool:
+        """True if the process is gone."""
+        return self._members[pid].poll() is not None
+
+    def ending_of(self, pid: int) -> int | None:
+        """How a process ended: the signal that killed it, negative, or its exit code; None while it lives."""
+        return self._members[pid].poll()
 
     def stop(self, patience: float = 5) -> None:
         """Ask all to end, and wait for it; who does not is killed at the end of the block."""

@@ -9,19 +9,18 @@ from rich.live import Live as Redrawn
 from rich.text import Text
 
 from stepwell.cli.demo.story import Frame, Result
-from stepwell.cli.demo.words import STYLES, TITLE, drawable, verdict
-
-WIDTH = 40
+from stepwell.cli.demo.words import STYLES, TITLE, marks, source, verdict
+from stepwell.cli.output import drawable
 
 
 class Live:
-    """The workers and what each holds, how far the orders are, and what happened so far."""
+    """The workflow's source with the running lines lit, what happened so far, and how each point ended."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, highlight=False)
         self._encoding = out.encoding
         self._events: list[Text] = []
-        self._frame: Frame | None = None
+        self._frame = Frame(0.0, (), ())
         self._redrawn = Redrawn(console=self._console, auto_refresh=False)
 
     def __enter__(self) -> Self:
@@ -33,12 +32,12 @@ class Live:
 
     def say(self, at: float, what: str, more: str = "") -> None:
         """Add the event to those shown."""
-        line = self._text((f" {at:5.1f}  ", "dim"), (f"{what:<34}", "red" if what.startswith("kill") else ""))
+        line = Text.assemble((f" {at:5.1f}  ", "dim"), (f"{what:<38}", "red" if what.startswith("kill") else ""))
         self._events.append(line.append(self._drawable(f" {more}"), "dim"))
         self._draw()
 
     def show(self, frame: Frame) -> None:
-        """Redraw the workers and the bar."""
+        """Redraw the source and the points."""
         self._frame = frame
         self._draw()
 
@@ -50,40 +49,13 @@ class Live:
 
     def _draw(self) -> None:
         lines = [Text(f" {TITLE}", "bold"), Text("")]
-        if self._frame is not None:
-            lines += [self._worker(self._frame, pid) for pid in self._frame.workers if pid]
-            lines += [Text(""), self._bar(self._frame), Text("")]
-        for line in (*lines, *self._events):
+        lines += [Text(self._drawable(text), STYLES[style]) for style, text in source(self._frame.steps)]
+        lines += [Text(""), *self._events]
+        if self._frame.points:
+            lines.append(Text(self._drawable(f"        {marks(self._frame.points)}"), "green"))
+        for line in lines:
             line.no_wrap, line.overflow = True, "ellipsis"
-        self._redrawn.update(Group(*lines, *self._events), refresh=True)
-
-    def _worker(self, frame: Frame, pid: int) -> Text:
-        line = self._text((f" worker {pid:<8}", "bold"))
-        if pid in frame.killed:
-            line.append(self._drawable("✕ killed"), "red")
-            if held := frame.workers[pid]:
-                line.append(f", still in its name: {', '.join(held)}", "dim")
-        elif not frame.workers[pid]:
-            line.append(self._drawable("· waiting"), "dim")
-        for key in frame.workers[pid] if pid not in frame.killed else ():
-            again = frame.books.asked("charge")[key] > 1
-            line.append(self._drawable(f"◐ {key:<9}"), "yellow" if again else "cyan")
-            line.append("again " if again else "", "yellow")
-        return line
-
-    def _bar(self, frame: Frame) -> Text:
-        full = WIDTH * frame.finished // frame.orders
-        charged = frame.books.times("charge").total()
-        repeated = frame.books.asked("charge").total() - charged
-        return self._text(
-            (" " + "━" * full, "green"),
-            ("─" * (WIDTH - full), "dim"),
-            (f"  {frame.finished} of {frame.orders} finished", ""),
-            (f"   cards charged {charged}, asked again {repeated}", "dim"),
-        )
-
-    def _text(self, *parts: tuple[str, str]) -> Text:
-        return Text.assemble(*((self._drawable(text), style) for text, style in parts))
+        self._redrawn.update(Group(*lines), refresh=True)
 
     def _drawable(self, text: str) -> str:
         return drawable(text, self._encoding)

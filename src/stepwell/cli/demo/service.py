@@ -1,4 +1,4 @@
-"""The outside world of the demo: a service that charges cards and sends parcels, and keeps its own books in one file.
+"""The outside world of the demo: one service for stock, cards, parcels and mail, which keeps its own books in one file.
 
 It knows nothing of stepwell. Like every good payment service it honours idempotency keys: asked a second time under the
 same key, it answers as before and does nothing. The demo's verdict is read from this file.
@@ -12,17 +12,14 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-Act = Literal["charge", "parcel"]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request as the service wrote it down; `done` is False if it had been done before under this key."""
 
-    act: Act
-    key: str
+    order: str
+    act: str
     pid: int
     done: bool
 
@@ -33,31 +30,23 @@ class Service:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def charge(self, cents: int, *, key: str) -> bool:
-        """Charge the card unless it was charged under this key; True if it was charged now."""
-        return self._serve("charge", key, {"cents": cents})
-
-    def send_parcel(self, *, key: str) -> bool:
-        """Send the parcel unless it was sent under this key; True if it was sent now."""
-        return self._serve("parcel", key, {})
+    def do(self, order: str, act: str) -> bool:
+        """Do it, unless it was done for this order before; True if it was done now."""
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # freed by the kernel, should the caller be killed right here
+            done = not self.books().times(order)[act]
+            line = {"order": order, "act": act, "pid": os.getpid(), "done": done}
+            os.write(file, json.dumps(line).encode() + b"\n")
+        finally:
+            os.close(file)
+        return done
 
     def books(self) -> Books:
         """What it has written down so far."""
         if not self._path.exists():
             return Books(())
-        lines = map(json.loads, self._path.read_text().splitlines())
-        return Books(tuple(Request(line["act"], line["key"], line["pid"], line["done"]) for line in lines))
-
-    def _serve(self, act: Act, key: str, details: dict[str, int]) -> bool:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)  # freed by the kernel, should the caller be killed right here
-            done = not self.books().times(act)[key]
-            line = {"act": act, "key": key, "pid": os.getpid(), "done": done, **details}
-            os.write(file, json.dumps(line).encode() + b"\n")
-        finally:
-            os.close(file)
-        return done
+        return Books(tuple(Request(**json.loads(line)) for line in self._path.read_text().splitlines()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +55,14 @@ class Books:
 
     requests: tuple[Request, ...]
 
-    def times(self, act: Act) -> Counter[str]:
-        """How often it was really done, by key."""
-        return Counter(request.key for request in self.requests if request.act == act and request.done)
+    def times(self, order: str) -> Counter[str]:
+        """How often each act was really done for an order."""
+        return Counter(one.act for one in self.requests if one.order == order and one.done)
 
-    def asked(self, act: Act) -> Counter[str]:
-        """How often it was asked for, by key."""
-        return Counter(request.key for request in self.requests if request.act == act)
+    def asked(self, order: str) -> Counter[str]:
+        """How often each act was asked for."""
+        return Counter(one.act for one in self.requests if one.order == order)
 
-    def begun_by(self, pid: int) -> list[str]:
-        """The keys that this process asked a charge for."""
-        return [request.key for request in self.requests if request.act == "charge" and request.pid == pid]
-
-    def unfinished_by(self, pid: int) -> list[str]:
-        """The keys that this process asked a charge for and no parcel: what it is in the middle of."""
-        sent = {request.key for request in self.requests if request.act == "parcel" and request.pid == pid}
-        return [key for key in self.begun_by(pid) if key not in sent]
+    def by(self, order: str, act: str) -> list[int]:
+        """The processes that asked for it, in order."""
+        return [one.pid for one in self.requests if one.order == order and one.act == act]

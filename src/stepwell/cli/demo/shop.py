@@ -1,55 +1,101 @@
-"""The shop of the demo: one queue, one handler, one worker process. This is all the stepwell code that it takes."""
+"""The shop of the demo: one workflow, five steps, one worker process. This is all the stepwell code that it takes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
+import signal
 import sys
 import threading
-from dataclasses import dataclass
+import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stepwell.cli.demo.service import Service
 from stepwell.connecting import connect
-from stepwell.queue import Handler, handler
+from stepwell.step import step
 from stepwell.worker import Worker
+from stepwell.workflow import workflow
 
-QUEUE: Final = "orders"
-PACKING: Final = 0.9  # seconds between the charge and the parcel: where the demo strikes
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is enqueued."""
-
-    key: str
-    cents: int
+ACTS: Final = ("reserve stock", "charge card", "pack lamp", "pack desk", "send receipt")
+STEPS: Final = ("reserve_stock", "charge_card", "pack", "send_receipt")
 
 
-def fulfilment(service: Service) -> Handler[Order]:
-    """The handler: charge the card, pack, send the parcel. Killed anywhere, it starts again from its first line."""
-
-    @handler(QUEUE, retry=5, timeout="20s")
-    async def fulfil(order: Order) -> None:
-        service.charge(order.cents, key=order.key)
-        await asyncio.sleep(PACKING)
-        service.send_parcel(key=order.key)
-
-    return fulfil
+@workflow(retry=10)
+async def fulfil(order: str) -> str:
+    await reserve_stock(order)
+    receipt = await charge_card(order)
+    await asyncio.gather(pack(order, "lamp"), pack(order, "desk"))
+    await send_receipt(order, receipt)
+    return receipt
 
 
-async def work(url: str, service: Service) -> None:
-    """One worker process's work."""
-    async with connect(url) as store:
-        await Worker(store, [fulfilment(service)], concurrency=2).run(signals=True)
+@step
+async def reserve_stock(order: str) -> None:
+    await outside(order, "reserve stock")
+
+
+@step
+async def charge_card(order: str) -> str:
+    await outside(order, "charge card")
+    return f"receipt of {order}"
+
+
+@step
+async def pack(order: str, item: str) -> None:
+    await outside(order, f"pack {item}")
+
+
+@step
+async def send_receipt(order: str, receipt: str) -> str:
+    await outside(order, "send receipt")
+    return f"sent: {receipt}"
+
+
+class World:
+    """How this process reaches the service, how slowly that answers, and where the process is to be killed."""
+
+    service: Service
+    pace: float = 0.0
+    dies: str | None = None
+
+
+async def outside(order: str, act: str) -> None:
+    """Ask the service, which acts at once and takes its time to answer.
+
+    It knows a request again by the order and the act, the same in every attempt; `current().key` would do as well.
+    """
+    die_if(f"before {act}")
+    World.service.do(order, act)
+    die_if(f"after {act}")
+    await asyncio.sleep(World.pace)
+
+
+def die_if(point: str) -> None:
+    """`kill -9`, exactly here, if this is the point."""
+    if point == World.dies:
+        os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)  # the kill may take a moment to arrive, and nothing more is to happen
+
+
+async def work(urls: list[str]) -> None:
+    """A worker for each of the stores, until the process is told to end."""
+    async with contextlib.AsyncExitStack() as stack:
+        workers = [Worker(await stack.enter_async_context(connect(url)), [fulfil], concurrency=1) for url in urls]
+        ends = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ends.set)
+        await asyncio.gather(*(worker.run(ends.wait()) for worker in workers))
 
 
 def main() -> None:
-    """`python -m stepwell.cli.demo.shop URL BOOKS`; ends when its standard input does."""
-    url, books = sys.argv[1:]
+    """`python -m stepwell.cli.demo.shop SETTINGS`; ends when its standard input does."""
+    settings: dict[str, Any] = json.loads(sys.argv[1])
+    World.service = Service(Path(settings["books"]))
+    World.pace, World.dies = settings["pace"], settings["dies"]
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    asyncio.run(work(url, Service(Path(books))))
+    asyncio.run(work(settings["urls"]))
 
 
 def _end_with_parent() -> None:

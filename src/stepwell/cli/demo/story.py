@@ -1,41 +1,41 @@
-"""The demo's story: orders are enqueued, workers work, one is killed with SIGKILL, the others finish what it held.
+"""The demo's story, in two acts.
 
-What happened to the orders is read from the outside service's books, who holds them from the store; nothing is
-assumed. A kill that hit nothing is said to have hit nothing, and tried again.
+First a worker is killed with SIGKILL at the worst moment: the bank has charged the card, and nothing of it is recorded.
+Another worker finishes the order. Then the same for every point of the run: a worker for each is killed exactly there,
+and another one finishes what all of them began. What happened is read from the service's books and from the stores.
 """
 
 from __future__ import annotations
 
+import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import quote
 
 from stepwell import sync
 from stepwell.cli.demo.crew import Crew
-from stepwell.cli.demo.service import Books, Service
-from stepwell.cli.demo.shop import QUEUE, Order
-from stepwell.records import Task, TaskId
+from stepwell.cli.demo.service import Service
+from stepwell.cli.demo.shop import ACTS, fulfil
+from stepwell.records import Run, RunStatus, StepInfo
 
-ORDERS: Final = 40
-WORKERS: Final = 3
-KILLS: Final = 3  # at most; one is enough if it hits
-DEADLINE: Final = 25.0
-TICK: Final = 0.08
+PACE: Final = 1.0  # seconds that the service takes to answer in the first act
+TRIES: Final = 3  # how often the first act is played until the kill comes in time
+DEADLINE: Final = 30.0
+TICK: Final = 0.05
+AT_ONCE: Final = 3  # processes that are started together in the second act
+POINTS: Final = tuple(f"{when} {act}" for act in ACTS for when in ("before", "after"))
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What there is to see at one moment."""
+    """What there is to see at one moment: the steps of the order, and how each point of the second act ended."""
 
     at: float
-    orders: int
-    finished: int
-    workers: dict[int, list[str]]  # pid -> the orders it holds, by the store's word
-    killed: list[int]
-    books: Books
+    steps: Sequence[StepInfo]
+    points: Sequence[bool | None]
 
 
 class View(Protocol):
@@ -49,160 +49,161 @@ class View(Protocol):
 
 
 @dataclass(slots=True)
-class Kill:
-    """One SIGKILL, and the orders it hit: charged by the killed worker, not yet sent."""
-
-    pid: int
-    at: float
-    in_flight: list[str]
-
-
-@dataclass(slots=True)
 class Result:
-    """What came of it. The counts are the outside service's; `queue` is the store's own."""
+    """What came of it. The counts are the outside service's."""
 
-    orders: int
-    charged: int = 0
-    charged_once: int = 0
-    parcels_once: int = 0
-    ran_again: list[str] = field(default_factory=list)
-    interrupted: list[str] = field(default_factory=list)  # those of them that a killed worker had begun
-    kills: list[Kill] = field(default_factory=list)
-    queue: dict[str, int] = field(default_factory=dict)
+    backend: str
+    order: str = ""
+    killed: int = 0
+    after_seconds: float = 0.0  # from the kill until another worker had the order
+    done: dict[str, int] = field(default_factory=dict)  # of the order, how often each act was really done
+    asked: dict[str, int] = field(default_factory=dict)  # ... and how often it was asked for
+    points: dict[str, bool] = field(default_factory=dict)
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
-        """True if the counts are right and a kill really interrupted somebody."""
+        """True if everything was done exactly once, and the kills hit."""
         return not self.problems
 
 
 class Story:
-    """One performance of the demo in a folder of its own."""
+    """One performance of the demo in a folder of its own; `place` gives the address of a fresh store by its name."""
 
-    def __init__(self, folder: Path, view: View) -> None:
+    def __init__(self, folder: Path, view: View, place: Callable[[str], str], backend: str = "SQLite") -> None:
         self._view = view
-        self._service = Service(folder / "card-and-parcel-service.jsonl")
-        self._url = f"sqlite:///{quote(str(folder / 'shop.db'))}"
-        self._crew = Crew(self._url, folder / "card-and-parcel-service.jsonl", folder / "workers.log")
-        self._kills: list[Kill] = []
-        self._problems: list[str] = []
-        self._tasks: dict[str, Task] = {}
-        self._ids: dict[str, TaskId] = {}
-        self._taken_over: set[str] = set()
+        self._place = place
+        self._service = Service(folder / "books.jsonl")
+        self._crew = Crew(folder / "books.jsonl", folder / "workers.log")
+        self._result = Result(backend)
+        self._steps: Sequence[StepInfo] = ()
+        self._points: list[bool | None] = []
         self._began = time.monotonic()
 
     def play(self) -> Result:
         """Play it to its end, or to its deadline."""
-        with sync.connect(self._url) as store, self._crew:
-            self._enqueue(store)
-            self._start(WORKERS)
-            while not self._is_over():
-                time.sleep(TICK)
-                self._look(store)
-                self._strike()
+        with self._crew:
+            try:
+                self._first_act()
+                self._second_act()
+            except TimeoutError as error:
+                self._result.problems += [f"{error} within {DEADLINE:g} s", self._crew.complaints()]
             self._crew.stop()
-            return self._result(store.counts(QUEUE))
+        self._result.seconds = round(self._at, 1)
+        return self._result
 
-    def _enqueue(self, store: sync.Store) -> None:
-        orders = [Order(f"order-{number}", 1000 + number) for number in range(1, ORDERS + 1)]
-        store.create_queue(QUEUE)
-        keys = [order.key for order in orders]
-        self._ids = dict(zip(keys, store.enqueue_many(QUEUE, orders, keys=keys), strict=True))
-        self._view.say(self._at, f"{ORDERS} orders enqueued", "each: charge the card, pack, send the parcel")
+    # ---- the first act -----------------------------------------------------------------------------------------
 
-    def _start(self, count: int) -> None:
-        pids = [self._crew.start() for _ in range(count)]
-        self._view.say(self._at, f"{'worker' if count == 1 else 'workers'} {_listed(pids)} started")
+    def _first_act(self) -> None:
+        url = self._place("shop")
+        with sync.connect(url) as store:
+            workers = [self._crew.start([url], pace=PACE) for _ in range(2)]
+            self._view.say(self._at, f"workers {workers[0]} and {workers[1]} started", "two processes, one database")
+            for number in range(1, TRIES + 1):
+                if self._kill_in_the_middle(store, f"order-{number}"):
+                    self._judge_order()
+                    return
+                self._crew.start([url], pace=PACE)
+        self._result.problems.append(f"{TRIES} kills came too late, so this shows nothing")
 
-    def _look(self, store: sync.Store) -> None:
-        """Read how things stand, show it, and tell what is new."""
-        pids = {worker.id: worker.pid for worker in store.workers()}
-        for key, task_id in self._ids.items():
-            if key not in self._tasks or not self._tasks[key].status.finished:
-                task = store.get(task_id)
-                if task is not None:
-                    self._tasks[key] = task
-        holds: dict[int, list[str]] = {pid: [] for pid in self._crew.pids}
-        for key, task in self._tasks.items():
-            if task.owner is not None and not task.status.finished:
-                holds.setdefault(pids.get(task.owner, 0), []).append(key)
-        self._notice(holds)
-        self._view.show(Frame(self._at, ORDERS, self._finished, holds, self._crew.killed, self._service.books()))
-
-    def _notice(self, holds: dict[int, list[str]]) -> None:
-        """Tell who took over what a killed worker held."""
-        for kill in self._kills:
-            for pid in self._crew.alive:
-                for key in set(kill.in_flight).intersection(holds[pid]) - self._taken_over:
-                    self._taken_over.add(key)
-                    more = f"attempt {self._tasks[key].attempt}, same key, {self._at - kill.at:.1f} s after the kill"
-                    self._view.say(self._at, f"worker {pid} takes over {key}", more)
-
-    def _strike(self) -> None:
-        """Kill the worker that is in the middle of most, once a third is done; again if that hit nothing."""
-        if self._finished < ORDERS / 3 or any(kill.in_flight for kill in self._kills) or len(self._kills) == KILLS:
-            return
-        books = self._service.books()
-        victim = max(self._crew.alive, key=lambda pid: len(books.unfinished_by(pid)), default=None)
-        if victim is None or not books.unfinished_by(victim):
-            return
+    def _kill_in_the_middle(self, store: sync.Store, order: str) -> bool:
+        """Trigger an order and kill its worker when the card is charged; False if that was recorded before the kill."""
+        run_id = fulfil.trigger(order).options(key=order, require_worker="ignore").execute(store)
+        self._view.say(self._at, f"{order} is triggered", "five steps")
+        self._until(lambda: self._charging(store, run_id, order), f"{order} is charged")
+        victim = self._service.books().by(order, ACTS[1])[0]
+        self._view.say(self._at, f"worker {victim}: charge_card", "the bank has charged, and has not answered yet")
         self._crew.kill(victim)
-        # Read after its death, when it can write no more: what it held may have been finished in the last moment.
-        hit = self._service.books().unfinished_by(victim)
-        self._kills.append(Kill(victim, self._at, hit))
-        if hit:
-            self._view.say(self._at, f"kill -9 {victim}", f"by this demo: {_listed(hit)} charged, not sent")
-        else:
-            self._view.say(self._at, f"kill -9 {victim}", "hit nothing: it had just finished; once more")
-            self._start(1)
+        killed_at = self._at
+        self._result.order, self._result.killed = order, victim
+        self._view.say(self._at, f"kill -9 {victim}", "by this demo, right now")
+        recorded = {step.name: step.status for step in store.steps(run_id)}
+        if recorded.get("charge_card") == RunStatus.SUCCESS:
+            self._view.say(self._at, "too late", "it was recorded in the last moment; once more")
+            self._until(lambda: self._look(store, run_id).status.finished, f"{order} is finished")
+            return False
+        self._until(lambda: len(self._service.books().by(order, ACTS[1])) > 1, "another worker goes on")
+        self._result.after_seconds = round(self._at - killed_at, 1)
+        heir = self._service.books().by(order, ACTS[1])[1]
+        self._view.say(self._at, f"worker {heir} takes over {order}", f"{self._result.after_seconds} s after the kill")
+        self._view.say(self._at, "reserve_stock is recorded", "it is not run again")
+        self._view.say(self._at, "charge_card runs again", "same key: the bank says it has charged, and does nothing")
+        self._until(lambda: self._look(store, run_id).status.finished, f"{order} is finished")
+        self._view.say(self._at, f"{order} is finished", store.get_run(run_id).status)
+        return True
 
-    def _is_over(self) -> bool:
-        if self._finished == ORDERS:
-            return True
-        if self._crew.fallen:
-            self._problems.append(f"worker {_listed(self._crew.fallen)} ended by itself: {self._crew.complaints()}")
-        if self._at > DEADLINE:
-            self._problems.append(f"{self._finished} of {ORDERS} orders finished within {DEADLINE:g} s")
-        return bool(self._problems)
+    def _charging(self, store: sync.Store, run_id: int, order: str) -> list[int]:
+        self._look(store, run_id)
+        return self._service.books().by(order, ACTS[1])
 
-    def _result(self, counts: dict[str, int]) -> Result:
-        """The verdict, from the service's books and the store's counts."""
+    def _look(self, store: sync.Store, run_id: int) -> Run[str]:
+        """Read how the order stands, and show it."""
+        self._steps = store.steps(run_id)
+        self._show()
+        return store.get_run(run_id)
+
+    def _judge_order(self) -> None:
         books = self._service.books()
-        charges, parcels = books.times("charge"), books.times("parcel")
-        ran_again = [key for key, times in books.asked("charge").items() if times > 1]
-        begun = {key for pid in self._crew.killed for key in books.begun_by(pid)}
-        result = Result(
-            orders=ORDERS,
-            charged=charges.total(),
-            charged_once=sum(charges[key] == 1 for key in self._ids),
-            parcels_once=sum(parcels[key] == 1 for key in self._ids),
-            ran_again=ran_again,
-            interrupted=[key for key in ran_again if key in begun],
-            kills=self._kills,
-            queue=counts,
-            seconds=round(self._at, 1),
-            problems=self._problems,
-        )
-        if not charges.total() == result.charged_once == ORDERS:
-            result.problems.append(f"{ORDERS} orders, {charges.total()} charges, {result.charged_once} charged once")
-        if not parcels.total() == result.parcels_once == ORDERS:
-            result.problems.append(f"{ORDERS} orders, {parcels.total()} parcels, {result.parcels_once} sent once")
-        if counts != {"SUCCESS": ORDERS}:
-            result.problems.append(f"the queue says {counts}")
-        if not result.interrupted:
-            result.problems.append(f"{len(self._kills)} kills interrupted nobody, so this run shows nothing")
-        return result
+        result = self._result
+        result.done, result.asked = dict(books.times(result.order)), dict(books.asked(result.order))
+        if result.done != dict.fromkeys(ACTS, 1):
+            result.problems.append(f"{result.order}: done {result.done}")
+        if result.asked.get(ACTS[1], 0) < 2 or result.asked.get(ACTS[0], 0) != 1:
+            result.problems.append(f"{result.order}: asked for {result.asked}")
 
-    @property
-    def _finished(self) -> int:
-        return sum(task.status.finished for task in self._tasks.values())
+    # ---- the second act ----------------------------------------------------------------------------------------
+
+    def _second_act(self) -> None:
+        """Kill a worker at every point of a run of its own, then let one process finish what is left in all."""
+        self._points = [None] * len(POINTS)
+        self._view.say(self._at, f"again, with kill -9 at each of {len(POINTS)} points", "before and after each act")
+        urls = [self._place(f"point_{number}") for number in range(len(POINTS))]
+        self._show()
+        for first in range(0, len(POINTS), AT_ONCE):
+            self._kill_at(range(first, min(first + AT_ONCE, len(POINTS))), urls)
+        self._crew.start(urls)
+        for number, url in enumerate(urls):
+            with sync.connect(url, listen=False) as store:
+                self._until(partial(_is_finished, store), f"killed {POINTS[number]}, the order is finished")
+                self._judge_point(number, store.runs(limit=1)[0])
+
+    def _kill_at(self, numbers: range, urls: Sequence[str]) -> None:
+        """For each point a store, an order in it, and a worker that is killed exactly there."""
+        doomed = {}
+        for number in numbers:
+            with sync.connect(urls[number], listen=False) as store:
+                fulfil.trigger(f"point-{number}").options(require_worker="ignore").execute(store)
+            doomed[number] = self._crew.start([urls[number]], dies=POINTS[number])
+        for number, pid in doomed.items():
+            self._until(partial(self._crew.has_ended, pid), f"a worker is killed {POINTS[number]}")
+            if self._crew.ending_of(pid) != -signal.SIGKILL:
+                self._result.problems.append(f"{POINTS[number]}: the worker ended by itself: {self._crew.complaints()}")
+
+    def _judge_point(self, number: int, run: Run[str]) -> None:
+        done = dict(self._service.books().times(f"point-{number}"))
+        right = run.status == RunStatus.SUCCESS and done == dict.fromkeys(ACTS, 1)
+        self._points[number] = self._result.points[POINTS[number]] = right
+        self._show()
+        if not right:
+            self._result.problems.append(f"killed {POINTS[number]}: the run is {run.status}, done {done}")
+
+    # ---- both --------------------------------------------------------------------------------------------------
+
+    def _until(self, fact: Callable[[], object], what: str) -> None:
+        deadline = self._at + DEADLINE
+        while not fact():
+            if self._at > deadline:
+                raise TimeoutError(f"not so: {what}")
+            time.sleep(TICK)
+
+    def _show(self) -> None:
+        self._view.show(Frame(self._at, self._steps, tuple(self._points)))
 
     @property
     def _at(self) -> float:
         return time.monotonic() - self._began
 
 
-def _listed(things: Iterable[object]) -> str:
-    return ", ".join(map(str, things))
+def _is_finished(store: sync.Store) -> bool:
+    return store.runs(limit=1)[0].status.finished

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from stepwell.cli.demo import shop
-from stepwell.cli.demo.story import ORDERS, WORKERS, Frame, Result
+from stepwell.cli.demo.shop import STEPS, fulfil
+from stepwell.cli.demo.story import POINTS, Frame, Result
+from stepwell.cli.output import drawable
+from stepwell.records import RunStatus, StepInfo
 
-TITLE: Final = f"{ORDERS} orders on SQLite, {WORKERS} worker processes, one outside service that keeps its own books"
+TITLE: Final = "an order in five steps, two worker processes, one outside service that keeps its own books"
 STYLES: Final = {"good": "green", "bad": "red", "strong": "bold", "quiet": "dim", "plain": ""}
-GLYPHS: Final = {"✓": "ok", "✕": "x", "◐": "*", "━": "=", "─": "-", "·": "-"}
 
 
 class Plain:
@@ -20,18 +22,26 @@ class Plain:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._told = 0
+        self._told: set[tuple[str, str]] = set()
+        self._points = 0
         self._print(TITLE)
+        for _, line in source([]):
+            self._print(line)
 
     def say(self, at: float, what: str, more: str = "") -> None:
         """Print the event."""
         self._print(f"{at:5.1f}  {what}" + (f"   ({more})" if more else ""))
 
     def show(self, frame: Frame) -> None:
-        """Print a line at every tenth order."""
-        if frame.finished // 10 > self._told:
-            self._told = frame.finished // 10
-            self.say(frame.at, f"{frame.finished} of {frame.orders} orders finished")
+        """Print what became of steps and points since."""
+        for step in frame.steps:
+            if step.status == RunStatus.SUCCESS and (seen := (step.key, str(step.started_at))) not in self._told:
+                self._told.add(seen)
+                self.say(frame.at, f"✓ {step.key} is recorded")
+        ended = sum(point is not None for point in frame.points)
+        if ended > self._points and ended == len(POINTS):
+            self.say(frame.at, f"{ended} points: {marks(frame.points)}")
+        self._points = ended
 
     def tell(self, result: Result) -> None:
         """Print the verdict."""
@@ -52,55 +62,49 @@ class Silent:
         """Show nothing."""
 
 
+def source(steps: Sequence[StepInfo]) -> list[tuple[str, str]]:
+    """The workflow's own lines, each with its style: those of steps that are executed lit, of recorded ones ticked."""
+    lines, first = inspect.getsourcelines(fulfil.fn)
+    running = {step.name for step in steps if step.status == RunStatus.RUNNING}
+    done = {step.name for step in steps if step.status == RunStatus.SUCCESS} - running
+    shown = []
+    for number, line in enumerate(lines, first):
+        named = next((name for name in STEPS if f"{name}(" in line), "")
+        mark, style = ("▸", "strong") if named in running else ("✓", "good") if named in done else (" ", "quiet")
+        shown.append((style, f" {mark} {number:3}  {line.rstrip()}"))
+    return shown
+
+
+def marks(points: Sequence[bool | None]) -> str:
+    """How each point ended."""
+    return "".join({None: "·", True: "✓", False: "✕"}[point] for point in points)
+
+
 def verdict(result: Result) -> list[tuple[str, str]]:
     """The last lines, each with its style."""
-    counted = (
-        f"  {result.orders} orders, {result.charged_once} charged exactly once, "
-        f"{result.parcels_once} parcels sent exactly once"
-    )
-    again = len(result.interrupted)
-    handlers = "handler" if again == 1 else "handlers"
+    right = sum(result.points.values())
     lines = [
         ("plain", ""),
-        ("quiet", "From the outside service's own file:"),
-        ("strong", counted),
-        (
-            "plain",
-            f"  {again} {handlers} ran twice because of the kill; the service knew the key and charged nothing again",
-        ),
+        ("quiet", f"From the outside service's own file, for {result.order or 'the order'}:"),
+        ("strong", "  " + (", ".join(f"{act} {times}x" for act, times in result.done.items()) or "nothing")),
+        ("plain", f"  it was asked for the charge {result.asked.get('charge card', 0)} times, and charged once"),
+        ("strong", f"  killed at each of {len(POINTS)} points: {right} of {len(POINTS)} orders done exactly once"),
+        ("plain", ""),
     ]
-    if others := len(result.ran_again) - again:
-        lines.append(("plain", f"  {others} ran twice for another reason"))
-    lines.append(("plain", ""))
     if not result.ok:
-        lines += [("bad", f"✕ error: {problem}") for problem in result.problems]
+        lines += [("bad", f"✕ error: {problem}") for problem in result.problems if problem]
         return [*lines, ("plain", "  try: run `stepwell demo` again; if it fails again, please report these lines")]
     return [
         *lines,
-        ("good", f"✓ nothing lost, nothing charged twice, {result.seconds:.1f} s"),
+        ("good", f"✓ nothing lost, nothing charged twice, on {result.backend}, {result.seconds:.1f} s"),
         ("plain", ""),
         ("plain", "next"),
         ("plain", f"  read what ran    {_short(shop.__file__)}"),
-        ("plain", "  write yours      @stepwell.handler('emails') on a function, store.enqueue(it, payload),"),
-        ("plain", "                   Worker(store, [it]).run(signals=True); without asyncio: stepwell.sync"),
-        ("plain", "  on Postgres      pip install 'stepwell[postgres]', STEPWELL_URL=postgresql://..."),
+        ("plain", "  write yours      @stepwell.workflow and @stepwell.step on your functions, in shop.py"),
+        ("plain", "  run it           stepwell dev shop, and in another terminal"),
+        ("plain", "                   stepwell trigger NAME [name=value ...] --wait"),
+        ("plain", "  look at it       stepwell show @last"),
     ]
-
-
-def drawable(text: str, encoding: str | None) -> str:
-    """The text, in letters that the output can show."""
-    try:
-        text.encode(encoding or "ascii")
-    except UnicodeEncodeError:
-        for glyph, plain in GLYPHS.items():
-            text = text.replace(glyph, plain)
-        return text.encode("ascii", "replace").decode()
-    return text
-
-
-def is_lively(out: TextIO) -> bool:
-    """True if the output is a terminal that can redraw."""
-    return out.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and sys.platform != "win32"
 
 
 def _short(path: str) -> str:

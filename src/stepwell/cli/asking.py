@@ -1,0 +1,86 @@
+"""What every command that asks a store has in common: its options, opening the store, and how it ends."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from stepwell.store.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which store is asked, and whether the answer is JSON."""
+
+    url: str | None
+    as_json: bool
+
+    def do(self, work: Callable[[Store], Coroutine[Any, Any, int | None]], *, install: bool = False) -> None:
+        """Open the store, do the work and end the process with its exit code; an error is told in one sentence."""
+        import asyncio
+
+        from stepwell.cli.opening import opened
+
+        async def whole() -> int | None:
+            async with opened(self.url, install=install) as store:
+                return await work(store)
+
+        self.end(lambda: asyncio.run(whole()))
+
+    def end(self, work: Callable[[], int | None]) -> None:
+        """Do the work and end the process with its exit code; an error is told in one sentence."""
+        from stepwell.cli import exits
+        from stepwell.errors import StepwellError
+
+        try:
+            code = work() or exits.OK
+        except KeyboardInterrupt:
+            code = exits.INTERRUPTED
+        except (StepwellError, exits.Stop) as error:
+            told = exits.told(error)
+            self._tell(told.code, told.said, told.next)
+            code = told.code
+        raise SystemExit(code)
+
+    def _tell(self, code: int, said: str, next_: str | None) -> None:
+        if self.as_json:
+            click.echo(json.dumps({"error": said, "try": next_, "exit_code": code}), err=True)
+            return
+        from stepwell.cli.output import say
+
+        say(f"error: {said}", to_stderr=True, fg="red")
+        if next_:
+            say(f"try:   {next_}", to_stderr=True)
+
+
+def asks_store(fn: F) -> F:
+    """Give a command `--url` and `--json`; it gets them as `asked`."""
+
+    @click.option("--url", envvar="STEPWELL_URL", help="The store [default: STEPWELL_URL, or sqlite:///stepwell.db].")
+    @click.option("--json", "as_json", is_flag=True, help="Answer with JSON on standard output, nothing else.")
+    @functools.wraps(fn)
+    def command(*args: Any, url: str | None, as_json: bool, **kwargs: Any) -> Any:
+        return fn(*args, asked=Asked(url, as_json), **kwargs)
+
+    return command  # type: ignore[return-value]
+
+
+def sure(question: str, *, yes: bool) -> None:
+    """Ask a person before something is lost; without one, refuse unless `--yes` was said."""
+    from stepwell.cli.exits import REFUSED, Stop
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Stop(REFUSED, f"{question} Nothing was done: nobody is here to ask", "the same with --yes")
+    if not click.confirm(question):
+        raise Stop(REFUSED, "nothing was done")

@@ -1,0 +1,228 @@
+"""Commands on queues and dead letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepwell.cli.asking import Asked, asks_store, sure
+
+if TYPE_CHECKING:
+    from stepwell.store.store import Store
+
+
+@click.group()
+def queue() -> None:
+    """List, pause, resume, drain and empty queues; a workflow's is named as it is."""
+
+
+@queue.command("ls")
+@asks_store
+def ls(asked: Asked) -> None:
+    """List the queues and how full they are."""
+    asked.do(lambda store: _list(store, asked))
+
+
+@queue.command()
+@click.argument("name")
+@asks_store
+def pause(asked: Asked, name: str) -> None:
+    """Let nobody claim from a queue; what is under way goes on, and it still takes messages."""
+    done = f"{name} is paused: nothing of it is claimed; what is under way goes on"
+    asked.do(lambda store: _said(asked, store.pause_queue(name), done, f"stepwell queue resume {name}"))
+
+
+@queue.command()
+@click.argument("name")
+@asks_store
+def resume(asked: Asked, name: str) -> None:
+    """Let a paused queue be claimed from again."""
+    asked.do(lambda store: _said(asked, store.resume_queue(name), f"{name} is claimed from again", "stepwell queue ls"))
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--wait", metavar="SPAN", default="0s", help="Wait so long until it is empty; exit code 1 if it is not.")
+@asks_store
+def drain(asked: Asked, name: str, wait: str) -> None:
+    """Let a queue take nothing new while what is there is worked off: before its workers are taken away."""
+    asked.do(lambda store: _drain(store, asked, name, wait))
+
+
+@queue.command()
+@click.argument("name")
+@asks_store
+def reopen(asked: Asked, name: str) -> None:
+    """Let a queue that is being drained take messages again."""
+    asked.do(lambda store: _said(asked, store.reopen_queue(name), f"{name} takes messages again", "stepwell queue ls"))
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_store
+def purge(asked: Asked, name: str, *, yes: bool) -> None:
+    """Delete a queue's messages for good, finished and dead ones too, except those that are being executed."""
+    asked.do(lambda store: _purge(store, asked, name, yes=yes))
+
+
+@click.group()
+def dead() -> None:
+    """List, requeue and drop dead letters: tasks that failed for good."""
+
+
+@dead.command("ls")
+@click.option("--queue", help="Only of this queue.")
+@click.option("--error", help="Only with this type of error.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
+@click.option("--after", metavar="PLACE", help="Go on where a page ended.")
+@asks_store
+def list_dead(asked: Asked, **filters: Any) -> None:
+    """List dead letters, oldest first."""
+    asked.do(lambda store: _list_dead(store, asked, filters))
+
+
+@dead.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
+@click.option("--queue", help="All of this queue.")
+@click.option("--error", help="All with this type of error.")
+@asks_store
+def requeue(asked: Asked, ids: Sequence[int], **filters: Any) -> None:
+    """Give dead letters all their attempts again; what a run's other steps recorded stays.
+
+    \b
+    Examples:
+      stepwell dead requeue 12 15
+      stepwell dead requeue --error SMTPServerDisconnected
+    """
+    asked.do(lambda store: _requeue(store, asked, ids, filters))
+
+
+@dead.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
+@click.option("--queue", help="All of this queue.")
+@click.option("--error", help="All with this type of error.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_store
+def drop(asked: Asked, ids: Sequence[int], *, yes: bool, **filters: Any) -> None:
+    """Delete dead letters for good."""
+    asked.do(lambda store: _drop(store, asked, ids, filters, yes=yes))
+
+
+async def _list(store: Store, asked: Asked) -> None:
+    from stepwell.cli.output import say, say_json, say_next, span, table
+
+    stats = await store.queue_stats()
+    if asked.as_json:
+        say_json(stats)
+        return
+    if not stats:
+        say("there are no queues")
+        say_next("stepwell worker APP, which makes those it serves")
+        return
+    rows = [(one.queue, one.ready, one.running, one.waiting, one.dead, span(one.oldest), _state(one)) for one in stats]
+    table(("QUEUE", "READY", "RUNNING", "WAITING", "DEAD", "OLDEST", "STATE"), rows)
+    say_next("stepwell dead ls" if any(one.dead for one in stats) else "stepwell workers")
+
+
+def _state(one: Any) -> str:
+    return ", ".join(word for word, so in (("paused", one.paused), ("draining", one.draining)) if so)
+
+
+async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:
+    from stepwell.cli.output import say, say_json, say_next
+
+    await work
+    if asked.as_json:
+        say_json({"done": done, "next": next_})
+        return
+    say(done)
+    say_next(next_)
+
+
+async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
+    from stepwell.cli.exits import FAILED, OK
+    from stepwell.cli.output import say, say_json, say_next
+    from stepwell.cli.patience import patiently
+    from stepwell.durations import seconds_of
+
+    patience = seconds_of(wait, "wait")
+    left = await patiently(store.drain_queue(name, wait=patience), f"{name} is being worked off")
+    if asked.as_json:
+        say_json({"queue": name, "left": left})
+    else:
+        drained = "it is drained: its workers may go" if not left else f"{left} to go"
+        say(f"{name} takes nothing new; {drained}")
+        say_next(f"stepwell queue {'reopen' if not left else 'drain'} {name}{' --wait 10m' if left else ''}")
+    return FAILED if left and patience else OK
+
+
+async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
+    from stepwell.cli.patience import patiently
+
+    counts = await store.counts(name)
+    held = ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"
+    sure(f"Delete what is in {name} for good ({held})?", yes=yes)
+    removed = await patiently(store.purge(name), f"deleting from {name}")
+    done = f"{removed} messages of {name} are deleted; what is being executed was left"
+    _counted(asked, removed, done, "stepwell queue ls")
+
+
+def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
+    from stepwell.cli.output import say, say_json, say_next
+
+    if asked.as_json:
+        say_json({"count": count})
+        return
+    say(done)
+    say_next(next_)
+
+
+async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> None:
+    from stepwell.cli.output import ago, say, say_json, say_next, short, table
+
+    page = await store.dead_letters(**filters)
+    if asked.as_json:
+        say_json({"dead_letters": list(page), "next": page.next})
+        return
+    if not page:
+        say("no dead letters")
+        return
+    rows = [(one.id, one.kind, one.queue, one.key, one.attempt, ago(one.finished_at), one.last_error) for one in page]
+    table(("ID", "KIND", "QUEUE", "KEY", "ATTEMPTS", "DIED", "ERROR"), rows)
+    [(error, count)] = Counter(str((one.error or {}).get("type")) for one in page).most_common(1)
+    say(short(f"{count} of these {len(page)} died of {error}", 100), dim=True)
+    say_next(f"stepwell dead requeue --error {error}" + (f"   more: --after {page.next}" if page.next else ""))
+
+
+def _checked(ids: Sequence[int], filters: dict[str, Any]) -> None:
+    from stepwell.cli.exits import USAGE, Stop
+
+    if bool(ids) == any(filters.values()):
+        raise Stop(USAGE, "name dead letters by their ids, or all of a --queue or type of --error", "stepwell dead ls")
+
+
+async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any]) -> int:
+    from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.patience import patiently
+
+    _checked(ids, filters)
+    count = await patiently(store.requeue(*ids, **filters), "requeueing")
+    left = f"; {len(ids) - count} were no dead letters, or their key is taken" if count < len(ids) else ""
+    done = f"{count} tasks are queued again with all their attempts; recorded steps will not run again{left}"
+    _counted(asked, count, done, "stepwell queue ls")
+    return REFUSED if count < len(ids) else OK
+
+
+async def _drop(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any], *, yes: bool) -> int:
+    from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.patience import patiently
+
+    _checked(ids, filters)
+    sure(f"Delete {'these' if ids else 'all'} dead letters that fit for good?", yes=yes)
+    count = await patiently(store.drop(*ids, **filters), "deleting")
+    _counted(asked, count, f"{count} dead letters are deleted for good", "stepwell dead ls")
+    return REFUSED if count < len(ids) else OK

@@ -1,0 +1,108 @@
+"""`stepwell dev`: a worker in a process of its own, started anew when a Python file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from stepwell.cli.exits import OK, USAGE, Stop
+from stepwell.cli.output import say
+
+PAUSE: Final = 0.3
+GRACE: Final = 2.0  # seconds for bodies when the code has changed: what is not finished is given back
+PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+
+Seen = dict[str, tuple[int, int]]  # of each file its time and its size
+
+
+def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[str]) -> int:
+    """Run the worker until Ctrl-C or SIGTERM."""
+    if missing := [folder for folder in folders if not Path(folder).is_dir()]:
+        raise Stop(USAGE, f"there is no folder {missing[0]} to watch")
+    command = [sys.executable, "-m", "stepwell", "worker", app, "--grace", f"{GRACE:g}s"]
+    command += ["--concurrency", str(concurrency), *(["--url", url] if url else [])]
+    signal.signal(signal.SIGTERM, _leave)
+    files = seen(folders)
+    say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
+    child = Child(command)
+    try:
+        while True:
+            time.sleep(PAUSE)
+            now = seen(folders)
+            if changed := changes(files, now):
+                files = now
+                say(f"↻ {changed[0]} changed: starting anew", to_stderr=True)
+                child.restart()
+            elif child.has_ended_now():
+                say("the worker has ended; it is started anew when a file changes", to_stderr=True, fg="red")
+    except (KeyboardInterrupt, SystemExit):
+        return OK
+    finally:
+        child.stop()
+
+
+class Child:
+    """The worker's process; gone when `stop` returns."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._process = self._started()
+        self._told = False
+
+    def restart(self) -> None:
+        """End it and start another."""
+        self.stop()
+        self._process = self._started()
+        self._told = False
+
+    def has_ended_now(self) -> bool:
+        """True once after it has ended by itself."""
+        ended = self._process.poll() is not None and not self._told
+        self._told = self._told or ended
+        return ended
+
+    def stop(self) -> None:
+        """Ask it to end, and see to it that it does."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(GRACE + 5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # In a session of its own: Ctrl-C is ours to answer, and it is asked to end once, not twice.
+        return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command, no shell
+
+
+def seen(folders: Sequence[str]) -> Seen:
+    """The Python files below these folders, with what tells that they changed; hidden folders are passed over."""
+    return {str(path): (found.st_mtime_ns, found.st_size) for folder in folders for path, found in _files(folder)}
+
+
+def changes(before: Seen, now: Seen) -> list[str]:
+    """The files that came, went or changed."""
+    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+
+def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in PASSED_OVER]
+        for name in names:
+            if name.endswith(".py"):
+                path = Path(place) / name
+                try:
+                    yield path, path.stat()
+                except FileNotFoundError:
+                    continue  # it went while we looked
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)

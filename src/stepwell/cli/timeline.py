@@ -1,0 +1,171 @@
+"""A run as a timeline: its steps, attempts and waits as bars over one scale, and what the store has not recorded.
+
+Solid is executing, shaded is waiting on purpose. Values in, lines out: nothing here asks a store or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from stepwell.cli.output import ago, short, span
+from stepwell.cli.status import glyph_of, took, word_of
+from stepwell.durations import datetime_of
+from stepwell.records import Run, RunStatus, StepInfo
+
+WIDTH: Final = 40
+LONGEST_NAME: Final = 28
+SHORTEST_FOLD: Final = 1.0  # seconds
+FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One line of the picture: what it is, from when to when, and whether something executed or only waited."""
+
+    glyph: str
+    name: str
+    note: str
+    begin: datetime | None
+    end: datetime | None
+    waiting: bool
+
+
+def lines_of(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
+    """The whole picture of a run."""
+    bars = [_bar(step) for step in steps]
+    begin = run.started_at or run.created_at
+    end = run.finished_at or max([datetime.now(UTC), *(bar.end for bar in bars if bar.end is not None)])
+    names = max([len(bar.name) for bar in bars], default=0)
+    notes = max([len(bar.note) for bar in bars], default=0)
+    scale = Scale.over(begin, end, bars)
+    drawn = [
+        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale)}".rstrip() for bar in bars
+    ]
+    said = f"{span(scale.folded)} in which nothing executed are folded"
+    told = [*_unrecorded(run, steps), *([said] if scale.gaps else [])]
+    below = ["", *(f"note: {one}" for one in told)] if told else []
+    return [*_head(run), "", *(drawn or ["  no step is recorded yet"]), *_error(run, steps), *below]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Moments as columns; long times in which nothing executed are folded to a few, or they would be all there is."""
+
+    begin: float
+    end: float
+    gaps: Sequence[tuple[float, float]]  # from when to when nothing executed, for long
+    width: float  # what a gap is drawn as, in seconds
+
+    @classmethod
+    def over(cls, begin: datetime, end: datetime, bars: Sequence[Bar]) -> Scale:
+        """The scale of a run from its beginning to its end."""
+        first, last = begin.timestamp(), max(end, begin).timestamp()
+        busy = sorted(
+            (bar.begin.timestamp(), (bar.end or end).timestamp()) for bar in bars if bar.begin and not bar.waiting
+        )
+        gaps, at = [], first
+        for start, stop in [*busy, (last, last)]:
+            gaps.append((at, max(at, start)))
+            at = max(at, stop)
+        idle = sum(stop - start for start, stop in gaps)
+        width = max((last - first - idle) / 8, 0.001)
+        least = max(SHORTEST_FOLD, FOLDED_FROM * width)
+        return cls(first, last, [gap for gap in gaps if busy and gap[1] - gap[0] > least], width)
+
+    @property
+    def folded(self) -> float:
+        """How many seconds are not drawn."""
+        return sum(stop - start - self.width for start, stop in self.gaps)
+
+    def column(self, moment: datetime) -> int:
+        """Where a moment stands."""
+        whole = max(self.end - self.begin - self.folded, 0.000_001)
+        return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
+
+    def _drawn(self, at: float) -> float:
+        """How long before this moment something is drawn for."""
+        hidden = 0.0
+        for start, stop in self.gaps:
+            share = min(1.0, max(0.0, (at - start) / (stop - start)))
+            hidden += share * (stop - start - self.width)
+        return at - self.begin - hidden
+
+
+def _head(run: Run[Any]) -> list[str]:
+    about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
+    if (seconds := took(run)) is not None:
+        about.append(f"{'took' if run.finished_at else 'for'} {span(seconds)}")
+    facts = [f"triggered {ago(run.created_at)}", f"attempt {run.attempt} of {run.max_attempts}"]
+    if run.worker is not None:
+        facts.append(f"held by worker session {run.worker}")
+    if run.status == RunStatus.PENDING and run.run_at is not None and run.run_at > datetime.now(UTC):
+        facts.append(f"goes on {ago(run.run_at)}")
+    if run.parent_id is not None:
+        facts.append(f"child of run {run.parent_id}")
+    if run.tags:
+        facts.append(f"tags {', '.join(run.tags)}")
+    lines = ["   ".join(about), " · ".join(facts), f"input  {short(run.input(), 100)}"]
+    if run.status == RunStatus.SUCCESS:
+        lines.append(f"output {short(run.output(object), 100)}")
+    return lines
+
+
+def _bar(step: StepInfo) -> Bar:
+    """One step; a sleep has its end as what it returned, and lasts until then."""
+    begin, end = step.started_at, step.finished_at
+    name = step.key if len(step.key) <= LONGEST_NAME else step.key[: LONGEST_NAME - 1] + "…"
+    if step.name == "sleep" and isinstance(step.output, int):
+        end = datetime_of(step.output)
+        length = span((end - begin).total_seconds()) if begin else ""
+        return Bar("◷" if end > datetime.now(UTC) else "✓", name, f"{length} asleep", begin, end, waiting=True)
+    lasted = (end or datetime.now(UTC)) - begin if begin else None
+    tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    again = step.status == RunStatus.PENDING and step.attempt > 0
+    glyph = "↻" if again else glyph_of(step.status)
+    return Bar(
+        glyph, name, f"{span(lasted.total_seconds()) if lasted else 'not begun'}{tries}", begin, end, waiting=False
+    )
+
+
+def _drawn(bar: Bar, scale: Scale) -> str:
+    if bar.begin is None:
+        return ""
+    first = scale.column(bar.begin)
+    last = WIDTH - 1 if bar.end is None else max(first, scale.column(bar.end))
+    return "│" + " " * first + ("░" if bar.waiting else "█") * (last - first + 1) + " " * (WIDTH - 1 - last) + "│"
+
+
+def _error(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
+    """What went wrong last, with the lines of the traceback that are not stepwell's."""
+    failed = [step for step in steps if step.status == RunStatus.ERROR and step.error is not None]
+    error = failed[-1].error if failed and run.status != RunStatus.SUCCESS else run.error
+    if error is None or run.status == RunStatus.SUCCESS:
+        return []
+    where = f"{failed[-1].key}, attempt {failed[-1].attempt}: " if failed else ""
+    said = f"✕ {where}{error.get('type', 'error')}: {short(error.get('message', ''), 200)}"
+    return ["", said, *_traced(str(error.get("traceback") or ""))]
+
+
+def _traced(traceback: str) -> list[str]:
+    """The last place in the user's own code, and its line."""
+    found: list[str] = []
+    lines = traceback.splitlines()
+    for at, line in enumerate(lines):
+        if line.lstrip().startswith("File ") and "/stepwell/" not in line:
+            code = lines[at + 1].strip() if at + 1 < len(lines) else ""
+            found = [f"  {line.strip()}", *([f"    {code}"] if code else [])]
+    return found
+
+
+def _unrecorded(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
+    """What a reader might look for here and the store does not keep."""
+    missing = []
+    if any(step.attempt > 1 for step in steps):
+        missing.append("of a step's attempts only the last is recorded")
+    if run.attempt > 1:
+        lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
+        missing.append(f"{run.attempt - 1} earlier attempt(s) of the run ended because {lost}; when is not recorded")
+    return missing

@@ -1,0 +1,128 @@
+"""Commands that work: a worker, and one that starts anew when its code changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepwell.cli.asking import Asked, asks_store
+
+if TYPE_CHECKING:
+    from stepwell.store.store import Store
+
+
+@click.command()
+@click.argument("app")
+@click.option("--once", is_flag=True, help="Do what is due now, and what that leads to, and end.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME[:N]", help="Serve only this, N at once; repeatable.")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Tasks at once.")
+@click.option("--grace", metavar="SPAN", default="25s", show_default=True, help="How long SIGTERM waits for bodies.")
+@click.option(
+    "--health", metavar="[HOST:]PORT", help="Answer /healthz and /readyz there; on this host only by default."
+)
+@click.option("--json-logs", is_flag=True, help="Log as JSON, one object a line.")
+@asks_store
+def worker(asked: Asked, app: str, **options: Any) -> None:
+    """Run a worker for APP until SIGTERM or Ctrl-C.
+
+    APP is a module, for every workflow and handler defined in it, or module:attribute: a workflow, a handler, a list of
+    these, or a function of the store that returns them. The tables are made or upgraded first.
+
+    The first signal lets bodies finish within the grace; the second gives back at once what is under way.
+
+    \b
+    Examples:
+      stepwell worker shop
+      stepwell worker shop.flows:fulfil --concurrency 4 --health 8081
+      stepwell worker shop --queue emails:2 --once
+    """
+    _set_up_logs(as_json=options.pop("json_logs"))
+    asked.do(lambda store: _work(store, asked, app, **options), install=True)
+
+
+@click.command()
+@click.argument("app")
+@click.option("--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Tasks at once.")
+@click.option("--watch", "folders", multiple=True, metavar="FOLDER", help="Watch this instead of the current folder.")
+@asks_store
+def dev(asked: Asked, app: str, *, concurrency: int, folders: Sequence[str]) -> None:
+    """Run a worker for APP and start it anew when a Python file changes.
+
+    What was under way goes on in the new worker: recorded steps are not done again.
+
+    \b
+    Examples:
+      stepwell dev shop
+    """
+    from stepwell.cli.reloading import run_reloaded
+
+    asked.end(lambda: run_reloaded(app, asked.url, concurrency, list(folders) or ["."]))
+
+
+async def _work(
+    store: Store,
+    asked: Asked,
+    app: str,
+    *,
+    once: bool,
+    queues: Sequence[str],
+    concurrency: int,
+    grace: str,
+    health: str,
+) -> None:
+    from stepwell.cli.apps import name_of, served
+    from stepwell.cli.health import healthy
+    from stepwell.cli.output import say, say_json
+    from stepwell.worker import Worker
+
+    limits = _limits(queues)
+    serves = await served(app, store)
+    if limits:
+        _check_named(limits, [name_of(one) for one in serves])
+        serves = [one for one in serves if name_of(one) in limits]
+    limited = {name: most for name, most in limits.items() if most is not None}
+    one = Worker(store, serves, concurrency=concurrency, limits=limited, grace=grace)
+    async with healthy(health, store, one):
+        if once:
+            attempts = await one.drain()
+            say_json({"attempts": attempts}) if asked.as_json else say(f"nothing is due any more: {attempts} attempts")
+            return
+        say(_introduction(store, [name_of(each) for each in serves], concurrency), to_stderr=True)
+        await one.run(signals=True)
+        say("stopped: what was not finished is given back", to_stderr=True)
+
+
+def _introduction(store: Store, names: Sequence[str], concurrency: int) -> str:
+    from stepwell._version import __version__
+
+    return f"stepwell {__version__} on {store.driver.name}: serving {', '.join(names)}, {concurrency} at once"
+
+
+def _limits(queues: Sequence[str]) -> dict[str, int | None]:
+    """The queues that were named, and how many tasks of each may run at once."""
+    limits: dict[str, int | None] = {}
+    for text in queues:
+        name, _, most = text.rpartition(":")
+        limits[name if name and most.isdecimal() else text] = int(most) if name and most.isdecimal() else None
+    return limits
+
+
+def _check_named(limits: dict[str, int | None], names: Sequence[str]) -> None:
+    from stepwell.cli.exits import NOT_FOUND, Stop
+
+    if unknown := [name for name in limits if name not in names]:
+        raise Stop(NOT_FOUND, f"APP serves no queue {unknown[0]}", f"--queue {' --queue '.join(names)}")
+
+
+def _set_up_logs(*, as_json: bool) -> None:
+    """Let the process's log go to standard error; a library never does this, a command has to."""
+    import logging
+
+    from stepwell.cli.logs import JsonLines
+
+    handler = logging.StreamHandler()
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonLines() if as_json else plain)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

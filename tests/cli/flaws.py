@@ -1,0 +1,3 @@
+"""What is wrong with the world of `tests.cli.shop`; tests change it."""
+
+SOLD_OUT: set[str] = {"unicorn"}

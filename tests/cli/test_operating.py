@@ -1,0 +1,85 @@
+"""What operators do by the command line, on every backend."""
+
+import pytest
+
+from tests.cli.kit import APP, Cli
+
+
+@pytest.mark.proves("MM-02", "MM-07")
+def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
+    cli("send", "emails", "ada@example.org")
+    cli("send", "emails", "grace@example.org", "--delay", "1h")
+    cli("queue", "pause", "emails")
+    cli("worker", APP, "--once")
+    [emails] = [one for one in cli("queue", "ls", "--json").json if one["queue"] == "emails"]
+    assert emails["oldest"] >= 0
+    del emails["oldest"]
+    counts = {"ready": 1, "waiting": 1, "running": 0, "dead": 0}
+    assert emails == {"queue": "emails", "paused": True, "draining": False, **counts}
+    assert "paused" in cli("queue", "ls").out
+    assert "is claimed from again" in cli("queue", "resume", "emails").out
+    assert "Nothing was done" in cli("queue", "purge", "emails", code=4).error
+    assert "2 messages of emails are deleted" in cli("queue", "purge", "emails", "--yes").out
+    assert cli("queue", "drain", "emails", "--json").json == {"queue": "emails", "left": 0}
+    assert "takes messages again" in cli("queue", "reopen", "emails").out
+
+
+def test_workers_are_listed(cli: Cli) -> None:
+    assert "no worker lives" in cli("workers").out
+    [ended] = cli("workers", "--all", "--json").json
+    assert ended["handlers"] == ["fulfil", "welcome", "wait_long", "emails"]
+    assert ended["stop_reason"] == "stopped"
+    assert "stopped" in cli("workers", "--all").out
+
+
+def test_a_worker_takes_what_app_names(cli: Cli) -> None:
+    for app, served in (
+        (f"{APP}:pair", ["welcome", "emails"]),
+        (f"{APP}:chosen", ["welcome"]),
+        (f"{APP}:chosen_later", ["welcome"]),
+        (f"{APP}:send", ["emails"]),
+    ):
+        cli("worker", app, "--once")
+        assert cli("workers", "--all", "--json").json[0]["handlers"] == served
+    cli("worker", APP, "--once", "--queue", "emails:2", "--queue", "welcome")
+    assert cli("workers", "--all", "--json").json[0]["handlers"] == ["welcome", "emails"]
+
+
+def test_maintenance_stops_claiming(cli: Cli) -> None:
+    cli("send", "emails", "ada@example.org")
+    assert "nothing is claimed any more" in cli("maintenance", "begin", "--reason", "a new disk").out
+    assert cli("worker", APP, "--once", "--json").json == {"attempts": 0}
+    assert "a new disk" in cli("doctor", code=1).out
+    assert cli("maintenance", "end", "--json").json == {"maintenance": None}
+    assert cli("worker", APP, "--once", "--json").json == {"attempts": 1}
+
+
+def test_old_tasks_are_pruned(cli: Cli) -> None:
+    cli("send", "emails", "ada@example.org")
+    cli("worker", APP, "--once")
+    assert cli("prune", "--older-than", "0s", "--dry-run", "--json").json == {"count": 1, "dry_run": True}
+    assert "1 tasks" in cli("prune", "--older-than", "0s").out
+    assert "0 tasks" in cli("prune", "--older-than", "0s").out
+
+
+def test_the_tables_are_made_and_compared(empty: Cli, backend: str) -> None:
+    assert empty("migrate", "--json").json["backend"] == backend
+    assert "this release's" in empty("migrate").out
+    assert "exactly this release's" in empty("migrate", "--verify").out
+
+
+def test_top_shows_queues_workers_and_runs(cli: Cli) -> None:
+    cli("trigger", "welcome", "ada@example.org", "--key", "ada")
+    shown = cli("top").out
+    assert "ready 1   running 0   waiting 0   dead 0   workers 0" in shown
+    assert "◌ queued" in shown
+    frame = cli("top", "--json").json
+    assert [run["key"] for run in frame["runs"]] == ["ada"]
+
+
+def test_bench_measures_and_leaves_nothing_behind(cli: Cli) -> None:
+    queues = cli("queue", "ls", "--json").json
+    figures = cli("bench", "--messages", "100", "--json").json
+    assert figures["handled_per_s"] > 0
+    assert figures["steps_per_s"] > 0
+    assert cli("queue", "ls", "--json").json == queues

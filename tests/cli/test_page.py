@@ -1,0 +1,43 @@
+"""The page about the command line says what the commands say, and its examples are commands."""
+
+import re
+import shlex
+
+import click
+import pytest
+
+from stepwell.cli import exits
+from stepwell.cli.main import main
+from tests.cli.reference import PAGE, page
+
+ROOT = PAGE.parent.parent
+LINES = [
+    (document.name, line)
+    for document in (PAGE, ROOT / "README.md", ROOT / "docs" / "upkeep.md")
+    for block in re.findall(r"```(?:sh|text)\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
+    for line in re.findall(r"^ *(stepwell (?!--)\w.*)$", block, re.MULTILINE)
+]
+
+
+def test_the_page_is_what_the_commands_say() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "write it anew: python -m tests.cli.reference"
+
+
+def test_the_page_has_every_exit_code() -> None:
+    rows = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert {int(row) for row in rows} == codes
+
+
+@pytest.mark.parametrize(("document", "line"), LINES, ids=[f"{document}: {line}" for document, line in LINES])
+def test_an_example_is_a_command(document: str, line: str) -> None:
+    """Every command of the pages can be said: its words and options are there."""
+    for part in re.split(r"\s[|>&]\s?", re.sub(r"\s&?\s*#.*$", "", line)):
+        words = shlex.split(part.strip().rstrip("&"))
+        if words[:1] != ["stepwell"]:
+            continue
+        found: click.Command = main
+        words = words[1:]
+        while isinstance(found, click.Group):
+            found = found.commands[words.pop(0)]
+        found.make_context(found.name, words, resilient_parsing=False)

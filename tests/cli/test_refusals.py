@@ -1,0 +1,157 @@
+"""What goes wrong: one clear sentence, the documented exit code, and a command that helps."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepwell import sync
+from stepwell.store.sql import Statements
+from tests.cli.kit import APP, Cli
+from tests.cli.shop import welcome
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Cli:
+    """A store in a file."""
+    cli = Cli(f"sqlite:///{tmp_path}/store.db")
+    cli("worker", APP, "--once")
+    return cli
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said", "tried"),
+    [
+        (["show", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["show", "order-404"], 3, "no run has the key 'order-404'", "stepwell runs"),
+        (["show", "@last"], 3, "there are no runs", "stepwell runs"),
+        (["show", "@failed"], 3, "no run has failed", "stepwell runs"),
+        (["show", "@newest"], 2, "@newest names no run", "@last"),
+        (["runs", "nope"], 3, "no workflow is named nope", "stepwell worker APP"),
+        (["trigger", "nope"], 3, "no workflow is named nope", "stepwell worker APP"),
+        (["trigger", "nope", "--app", APP], 3, "defines no workflow nope", "fulfil, welcome"),
+        (["trigger", "fulfil", "cents=5", "--app", APP], 2, "fulfil needs parcels", "stepwell trigger fulfil"),
+        (["trigger", "fulfil", "cents=ten", "parcels=[]", "--app", APP], 2, "cents of fulfil", None),
+        (["trigger", "fulfil", "cents:=ten"], 2, "cents:= takes JSON", None),
+        (["trigger", "fulfil", "1", "2"], 2, "only one value can stand alone", None),
+        (["trigger", "fulfil", "cents=1", "2"], 2, "'2' is neither name=text nor name:=json", None),
+        (["trigger", "fulfil", "cents=1", "cents=2"], 2, "cents is given twice", None),
+        (["trigger", "fulfil", "@nowhere.json"], 2, "cannot read nowhere.json", None),
+        (["trigger", "fulfil", "1", "--delay", "soon"], 2, "delay", None),
+        (["trigger", "fulfill", "1"], 3, "no workflow is named fulfill", "the same with fulfil"),
+        (["send", "email", "1"], 3, "no queue is named email", "the same with emails"),
+        (["send", "nope", "1"], 3, "no queue is named nope", "stepwell queue ls"),
+        (["queue", "pause", "nope"], 3, "no queue is named nope", "stepwell queue ls"),
+        (["worker", "tests.cli.nowhere"], 3, "there is no module tests.cli.nowhere", None),
+        (["worker", "tests/cli/shop.py"], 2, "APP is a module, not a file", "tests.cli.shop"),
+        (["worker", f"{APP}:nope"], 3, f"module {APP} has no nope", f"{APP}:fulfil"),
+        (["worker", f"{APP}:nothing"], 2, "a worker serves functions", None),
+        (["worker", "tests.cli.flaws"], 3, "defines no workflow and no handler", "@workflow"),
+        (["worker", APP, "--queue", "nope"], 3, "APP serves no queue nope", "--queue fulfil"),
+        (["worker", APP, "--health", "everywhere", "--once"], 2, "--health takes a port", "--health 8081"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_sentence_and_the_exit_code(here: Cli, words: list[str], code: int, said: str, tried: str | None) -> None:
+    answer = here(*words, code=code)
+    assert answer.out == ""
+    first, *rest = answer.error.splitlines()
+    assert first.startswith("error: ")
+    assert said in answer.error
+    assert "Traceback" not in answer.error
+    if tried is not None:
+        assert rest[-1].startswith("try:   ")
+        assert tried in rest[-1]
+    told = json.loads(here(*words, "--json", code=code).error)
+    assert told["exit_code"] == code
+    assert said in told["error"]
+
+
+def test_a_key_of_two_workflows_is_refused_with_both(here: Cli) -> None:
+    here("trigger", "welcome", "a", "--key", "twice")
+    here("trigger", "wait_long", "1h", "--key", "twice")
+    refused = here("show", "twice", code=4)
+    assert "is the key of 2 runs" in refused.error
+    assert "wait_long:twice or welcome:twice" in refused.error
+    assert here("show", "welcome:twice", "--json").json["workflow"] == "welcome"
+
+
+def test_a_key_that_was_used_again_means_its_newest_run(here: Cli) -> None:
+    with sync.connect(here.url) as store:
+        first, second = [
+            _triggered_and_done(here, store, welcome.trigger("a").options(key="daily", unique="unfinished"))
+            for _ in range(2)
+        ]
+    assert first < second
+    assert here("show", "daily", "--json").json["id"] == second
+
+
+def _triggered_and_done(here: Cli, store: sync.Store, trigger: Any) -> int:
+    run_id: int = trigger.options(require_worker="ignore").execute(store)
+    here.work()
+    return run_id
+
+
+def test_another_payload_under_a_key_is_refused(here: Cli) -> None:
+    run = here("trigger", "welcome", "a", "--key", "k", "--json").json["run"]
+    refused = here("trigger", "welcome", "b", "--key", "k", code=4)
+    assert f"try:   stepwell show {run}" in refused.error
+
+
+def test_a_missing_file_is_not_made_by_looking(tmp_path: Path) -> None:
+    cli = Cli(f"sqlite:///{tmp_path}/nowhere.db")
+    for words in (["runs"], ["doctor"], ["top"], ["send", "q", "1"]):
+        assert "there is no store at sqlite:///" in cli(*words, code=5).error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_database_without_our_tables(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "theirs.db").execute("create table theirs (id int)").connection.close()
+    refused = Cli(f"sqlite:///{tmp_path}/theirs.db")("runs", code=5)
+    assert "no stepwell tables" in refused.error
+    assert "try:   stepwell migrate" in refused.error
+
+
+def test_an_older_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli = Cli(f"sqlite:///{tmp_path}/old.db")
+    with monkeypatch.context() as patched:
+        whole = Statements.migrations
+        patched.setattr(Statements, "migrations", lambda self: whole(self)[:2])
+        cli("migrate")
+    refused = cli("doctor", code=5)
+    assert "the store has schema 2, this release needs" in refused.error
+    assert "try:   stepwell migrate" in refused.error
+    cli("migrate")
+    cli("doctor")
+
+
+def test_a_newer_schema(here: Cli, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.db") as raw:
+        raw.execute("insert into stepwell_migration (number, name, applied_at) values (99, 'later', 1)")
+    raw.close()
+    for words in (["runs"], ["migrate"], ["doctor"], ["worker", APP]):
+        refused = here(*words, code=5)
+        assert "schema 99" in refused.error
+        assert "upgrade" in refused.error
+
+
+def test_no_database_answers() -> None:
+    refused = Cli("postgresql://ada:secret@127.0.0.1:1/shop")("doctor", code=5)
+    assert "cannot open postgresql://ada:***@127.0.0.1:1/shop" in refused.error
+    assert "secret" not in refused.error
+    assert "try:   start the database" in refused.error
+
+
+@pytest.mark.parametrize("url", ["mysql://x", "sqlite:///a.db?colour=red", "nonsense"])
+def test_a_wrong_address_is_a_usage_error(url: str) -> None:
+    assert Cli(url)("runs", code=2).error.startswith("error: ")
+
+
+def test_interrupted(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepwell.cli.opening.check_there", lambda *_, **__: interrupt())
+    assert here("runs", code=130).out == ""

@@ -1,0 +1,117 @@
+"""The command line before a command does anything: help, version, and what is loaded for it."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import stepwell
+from stepwell import __version__, api
+from stepwell.cli.main import SECTIONS, main
+from tests.cli.kit import Cli
+
+LOADED = """
+import atexit, sys
+atexit.register(lambda: print(sorted(sys.modules)))
+from stepwell.cli.main import main
+main({arguments!r})
+"""
+
+
+def every_command(group: click.Group = main, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of every command and group."""
+    yield path
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from every_command(command, (*path, name))
+        else:
+            yield (*path, name)
+
+
+COMMANDS = list(every_command())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_says_what_it_does(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [*command, "--help"])
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    assert "Usage: " in done.stdout
+    assert len(done.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command], ids=" ".join)
+def test_every_command_that_asks_a_store_answers_json_and_takes_a_url(command: tuple[str, ...]) -> None:
+    found: click.Command = main
+    for word in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    if isinstance(found, click.Group) or command in {("completion",), ("demo",)}:
+        return
+    assert {"as_json", "url"} <= {parameter.name for parameter in found.params}
+
+
+def test_help_lists_every_command() -> None:
+    out = CliRunner().invoke(main, ["--help"]).stdout
+    assert {one.name for commands in SECTIONS.values() for one in commands} == set(main.commands)
+    for name in main.commands:
+        assert f"\n  {name} " in out
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"stepwell, version {__version__}\n"
+
+
+def test_a_misspelt_command_is_a_usage_error() -> None:
+    done = CliRunner().invoke(main, ["dmeo"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "dmeo" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["show", "--help"], ["dead", "ls", "--help"]], ids=" ".join
+)
+def test_help_loads_next_to_nothing(arguments: list[str]) -> None:
+    """Counted, not timed: the packages that take long to import, and how many modules of our own."""
+    program = LOADED.format(arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    loaded = ast.literal_eval(done.stdout.splitlines()[-1])
+    packages = {name.partition(".")[0] for name in loaded}
+    assert "click" in packages
+    assert not packages & {"rich", "sqlite3", "asyncio", "asyncpg", "turso", "msgspec"}
+    ours = {name for name in loaded if name.startswith("stepwell")}
+    assert all(name in {"stepwell", "stepwell._version"} or name.startswith("stepwell.cli") for name in ours), ours
+    assert len(ours) < 20
+
+
+def test_the_package_has_what_api_has_whatever_was_imported_before() -> None:
+    """A module never hides the public thing of its name: `stepwell.step` is the decorator."""
+    for module in pkgutil.walk_packages(stepwell.__path__, "stepwell."):
+        if ".joins." not in module.name and "__main__" not in module.name:
+            importlib.import_module(module.name)
+    for name in api.__all__:
+        assert getattr(stepwell, name) is getattr(api, name), name
+    assert set(api.__all__) <= set(dir(stepwell))
+    assert vars(stepwell).get("__all__", api.__all__) == api.__all__
+    with pytest.raises(AttributeError, match="module 'stepwell' has no attribute 'nope'"):
+        stepwell.nope  # type: ignore[attr-defined] # noqa: B018
+
+
+@pytest.mark.parametrize("first", ["stepwell.step", "stepwell.testing", "stepwell.cli.main", "stepwell.connecting"])
+def test_a_fresh_process_finds_the_decorators(first: str) -> None:
+    program = (
+        f"import {first}; from stepwell import step, workflow, admin, consumer; step(lambda: 1); print(step.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "step\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    assert "_STEPWELL_COMPLETE" in Cli(None)("completion", shell).out

@@ -1,0 +1,159 @@
+"""The picture of a run: bars where something executed or waited, and what is not recorded is said."""
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stepwell.cli import patience
+from stepwell.cli.given import fitted, parsed
+from stepwell.cli.output import ago, drawable, plain, short, span
+from stepwell.cli.timeline import WIDTH, lines_of
+from stepwell.durations import microseconds_of
+from stepwell.records import Run, RunId, RunStatus, StepInfo
+
+BEGAN = datetime.now(UTC) - timedelta(days=3)
+
+
+def at(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+def a_run(status: RunStatus = RunStatus.SUCCESS, took: float | None = 10, **changes: Any) -> Run[Any]:
+    texts = {"input_text": "null", "output_text": "null", "error_text": None}
+    whole: dict[str, Any] = {
+        **dict.fromkeys(Run.__slots__),
+        **texts,
+        "id": RunId(7),
+        "workflow": "fulfil",
+        "key": "order-7",
+        "status": status,
+        "attempt": 1,
+        "max_attempts": 3,
+        "tags": (),
+        "run_at": BEGAN,
+        "created_at": BEGAN,
+        "started_at": BEGAN,
+        "finished_at": None if took is None else at(took),
+    }
+    return Run(**{**whole, **changes})
+
+
+def a_step(key: str, begin: float, end: float | None, **changes: Any) -> StepInfo:
+    fields: dict[str, Any] = {
+        "key": key,
+        "name": key.partition("#")[0],
+        "status": RunStatus.SUCCESS if end is not None else RunStatus.RUNNING,
+        "attempt": 1,
+        "input": None,
+        "output": None,
+        "error": None,
+        "started_at": at(begin),
+        "finished_at": None if end is None else at(end),
+    }
+    return StepInfo(**{**fields, **changes})
+
+
+def bar(line: str) -> str:
+    return line[line.index("│") + 1 : line.rindex("│")]
+
+
+def test_bars_stand_where_things_happened() -> None:
+    lines = lines_of(a_run(), [a_step("first#1", 0, 5), a_step("second#1", 5, 10)])
+    first, second = (bar(line) for line in lines if "│" in line)
+    assert len(first) == len(second) == WIDTH
+    assert first.rstrip() == "█" * (WIDTH // 2 + 1)
+    assert second.strip() == "█" * (WIDTH // 2)
+
+
+def test_a_long_time_without_work_is_folded_and_said() -> None:
+    week = 7 * 86_400.0
+    output = microseconds_of(timedelta(seconds=(at(5 + week) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()), "x")
+    steps = [a_step("a#1", 0, 5), a_step("sleep#1", 5, 5, output=output), a_step("b#1", 5 + week, 10 + week)]
+    lines = lines_of(a_run(took=10 + week), steps)
+    bars = [bar(line) for line in lines if "│" in line]
+    assert bars[0].count("█") > WIDTH / 3
+    assert bars[2].count("█") > WIDTH / 3
+    assert 0 < bars[1].count("░") < WIDTH / 3
+    assert any("7 d in which nothing executed are folded" in line for line in lines)
+    assert "7 d asleep" in "\n".join(lines)
+
+
+def test_a_running_step_reaches_the_edge() -> None:
+    [line] = [line for line in lines_of(a_run(RunStatus.RUNNING, None), [a_step("a#1", 0, None)]) if "│" in line]
+    assert bar(line) == "█" * WIDTH
+    assert "◐ a#1" in line
+
+
+def test_lost_attempts_are_said_and_not_drawn() -> None:
+    told = "\n".join(lines_of(a_run(attempt=2, last_error="worker_lost"), [a_step("a#1", 0, 1, attempt=2)]))
+    assert "1 earlier attempt(s) of the run ended because its worker was lost; when is not recorded" in told
+    assert "of a step's attempts only the last is recorded" in told
+
+
+def test_a_run_without_steps_says_so() -> None:
+    assert "  no step is recorded yet" in lines_of(a_run(RunStatus.PENDING, None, started_at=None), [])
+
+
+def test_the_error_is_that_of_the_step_with_the_users_own_line() -> None:
+    ours, theirs = '  File "/x/stepwell/engine/steps.py", line 1, in f', '  File "/app/shop.py", line 41, in ship'
+    traceback = f"Oops: no\n{ours}\n    x\n{theirs}\n    go()\n"
+    error = {"type": "Oops", "message": "no", "traceback": traceback}
+    failed = a_step("ship#1", 0, 1, status=RunStatus.ERROR, error=error, attempt=3)
+    told = lines_of(a_run(RunStatus.ERROR, error_text=json.dumps({"type": "StepFailed", "message": "m"})), [failed])
+    assert "✕ ship#1, attempt 3: Oops: no" in told
+    assert '  File "/app/shop.py", line 41, in ship' in told
+    assert "    go()" in told
+    assert not any("steps.py" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0002, "0.2 ms"), (0.04, "40 ms"), (1.23, "1.2 s"), (59, "59 s"), (90, "1.5 m"), (7200, "2.0 h"), (2e6, "23 d")],
+)
+def test_spans_have_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_moments_before_and_after_now() -> None:
+    assert ago(datetime.now(UTC) - timedelta(hours=2)) == "2.0 h ago"
+    assert ago(datetime.now(UTC) + timedelta(hours=2, seconds=1)) == "in 2.0 h"
+    assert ago(None) == ""
+
+
+def test_what_is_given_is_read_as_text_json_or_one_value() -> None:
+    assert parsed(["a=1", "b:=[2]", "c=x=y"]) == ([], {"a": "1", "b": [2], "c": "x=y"})
+    assert parsed(["1900"]) == ([1900], {})
+    assert parsed(["ada@example.org"]) == (["ada@example.org"], {})
+    assert parsed(["https://example.org/?a=b"]) == (["https://example.org/?a=b"], {})
+    assert parsed([]) == ([], {})
+    assert fitted({"n": "3", "s": "3", "d": "2026-01-01", "j": [1]}, {"n": int, "s": str, "d": datetime}) == {
+        "n": 3,
+        "s": "3",
+        "d": "2026-01-01",
+        "j": [1],
+    }
+
+
+async def test_long_work_is_told_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> int:
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        return 7
+
+    monkeypatch.setattr(patience, "EVERY", 0.001)
+    assert await patience.patiently(work(), "pruning") == 7
+    assert capsys.readouterr().err == "", "not in a log"
+    monkeypatch.setattr(patience, "is_lively", lambda _: True)
+    assert await patience.patiently(work(), "pruning") == 7
+    assert capsys.readouterr().err.startswith("\rpruning, 1 s ...")
+
+
+def test_values_as_json_and_as_letters() -> None:
+    assert plain({"a": RunStatus.ERROR, "b": RunId(3), "c": (BEGAN,), "d": {1: object}})["a"] == "ERROR"
+    assert short({"a": "x" * 100}, 20).endswith("…")
+    assert drawable("✓ ◐ █ →", "ascii") == "ok * # ->"

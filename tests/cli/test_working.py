@@ -1,0 +1,142 @@
+"""Workers as processes of their own: signals, probes, logs, and a new start when the code changes."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from stepwell.cli.reloading import changes, seen
+from tests.cli.kit import Cli
+from tests.ground.ports import free_port
+from tests.ground.waiting import wait_for
+
+CODE = """
+from stepwell import workflow
+
+@workflow
+async def greet(name: str) -> str:
+    return f"{greeting}, {{name}}"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(CODE.format(greeting="hello"))
+    return tmp_path
+
+
+@contextmanager
+def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own, in this folder; gone at the end."""
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stepwell", *words],
+            cwd=folder,
+            stderr=log,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "STEPWELL_URL": "sqlite:///app.db"},
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read().decode()
+    except OSError as error:
+        return 0, str(error)
+
+
+def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> None:
+    port = free_port()
+    with started(folder, "worker", "app", "--health", str(port), "--json-logs") as process:
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        assert asked(port, "/healthz") == (200, "ok\n")
+        assert asked(port, "/readyz")[1].startswith("session ")
+        assert asked(port, "/else")[0] == 404
+        cli = Cli(f"sqlite:///{folder}/app.db")
+        done = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
+        assert done["output"] == "hello, ada"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    logged = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.startswith("{")]
+    assert any("session" in line["message"] and line["level"] == "info" for line in logged)
+    assert cli("workers").out.startswith("no worker lives")
+
+
+def test_dev_starts_anew_when_a_file_changes(folder: Path) -> None:
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    with started(folder, "dev", "app"):
+        wait_for(lambda: "session 1 started" in (folder / "log").read_text(), 20, message="a worker")
+        assert cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json["output"] == "hello, ada"
+        (folder / "app.py").write_text(CODE.format(greeting="good morning"))
+        wait_for(lambda: "session 2 started" in (folder / "log").read_text(), 20, message="another worker")
+        run = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
+        assert run["output"] == "good morning, ada"
+        (folder / "app.py").write_text("this is no Python")
+        wait_for(lambda: "the worker has ended" in (folder / "log").read_text(), 20, message="the end of the worker")
+    wait_for(lambda: cli("workers").out.startswith("no worker lives"), 10, message="no worker left")
+
+
+def test_what_changed_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    for hidden in (".venv", "__pycache__"):
+        (tmp_path / hidden).mkdir()
+        (tmp_path / hidden / "b.py").write_text("1")
+    before = seen([str(tmp_path)])
+    assert list(before) == [str(tmp_path / "a.py")]
+    (tmp_path / "a.py").write_text("12")
+    (tmp_path / "c.py").write_text("1")
+    (tmp_path / "notes.txt").write_text("1")
+    assert changes(before, seen([str(tmp_path)])) == [str(tmp_path / "a.py"), str(tmp_path / "c.py")]
+    (tmp_path / "a.py").unlink()
+    assert str(tmp_path / "a.py") in changes(before, seen([str(tmp_path)]))
+
+
+def test_a_port_in_use_is_said(folder: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with started(folder, "worker", "app", "--health", str(port)) as process:
+            assert process.wait(20) == 2
+    assert f"cannot listen at 127.0.0.1:{port}" in (folder / "log").read_text()
+
+
+@pytest.mark.parametrize("words", [("top", "--every", "0.1"), ("show", "@last", "-f")], ids=" ".join)
+def test_a_terminal_is_redrawn(folder: Path, words: tuple[str, ...]) -> None:
+    """In a real terminal: what `top` and `show -f` draw again and again, with the signs it can show."""
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    (folder / "app.py").write_text(CODE.format(greeting="hello"))
+    with started(folder, "worker", "app", "--once") as process:
+        process.wait(20)
+    cli("trigger", "greet", "ada")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "stepwell", *words]
+    environment = {**os.environ, "STEPWELL_URL": f"sqlite:///{folder}/app.db", "TERM": "xterm", "COLUMNS": "120"}
+    environment |= {"PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        shown = ""
+        while "◌ queued" not in shown or "greet" not in shown:
+            shown += os.read(ours, 4096).decode(errors="replace")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    os.close(ours)
