@@ -1,4 +1,4 @@
-"""Durable queues and durable workflows in the database you already have."""
+"""Durable queues, durable workflows and event-sourced deciders in the database you already have."""
 
 from stepwell import sync
 from stepwell._version import __version__
@@ -6,12 +6,16 @@ from stepwell.admin import Admin, admin
 from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
 from stepwell.consumer import Consumer, consumer
+from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
+from stepwell.decision import Decision
 from stepwell.engine.background_steps import BackgroundStep as Future
 from stepwell.engine.context import Context, current, sleep
 from stepwell.engine.guards import Execute, Skipped
 from stepwell.errors import (
     CannotOpen,
+    DeciderNotFound,
     DriverMissing,
+    DuplicateDecider,
     DuplicateWorkflow,
     ExecutionFailed,
     ForkError,
@@ -46,10 +50,13 @@ from stepwell.errors import (
     TaskFactoryReplaced,
     Timeout,
     TransientError,
+    UnknownRecord,
     UnknownStore,
+    UnknownWorkflowType,
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.machine import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     CancelAnswer,
@@ -85,8 +92,13 @@ __all__ = [
     "Consumer",
     "Context",
     "DeadLetter",
+    "Decider",
+    "DeciderNotFound",
+    "Decision",
     "DriverMissing",
+    "DuplicateDecider",
     "DuplicateWorkflow",
+    "EffectContext",
     "Execute",
     "ExecutionFailed",
     "ForkError",
@@ -109,6 +121,7 @@ __all__ = [
     "QueueInUse",
     "QueueInfo",
     "QueueNotFound",
+    "Receipt",
     "Refused",
     "Retry",
     "Run",
@@ -122,6 +135,10 @@ __all__ = [
     "SchemaNewer",
     "SerializationError",
     "Skipped",
+    "StateInfo",
+    "StateMachine",
+    "StateMachineDefinition",
+    "StateMachineView",
     "Step",
     "StepFailed",
     "StepInfo",
@@ -137,9 +154,13 @@ __all__ = [
     "TaskId",
     "TaskKind",
     "Timeout",
+    "TimerCancelled",
     "TransientError",
+    "Transition",
     "Trigger",
+    "UnknownRecord",
     "UnknownStore",
+    "UnknownWorkflowType",
     "Unserved",
     "Worker",
     "WorkerInfo",

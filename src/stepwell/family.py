@@ -103,7 +103,7 @@ class Family:
     def written(
         self, decision: Decision[Any, Any, Any], id: str, now: int, *, limit: int = PAYLOAD_LIMIT
     ) -> WrittenDecision:
-        """A decision that an instance made at `now`, as it is stored; refused if a part of it could not be read back."""
+        """What an instance decided at `now`, as it is stored; refused if a part of it could not be read back."""
         if own := [event for event in decision.events if isinstance(event, ENGINE_EVENTS)]:
             raise InvalidOption("event", own[0], "the engine writes this one itself, for `cancel_timer(key)`")
         return WrittenDecision(

@@ -6,7 +6,9 @@ state it was, is no snapshot.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import CodeType
@@ -79,8 +81,16 @@ def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any) -> str:
     """
     cls = type(decider)
     codes = (getattr(getattr(cls, name), "__code__", None) for name in ("initial", "evolve"))
-    parts = [str(version_of(cls)), repr(type_), *(part for code in codes if code for part in _parts(code))]
+    parts = [str(version_of(cls)), *_shape(type_), *(part for code in codes if code for part in _parts(code))]
     return blake2b("\0".join(parts).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _shape(type_: Any) -> Iterator[str]:
+    """The type and its fields, as far as they can be told."""
+    for one in typing.get_args(type_) or (type_,):
+        yield repr(one)
+        with suppress(TypeError):  # a type that msgspec cannot describe, of pydantic for one
+            yield msgspec.json.encode(msgspec.json.schema(one), order="sorted").decode()
 
 
 def _parts(code: CodeType) -> Iterator[str]:
