@@ -23,6 +23,7 @@ E = TypeVar("E")
 X = TypeVar("X")
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
+MOST_TIMERS: Final = 1_000  # in one `after`: one that is due at once and sets itself again would go on for ever
 
 
 def given(decider: Decider[S, I, E, X], *events: E) -> Spec[S, I, E, X]:
@@ -66,6 +67,8 @@ class Spec(Generic[S, I, E, X]):
         until = self.time + microseconds_of(span, "span")
         spec = replace(self, decided=(), told=(*self.told, f"after {span}"))
         while due := min((timer for timer in spec.pending if timer.due <= until), key=_due, default=None):
+            if len(_asked(spec)) == MOST_TIMERS:
+                raise AssertionError(_story(self, f"after {span}: over {MOST_TIMERS} timers; each sets another?"))
             rest = tuple(timer for timer in spec.pending if timer is not due)
             spec = replace(spec, pending=rest, time=max(spec.time, due.due))
             spec = _delivered(spec, due.input.value, f"the timer delivers {due.input.value!r}")
