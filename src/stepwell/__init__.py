@@ -7,6 +7,8 @@ from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
+from stepwell.decider_engine import Engine
+from stepwell.deciders.reading import EventInfo, InstanceInfo
 from stepwell.decision import Decision
 from stepwell.engine.background_steps import BackgroundStep as Future
 from stepwell.engine.context import Context, current, sleep
@@ -78,6 +80,7 @@ from stepwell.records import (
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
+from stepwell.store.together import Tx
 from stepwell.trigger import Trigger
 from stepwell.worker import Worker, poll_all
 from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
@@ -99,12 +102,15 @@ __all__ = [
     "DuplicateDecider",
     "DuplicateWorkflow",
     "EffectContext",
+    "Engine",
+    "EventInfo",
     "Execute",
     "ExecutionFailed",
     "ForkError",
     "Future",
     "Handler",
     "IdempotencyConflict",
+    "InstanceInfo",
     "InvalidName",
     "InvalidOption",
     "KeyTaken",
@@ -158,6 +164,7 @@ __all__ = [
     "TransientError",
     "Transition",
     "Trigger",
+    "Tx",
     "UnknownRecord",
     "UnknownStore",
     "UnknownWorkflowType",

@@ -10,16 +10,15 @@ from typing import Any
 
 from stepwell.engine.outcome import (
     Cancelled,
-    Done,
     Failed,
     Outcome,
     Released,
-    Suspended,
+    Settled,
     judge,
     judge_batch,
     settlement_of,
 )
-from stepwell.engine.served import Served
+from stepwell.engine.served import Ended, Served
 from stepwell.engine.session import Session
 from stepwell.engine.showing import Showing
 from stepwell.engine.threads import NoThread, Threads
@@ -124,7 +123,7 @@ class Execution:
         self._open = 0
         self._ended(self)
 
-    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
+    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
         if self._served.body is None:
             return _no_handler(self._served.queue)
@@ -151,11 +150,11 @@ class Execution:
         finally:
             self._in_body = None
 
-    def _called(self, body: Awaitable[Done | Suspended]) -> Awaitable[Done | Suspended]:
+    def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.
         return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
 
-    async def _in_time(self, body: Awaitable[Done | Suspended], timeout: float) -> Done | Suspended:
+    async def _in_time(self, body: Awaitable[Ended], timeout: float) -> Ended:
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -174,9 +173,10 @@ class Execution:
         [task] = tasks
         return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
 
-    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | None) -> None:
+    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
         """Have these turns closed; those of one call go into one flush as far as it has room."""
-        if outcome is None:
+        if outcome is None or isinstance(outcome, Settled):
+            self.settled += len(tasks) if outcome else 0
             for task in tasks:
                 self._close(task)
             return

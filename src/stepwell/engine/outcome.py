@@ -66,6 +66,13 @@ class Cancelled:
     """Stopped because somebody asked for it; nothing that it did since counts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """It was settled already, with this status, in a transaction of the body's own; nothing if it was not ours."""
+
+    status: str = ""
+
+
 Outcome = Cancelled | Done | Again | Alone | Failed | Released | Suspended
 
 DONE: Final = Done()

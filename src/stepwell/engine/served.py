@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from stepwell.backoff import Retry
-from stepwell.engine.outcome import Done, Suspended
+from stepwell.engine.outcome import Done, Released, Settled, Suspended
 from stepwell.engine.session import Session
 from stepwell.engine.threads import Threads
 from stepwell.records import Claimed
@@ -36,7 +36,8 @@ class Slot(Protocol):
 
 # Calls the body with the payloads of the tasks and returns what came of it; what it raises is judged. Several tasks
 # come together only where `batch` says so.
-Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Done | Suspended]]
+Ended = Done | Released | Settled | Suspended
+Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Ended]]
 
 
 @dataclass(frozen=True, slots=True)

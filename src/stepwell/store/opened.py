@@ -18,6 +18,7 @@ from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
 from stepwell.names import check_name
 from stepwell.store.by_hand import ByHand
+from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver
 from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
@@ -77,6 +78,9 @@ class Opened:
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
+        self.decisions = Decisions(
+            driver, ids, clock, tenant=options.tenant, slot=self.tasks.claim_slot, shard=flusher.shard
+        )
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.by_hand = ByHand(self, flusher)
