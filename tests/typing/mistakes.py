@@ -30,7 +30,7 @@ from programs import (
 )
 
 import stepwell
-from stepwell import Context, Decision, Store, Worker, handler, step, workflow
+from stepwell import Context, Decision, Engine, Store, Worker, handler, step, workflow
 from stepwell.testing import given
 
 
@@ -149,3 +149,12 @@ def decisions(decider: Orders) -> None:
     given(decider).when(Pay("7")).then_effects(Paid())  # error: an event where an effect belongs
     given(decider).when(Pay("7")).then_state(lambda state: state.total > 1)  # error: the state has no total
     given(Orders, Created(1))  # error: the class where an instance belongs
+
+
+async def engines(store: Store, engine: Engine) -> None:
+    Engine("sqlite:///shop.db")  # error: an open store, not its address
+    Engine(store).register(Orders)  # error: an instance, not its class
+    engine.execute(Pay("7"))  # error: a forgotten await
+    await engine.execute(Pay("7"), keys="x")  # error: a misspelt option
+    number: int = await engine.state(Orders, "7")  # error: the state is a State
+    print(number, (await engine.state(Orders, "7")).total)  # error: the state has no total

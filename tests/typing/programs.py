@@ -17,7 +17,9 @@ from stepwell import (
     Decider,
     Decision,
     EffectContext,
+    Engine,
     Execute,
+    Receipt,
     Retry,
     Run,
     RunId,
@@ -363,3 +365,31 @@ def decider_by_calling() -> None:
     drawn: StateMachineDefinition[State] = Orders()
     machine = StateMachine.of(Orders())
     print(machine.mermaid(State("created")), machine.dot(), drawn.states())
+
+
+async def decider_async() -> None:
+    async with connect("memory:") as store:
+        engine = Engine(store).register(Orders(), workers=5).register(Counters())
+        receipt: Receipt = await engine.execute(Create("123", 1900), key="req-1")
+        print(receipt.outcome, receipt.first, receipt.last)
+        await engine.execute_dynamic("order", {"Pay": {"order_id": "123"}})
+        state: State = await engine.state(Orders, "123")
+        earlier = await engine.state(Orders, "123", at=1)
+        count: int = await engine.state(Counters, "123")
+        print(state.status, earlier.status, count)
+        print([recorded.event for recorded in await engine.events("order", "123", after=1)])
+        print((await engine.dry_run(Pay("123"))).events)
+        async with store.transaction() as tx:
+            await engine.execute(Pay("123"), tx=tx)
+            await store.enqueue(send_mail, Mail("a", "b"), tx=tx)
+            await fulfil.trigger(Order("1", 2)).execute(store, tx=tx)
+        async with Worker(store, [engine, fulfil, send_mail]):
+            await engine.run(asyncio.sleep(1))
+
+
+def decider_sync() -> None:
+    with stepwell.sync.connect("sqlite:///shop.db") as store:
+        engine = stepwell.sync.Engine(store).register(Orders())
+        engine.execute(Create("123", 1900))
+        state = engine.state(Orders, "123")
+        print(state.status)
