@@ -232,8 +232,8 @@ def test_a_class_that_json_cannot_hold_is_refused() -> None:
 
 
 def test_an_alias_is_what_it_stands_for() -> None:
-    alias = TypeAliasType("Happened", Created | Paid)  # what `type Happened = Created | Paid` makes, from 3.12 on
-    assert classes_of(alias, __name__, "event") == (Created, Paid)
+    Happened = TypeAliasType("Happened", Created | Paid)  # noqa: N806 - what `type Happened = Created | Paid` makes, from 3.12 on
+    assert classes_of(Happened, __name__, "event") == (Created, Paid)
 
 
 S2 = TypeVar("S2")
