@@ -6,8 +6,8 @@ These are parts of transactions. What is decided between looking and writing is 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,7 +16,10 @@ from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.records import Claimed
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
+from stepwell.store.repeat import repeated
+from stepwell.telemetry import Telemetry
 
+T = TypeVar("T")
 INVISIBLE: Final = "was made by a transaction that this one cannot see; roll back and try again"
 
 
@@ -112,10 +115,23 @@ class Supply:
 class Decisions:
     """The way of decisions to one store's database."""
 
-    def __init__(self, driver: Driver, ids: Ids, clock: Clock, *, tenant: str, slot: int, shard: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        ids: Ids,
+        clock: Clock,
+        telemetry: Telemetry,
+        *,
+        tenant: str,
+        slot: int,
+        shard: int,
+        timeout: float,
+    ) -> None:
         self.driver = driver
         self._ids = ids
         self._clock = clock
+        self._telemetry = telemetry
+        self._timeout = timeout
         self._tenant = tenant
         self._slot = slot
         self._shard = shard
@@ -145,7 +161,7 @@ class Decisions:
     async def look(self, wanted: Wanted) -> Standing | None:
         """How an instance stands, read beside whatever is being decided; None if there is none."""
         call = Call("look_at_instances", self._params(), [(wanted.type, wanted.name, wanted.known)])
-        rows = await self.driver.read(call)
+        rows = await self._repeated(lambda: self.driver.read(call))
         if not rows:
             return None
         standing = _standing(wanted, rows[0], is_made=False)
@@ -156,7 +172,8 @@ class Decisions:
 
     async def events(self, instance_id: int, after: int, until: int) -> list[EventRow]:
         """The events of an instance between two versions."""
-        rows = await self.driver.read(Call("events_after", rows=[(instance_id, after, until)]))
+        call = Call("events_after", rows=[(instance_id, after, until)])
+        rows = await self._repeated(lambda: self.driver.read(call))
         return [_event(row) for row in rows]
 
     def pending_timers(self, asked: Sequence[tuple[Value, ...]]) -> Script[list[Row]]:
@@ -179,12 +196,12 @@ class Decisions:
 
     async def keep_answer(self, task: Claimed, output: str) -> bool:
         """Keep what an effect's handler answered; False, and nothing is kept, if the task is no longer this turn's."""
-        row = (task.id, task.owner, task.turn, output)
-        return bool(await self.driver.transact(lambda: _one(Call("keep_answer", self._params(slot=self._slot), [row]))))
+        call = Call("keep_answer", self._params(slot=self._slot), [(task.id, task.owner, task.turn, output)])
+        return bool(await self._repeated(lambda: self.driver.transact(lambda: _one(call)), patience=10))
 
     async def task_again(self, task_id: int) -> Row | None:
         """What is known of a task besides its claim."""
-        rows = await self.driver.read(Call("task_again", {"id": task_id}))
+        rows = await self._repeated(lambda: self.driver.read(Call("task_again", {"id": task_id})), patience=10)
         return rows[0] if rows else None
 
     async def instances(self, **params: Value) -> list[Row]:
@@ -255,6 +272,10 @@ class Decisions:
     def _each(self, statement: str, rows: Iterable[tuple[Value, ...]]) -> Script[None]:
         if given := list(rows):
             yield Call(statement, self._params(), given)
+
+    async def _repeated(self, work: Callable[[], Awaitable[T]], *, patience: int = 1) -> T:
+        within = patience * self._timeout
+        return await repeated(work, clock=self._clock, telemetry=self._telemetry, within=within)
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), "tenant": self._tenant, **params}

@@ -79,7 +79,14 @@ class Opened:
         ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
         self.decisions = Decisions(
-            driver, ids, clock, tenant=options.tenant, slot=self.tasks.claim_slot, shard=flusher.shard
+            driver,
+            ids,
+            clock,
+            telemetry,
+            tenant=options.tenant,
+            slot=self.tasks.claim_slot,
+            shard=flusher.shard,
+            timeout=options.timeout,
         )
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)

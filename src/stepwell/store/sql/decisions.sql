@@ -175,7 +175,7 @@ select task.id, inputs.id as inputs_queue_id
   from rows join {task} as task on task.id = rows.id
   join {queue} as queue on queue.id = task.queue_id
   join {queue} as inputs on inputs.tenant = queue.tenant
-   and inputs.name = replace(queue.name, ':effects', ':inputs') and inputs.name <> queue.name
+   and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs'
  where task.kind = 'effect' and task.status = 'ERROR';
 
 -- name: instances
@@ -199,3 +199,18 @@ with old as materialized (
      {skip_locked}
 )
 delete from {receipt} where {row_id} {any_of old} returning instance_id as id;
+
+-- name: all_events
+-- Every event of a tenant, by instance and version: what a test compares.
+select instance.type, instance.name, event.version, event.type as event, event.data
+  from {event} as event join {instance} as instance on instance.id = event.instance_id
+ where instance.tenant = :tenant
+ order by instance.type, instance.name, event.version;
+
+-- name: tasks_of_deciders
+-- How many effects, timers and inputs of a tenant ended how: what a test compares.
+select task.kind, task.status, count(*) as tasks
+  from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where queue.tenant = :tenant and task.kind in ('effect', 'timer', 'input')
+ group by task.kind, task.status
+ order by task.kind, task.status;
