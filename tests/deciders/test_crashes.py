@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from stepwell.testing import world
-from stepwell.testing.crashing import Crash, Life, every_crash
+from stepwell.testing.crashing import WHENS, Crash, Life, every_crash
 from tests.deciders.workbench import Bench, Do
 
 MOST_MISSED = 0.2
@@ -16,7 +16,7 @@ def _few(whole: Life) -> Iterable[Crash]:
     """Both sides of the calls that write."""
     written = ("keep_answer", "script", "transact", "settle")
     numbers = [at for at, call in enumerate(whole.calls, 1) if any(word in call for word in written)]
-    return [(at, when) for at in numbers for when in ("before", "after")]  # type: ignore[misc]
+    return [(at, when) for at in numbers for when in WHENS]
 
 
 @pytest.mark.proves("F-04", "F-08", "F-10", "F-13", "TM-04", "TM-06", "M-04", "II-07", "TU-06")

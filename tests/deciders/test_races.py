@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,9 @@ async def test_inputs_from_many_processes_are_each_decided_once_and_without_gaps
         engine = Engine(store).register(Bench())
         async with _racers(store_url, backend, tmp_path, plans, together) as answers:
             for round_ in range(rounds):
-                ready = [tmp_path / f"ready-{round_}-{number}" for number in range(processes)]
-                await until(lambda ready=ready: all(path.exists() for path in ready), timeout=60)
+                await until(partial(_at_the_line, tmp_path, round_, processes), timeout=60)
                 (tmp_path / f"go-{round_}").touch()
-                await until(lambda round_=round_: _ended(answers(), round_), timeout=120)
+                await until(partial(_ended, answers, round_), timeout=120)
                 _judge(plans, answers(), round_, await labels(engine, f"hot-{round_}"))
                 assert await versions(engine, f"hot-{round_}") == list(range(1, len(_keys(plans, round_)) + 1))
                 for number in range(processes):
@@ -88,8 +88,12 @@ def _started(url: str, folder: Path, plan: dict[str, Any]) -> Member:
         return Member(plan["number"], spawn(command, stdout=out, stderr=err), stdout, stderr)
 
 
-def _ended(answers: list[list[Any]], round_: int) -> bool:
-    return all(len(one) > round_ for one in answers)
+def _at_the_line(folder: Path, round_: int, processes: int) -> bool:
+    return all((folder / f"ready-{round_}-{number}").exists() for number in range(processes))
+
+
+def _ended(answers: Callable[[], list[list[Any]]], round_: int) -> bool:
+    return all(len(one) > round_ for one in answers())
 
 
 def _keys(plans: list[list[list[str]]], round_: int) -> set[str]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stepwell import Engine, Store, Worker
+from stepwell import Engine, Receipt, Store, Worker
 from stepwell.clock import TestClock
 from tests.deciders.workbench import Bench, Do, drained, labels, names, tasks
 from tests.ground.waiting import until
@@ -149,7 +149,8 @@ async def test_an_input_that_waits_before_a_claimed_timer_may_still_cancel_it(st
     engine = Engine(store).register(Bench())
     await engine.execute(Do("a", after=10, timer="k", then="too late"))
     clock.advance(10)
-    put, waiting = engine._mailbox.put, []
+    put = engine._mailbox.put
+    waiting: list[asyncio.Future[Receipt]] = []
 
     def behind(pending):  # type: ignore[no-untyped-def]
         if pending.turn is not None and not waiting:
@@ -203,11 +204,12 @@ async def test_a_timer_whose_worker_was_lost_is_delivered_by_another_once(
     engine = Engine(store).register(Bench())
     await engine.execute(Do("a", after=10))
     clock.advance(10)
-    decide, lost = engine._mailbox._decide, []
+    decide, alive = engine._mailbox._decide, [True]
 
     async def dying(batch):  # type: ignore[no-untyped-def]
-        if not lost:
-            lost.append(await die(store))
+        if alive:
+            alive.pop()
+            await die(store)
         return await decide(batch)
 
     monkeypatch.setattr(engine._mailbox, "_decide", dying)
