@@ -51,7 +51,7 @@ class Deciding:
     ) -> Script[Decided]:
         """Decide the inputs, of one instance or several, in their order; without `queues` they are found, or made."""
         decisions, limit = self._store.decisions, self._store.options.payload_limit
-        shares = _shares(batch)
+        shares = shares_of(batch)
         held = {place: self._memory.get(place) for place in shares}
         wanted = [_wanted(share, held[place]) for place, share in shares.items()]
         standings = yield from decisions.stand(wanted, supply)
@@ -101,7 +101,7 @@ class Deciding:
         return queues
 
 
-def _shares(batch: Sequence[Pending]) -> dict[Place, list[Pending]]:
+def shares_of(batch: Sequence[Pending]) -> dict[Place, list[Pending]]:
     """The inputs of each instance, in their order."""
     shares: dict[Place, list[Pending]] = {}
     for place, some in groupby(batch, key=lambda one: one.place):

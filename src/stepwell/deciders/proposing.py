@@ -105,7 +105,7 @@ class Proposal:
         """Decide one more input; what its decider raises is the input's own affair."""
         item = Item(pending)
         self.items.append(item)
-        if budget.is_spent and len(self.items) > 1:
+        if budget.is_spent:
             item.postponed = True
         elif pending.turn is not None and not self._is_ours(pending):
             item.error = LeaseLost(pending.turn.worker, pending.turn.task_id)

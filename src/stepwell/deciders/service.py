@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
@@ -15,6 +16,7 @@ from stepwell.deciders.mailbox import Mailbox
 from stepwell.deciders.proposing import ATTEMPTS, effects_queue, inputs_queue
 from stepwell.deciders.reading import EventInfo, InstanceInfo, Reading
 from stepwell.deciders.serving import Serving, enveloped
+from stepwell.deciders.swift import Swift
 from stepwell.deciders.waiting import Memory, Pending
 from stepwell.decision import Decision
 from stepwell.durations import Duration, datetime_of, microseconds_of
@@ -53,8 +55,11 @@ class Service:
         self._snapshot_every: dict[str, int] = {}
         self._deciding = Deciding(store, self._memory, self._snapshot_every)
         self._reading = Reading(store, self.registry, self._memory)
-        lanes = LANES if store.driver.flush_slots > 1 else 1
-        self._mailbox = Mailbox(self._decide, store.clock, store.telemetry, lanes=lanes, together=together)
+        travels = store.driver.flush_slots > 1  # to its database, so that a round trip is dear
+        self._swift = Swift(store, self._memory, self._snapshot_every) if travels else None
+        self._mailbox = Mailbox(
+            self._decide, store.clock, store.telemetry, lanes=LANES if travels else 1, together=together
+        )
         self._serving = Serving(store, self.registry, self._routed)
         self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
 
@@ -205,12 +210,16 @@ class Service:
             pending.answer.cancel()  # its caller may have gone
 
     async def _decide(self, batch: Sequence[Pending]) -> None:
-        """Decide a batch in one transaction, and answer its inputs once that is committed."""
-        supply = await self.store.decisions.supply(2 * len(batch))
+        """Decide a batch, and answer its inputs once that is committed."""
         queues = await self._queues({one.family.type for one in batch})
         known = {one.place: self._memory.get(one.place) for one in batch}
         try:
-            decided = await self.store.driver.transact(partial(self._deciding.script, batch, supply, queues))
+            if self._swift is not None:
+                decided, rest = await self._swift.decide(batch, queues)
+                await self._tell(decided)
+                batch = rest
+            if batch:
+                await self._decide_locked(batch, queues)
         except StoreUnavailable:
             for one in batch:  # it may have been decided: the next try looks for its events, after what was known
                 held = known[one.place]
@@ -220,6 +229,13 @@ class Service:
             for name in queues:
                 await self.store.queue_id(name, create=True, anew=True)  # deleted and made again, perhaps
             raise
+
+    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int]) -> None:
+        supply = await self.store.decisions.supply(2 * len(batch))
+        asked_at = time.monotonic()
+        decided = await self.store.driver.transact(partial(self._deciding.script, batch, supply, queues))
+        if self._swift is not None:
+            self._swift.time.heard(min(one.now for one in decided.outcomes), asked_at)
         await self._tell(decided)
 
     async def _tell(self, decided: Decided) -> None:

@@ -137,6 +137,12 @@ class Decisions:
         self._shard = shard
         self._at_hand: collections.deque[int] = collections.deque()
 
+    async def numbers(self, count: int) -> list[int]:
+        """That many numbers for tasks."""
+        if len(self._at_hand) < count:
+            self._at_hand.extend(await self._ids.take(max(count, BLOCK // 2)))
+        return [self._at_hand.popleft() for _ in range(count)]
+
     async def supply(self, count: int) -> Supply:
         """Numbers for a transaction that will need about so many."""
         if len(self._at_hand) < count:
@@ -176,6 +182,11 @@ class Decisions:
         rows = await self._repeated(lambda: self.driver.read(call))
         return [_event(row) for row in rows]
 
+    async def receipts(self, keys: Sequence[tuple[int, str]]) -> list[tuple[int, str, ReceiptRow]]:
+        """What was answered to inputs of these instances with these keys."""
+        rows = await self.driver.read(Call("receipts_of", rows=keys))
+        return [(row["instance_id"], row["key"], _receipt(row, row["outcome"])) for row in rows]
+
     def pending_timers(self, asked: Sequence[tuple[Value, ...]]) -> Script[list[Row]]:
         """Of these queues and keys those that have a timer."""
         return (yield Call("pending_timers", rows=asked)) if asked else []
@@ -193,6 +204,14 @@ class Decisions:
         yield from self._each("end_timers", [(one.id,) for one in changes if one.completed])
         yield from self._add([row for one in changes for row in one.tasks], supply)
         yield from self._each("unmake_instances", [(one.id,) for one in changes if one.is_made and not one.after])
+
+    async def write_at_once(self, call: Call) -> list[Row]:
+        """Run one statement that is a whole transaction."""
+        return await self.driver.write(call)
+
+    def params(self) -> dict[str, Value]:
+        """What every statement of a decision takes."""
+        return self._params()
 
     async def keep_answer(self, task: Claimed, output: str) -> bool:
         """Keep what an effect's handler answered; False, and nothing is kept, if the task is no longer this turn's."""

@@ -173,6 +173,9 @@ class Driver(Protocol):
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing, beside whatever is being written."""
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of its own, and where the database allows in one round trip."""
+
     def transaction(self) -> AbstractAsyncContextManager[Own]:
         """Begin a transaction of its own, which is committed at the end of the block, or undone by an exception."""
 

@@ -124,6 +124,11 @@ class Embedded:
         )
         return await self._wait(work, timeout or self._timeout)
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of the writer."""
+        [rows] = await self.run(0, [call])
+        return rows
+
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
         work = self._reader.submit(lambda connection: self._answer(connection, call))

@@ -102,6 +102,10 @@ class Postgres:
         async with self._spare_link() as link, link.using() as connection:
             return list(await connection.fetch(text, *values))
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement on a connection of the pool; it commits by itself."""
+        return await self.read(call)
+
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         """Play a script between BEGIN and COMMIT on a connection of the pool."""
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():

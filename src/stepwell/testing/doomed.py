@@ -95,6 +95,10 @@ class Doomed:
         """Run a statement that writes nothing."""
         return await self._call(call.statement, lambda: self._driver.read(call))
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of its own."""
+        return await self._call(call.statement, lambda: self._driver.write(call))
+
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Own]:
         """Begin a transaction; each call in it is one that may be the last."""

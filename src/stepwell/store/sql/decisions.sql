@@ -214,3 +214,72 @@ select task.kind, task.status, count(*) as tasks
  where queue.tenant = :tenant and task.kind in ('effect', 'timer', 'input')
  group by task.kind, task.status
  order by task.kind, task.status;
+
+-- name: decide_at_once [postgres]
+-- A batch of decisions that were made on states at hand, in one statement. Of an instance that has moved on since, or
+-- whose key was used before, or whose queue takes nothing, nothing is written, and it does not come back. The receipts
+-- are looked for in this statement's own snapshot: if the version is still the one at hand, none was added since.
+-- The instances are locked first, everybody in the same order; all else waits for that.
+with move as materialized (
+    select * from json_to_recordset(cast(:moves as json))
+        as given (id bigint, before bigint, after bigint, completed int, snapshot json, snapshot_version bigint,
+                  snapshot_schema bigint)
+),
+noted as materialized (
+    select * from json_to_recordset(cast(:receipts as json))
+        as given (instance_id bigint, key text, outcome text, first_version bigint, last_version bigint)
+),
+wanted as materialized (
+    select * from json_to_recordset(cast(:tasks as json))
+        as given (id bigint, kind text, queue_id bigint, run_at bigint, max_attempts bigint, input json,
+                  instance_id bigint)
+),
+taking as materialized (
+    select queue.id from {queue} as queue
+     where queue.id = any(array(select distinct wanted.queue_id from wanted)) and not queue.draining for key share
+),
+blocked as materialized (
+    select noted.instance_id as id from noted
+      join {receipt} as receipt on receipt.instance_id = noted.instance_id and receipt.key = noted.key
+    union all
+    select wanted.instance_id from wanted where wanted.queue_id <> all(array(select taking.id from taking))
+),
+locked as materialized (
+    select instance.id from {instance} as instance
+     where instance.id = any(array(select move.id from move)) order by instance.id for update
+),
+moved as (
+    update {instance} as instance
+       set version = move.after, updated_at = {now},
+           snapshot = coalesce(move.snapshot, instance.snapshot),
+           snapshot_version = coalesce(move.snapshot_version, instance.snapshot_version),
+           snapshot_schema = coalesce(move.snapshot_schema, instance.snapshot_schema),
+           completed_at = case when move.completed = 1 then {now} else instance.completed_at end
+      from move
+     where instance.id = move.id and instance.id = any(array(select locked.id from locked))
+       and instance.version = move.before and instance.completed_at is null
+       and move.id <> all(array(select blocked.id from blocked))
+    returning instance.id
+),
+appended as (
+    insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
+    select :tenant, given.instance_id, given.version, given.type, given.type_version, given.data, given.cause, {now}
+      from json_to_recordset(cast(:events as json))
+        as given (instance_id bigint, version bigint, type text, type_version bigint, data json, cause text)
+     where given.instance_id = any(array(select moved.id from moved))
+     order by given.instance_id, given.version
+),
+kept as (
+    insert into {receipt} (instance_id, key, outcome, first_version, last_version, recorded_at)
+    select noted.instance_id, noted.key, noted.outcome, noted.first_version, noted.last_version, {now}
+      from noted where noted.instance_id = any(array(select moved.id from moved))
+),
+added as (
+    insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key_scope, input, instance_id, created_at,
+                        updated_at)
+    select wanted.id, wanted.kind, wanted.queue_id, coalesce(wanted.run_at, {now}) <= {now},
+           coalesce(wanted.run_at, {now}), wanted.max_attempts, 'unfinished', wanted.input, wanted.instance_id,
+           {now}, {now}
+      from wanted where wanted.instance_id = any(array(select moved.id from moved))
+)
+select moved.id, {now} as now from moved;
