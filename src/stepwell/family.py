@@ -107,10 +107,13 @@ class Family:
         if own := [event for event in decision.events if isinstance(event, ENGINE_EVENTS)]:
             raise InvalidOption("event", own[0], "the engine writes this one itself, for `cancel_timer(key)`")
         return WrittenDecision(
-            tuple(self.events.write(event, limit=limit) for event in decision.events),
-            tuple(self.effects.write(effect, limit=limit) for effect in decision.effects),
+            tuple([self.events.write(event, limit=limit) for event in decision.events]),
+            tuple([self.effects.write(effect, limit=limit) for effect in decision.effects]),
             tuple(
-                WrittenTimer(self._own(timer.input, id, limit), timer.key, timer.due(now)) for timer in decision.timers
+                [
+                    WrittenTimer(self._own(timer.input, id, limit), timer.key, timer.due(now))
+                    for timer in decision.timers
+                ]
             ),
             decision.cancelled,
             decision.triggers,

@@ -340,7 +340,7 @@ def test_a_state_is_kept_and_read_as_it_was(type_: Any, state: Any) -> None:
         (OrderState, OrderState("x" * 2_000_000)),
         (Basket, Basket(extra=float("nan"))),
     ],
-    ids=repr,
+    ids=["of any type", "of no fields", "with a dict", "of another type", "too large", "not a number"],
 )
 def test_a_state_that_would_come_back_otherwise_is_not_kept(type_: Any, state: Any) -> None:
     assert states_of(type_).write(state) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Engine, connect
+from stepwell import Engine, StoreUnavailable, connect
 from stepwell.deciders.waiting import Pending
 from tests.deciders import racer
 from tests.deciders.conftest import Scale
@@ -139,3 +139,26 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
         assert await versions(engine, "hot") == list(range(1, 2_001))
         assert [number for number, ids in enumerate(batches) if "cold-9" in ids] == [1], "behind the first, no more"
         assert len(batches) <= 8
+
+
+@pytest.mark.proves("M-14")
+async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(store_url: str) -> None:
+    async with connect(store_url, timeout=0.5) as store:
+        engine = Engine(store).register(Bench())
+        await engine.execute(Do("a"))
+        hangs = asyncio.Event()
+        decide = engine._mailbox._decide
+
+        async def hanging(batch: Sequence[Pending]) -> None:
+            await hangs.wait()
+            await decide(batch)
+
+        engine._mailbox._decide = hanging
+        answers = [asyncio.ensure_future(engine.execute(Do("a", label))) for label in ("first", "second")]
+        told = await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), 10)
+        assert all(isinstance(one, StoreUnavailable) for one in told)
+        hangs.set()
+        await engine.flush()
+        engine._mailbox._decide = decide
+        assert (await engine.execute(Do("a", "third"))).outcome == "applied"
+        assert await labels(engine) == ["x", "third"], "whoever was told so and had not begun is not decided behind it"

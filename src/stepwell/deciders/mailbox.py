@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ from stepwell.store.apart import begin_apart
 from stepwell.telemetry import InternalTaskFailed, StoreLost, Telemetry
 
 MOST_INPUTS: Final = 500  # a transaction
+LOOK_EVERY: Final = 1.0  # seconds
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one input at a time
 
 Decide = Callable[[Sequence[Pending]], Awaitable[None]]
@@ -38,17 +40,40 @@ class Mailbox:
         self._free = lanes
         self._boxes: dict[Place, collections.deque[Pending]] = {}  # in the order in which they have their turn
         self._under_way: set[Place] = set()
+        self._batches: list[list[Pending]] = []
         self._jobs: set[asyncio.Task[None]] = set()
+        self._looks = False  # from time to time, for those who have waited too long: one timer for all of them
 
     def put(self, pending: Pending) -> None:
         """Have an input decided, after those that wait for its instance already."""
-        self._boxes.setdefault(pending.place, collections.deque()).append(pending)
-        self._begin()
+        place = pending.place
+        if (box := self._boxes.get(place)) is None:
+            box = self._boxes[place] = collections.deque()
+        box.append(pending)
+        if pending.within is not None:
+            loop = asyncio.get_running_loop()
+            pending.since = loop.time()
+            if not self._looks:
+                self._looks = True
+                loop.call_later(LOOK_EVERY, self._look)
+        if self._free:
+            self._begin()
 
     async def empty(self) -> None:
         """Wait until nothing waits."""
         while self._jobs:
             await asyncio.wait(tuple(self._jobs))
+
+    def _look(self) -> None:
+        """Tell those that have waited too long that nobody knows; behind a transaction that hangs nothing fails."""
+        loop = asyncio.get_running_loop()
+        now, boxes = loop.time(), itertools.chain(self._boxes.values(), self._batches)
+        for pending in [one for box in boxes for one in box]:
+            if pending.within is not None and now - pending.since >= pending.within:
+                _fail([pending], StoreUnavailable(f"not decided in {pending.within:g} s"))
+        self._looks = bool(self._boxes)
+        if self._looks:
+            loop.call_later(LOOK_EVERY, self._look)
 
     def _begin(self) -> None:
         if self._free and len(self._boxes) > len(self._under_way):
@@ -69,6 +94,7 @@ class Mailbox:
         await asyncio.sleep(0)  # what is put at the same moment goes together
         while batch := self._take():
             places = {one.place for one in batch}
+            self._batches.append(batch)
             try:
                 await self._decided(batch)
             except BaseException as error:
@@ -77,8 +103,9 @@ class Mailbox:
                     raise
                 self._telemetry.emit(InternalTaskFailed("deciding", repr(error)))
             finally:
+                self._batches.remove(batch)
                 self._under_way -= places
-                self._put_back(batch)
+                self._put_back(batch, places)
 
     def _take(self) -> list[Pending]:
         """The next inputs: of every instance that is not under way, the first that came first."""
@@ -88,7 +115,6 @@ class Mailbox:
             while box and len(batch) < self._most:
                 pending = box.popleft()
                 if pending.is_waited_for:
-                    pending.taken = True
                     batch.append(pending)
                     self._under_way.add(place)
             if box or place in self._under_way:
@@ -97,11 +123,11 @@ class Mailbox:
                 break
         return batch
 
-    def _put_back(self, batch: Iterable[Pending]) -> None:
+    def _put_back(self, batch: Iterable[Pending], places: Iterable[Place]) -> None:
         """What the transaction had no room for comes first next time; an instance without inputs is forgotten."""
         for pending in reversed([one for one in batch if one.is_waited_for]):
             self._boxes[pending.place].appendleft(pending)
-        for place in {one.place for one in batch}:
+        for place in places:
             if not self._boxes[place]:
                 del self._boxes[place]
 

@@ -98,6 +98,7 @@ class Proposal:
         self.state = restored(family, standing, held)
         self.snapshot_version = max(standing.snapshot_version, 0 if held is None else held.snapshot_version)
         self.is_completed = standing.is_completed
+        self._now = datetime_of(standing.now)
         self._answered: dict[str, Item] = {}
         self._touched: set[str] = set()  # keys of timers that were set or cancelled since the instance was locked
 
@@ -146,17 +147,19 @@ class Proposal:
         return item.receipt is not None or item.same is not None
 
     def _decided(self, item: Item, drafting: Drafting, limit: int) -> None:
-        family, now = self.family, self.standing.now
-        decision = family.decide(self.state, item.pending.input, datetime_of(now))
-        written = family.written(decision, item.pending.id, now, limit=limit)
-        state = family.evolved(self.state, (event.value for event in written.events))
+        family = self.family
+        decision = family.decide(self.state, item.pending.input, self._now)
+        written = family.written(decision, item.pending.id, self.standing.now, limit=limit)
+        state = family.evolved(self.state, [event.value for event in written.events])
         is_completed = bool(family.decider.is_terminal(state))
-        item.drafted = [drafting.drafted(one.queue, [one.payload], None) for one in written.messages]
+        if written.messages:
+            item.drafted = [drafting.drafted(one.queue, [one.payload], None) for one in written.messages]
         if written.triggers:
             item.drafted.append(drafting.drafted_runs(written.triggers))
         # Nothing before this line has changed anything: an input that cannot be decided leaves no trace.
         self.state, self.is_completed, item.decision = state, is_completed, written
-        self._touched.update(written.cancelled, (one.key for one in written.timers if one.key is not None))
+        if written.cancelled or written.timers:
+            self._touched.update(written.cancelled, (one.key for one in written.timers if one.key is not None))
         if item.pending.key is not None:
             self._answered[item.pending.key] = item
 
@@ -329,5 +332,5 @@ def _enveloped(id: str, written: Any) -> str:
 def _size(decision: WrittenDecision | None) -> int:
     if decision is None:
         return 0
-    written = [*decision.events, *decision.effects, *(timer.input for timer in decision.timers)]
-    return sum(200 + len(one.text) for one in written)
+    written = [*decision.events, *decision.effects, *[timer.input for timer in decision.timers]]
+    return sum([200 + len(one.text) for one in written])

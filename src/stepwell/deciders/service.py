@@ -24,7 +24,7 @@ from stepwell.engine.calls import current_attempt
 from stepwell.engine.context import current
 from stepwell.engine.served import Served
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
-from stepwell.family import Registry
+from stepwell.family import Family, Registry
 from stepwell.names import check_key, check_whole
 from stepwell.records import NewTask, Page, TaskId, TaskKind
 from stepwell.store.decisions import Supply
@@ -49,6 +49,7 @@ class Service:
             why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Engine`"
             raise InvalidOption("store", store, why)
         self.store = store
+        self._loop = store.loop
         self.registry = Registry()
         self._memory = Memory()
         self._workers: dict[str, int] = {}
@@ -89,7 +90,8 @@ class Service:
         """
         pending = self._pending(input, key)
         if tx is None:
-            return await self._waited(pending)
+            pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
+            return await self._routed(pending)
         self.store.check()
         match self.store.join(tx):
             case AsyncJoin(answer):
@@ -124,7 +126,7 @@ class Service:
         for the same instance, is not stored (`created` is False).
         """
         family = self.registry.of_input(input)
-        key = self._key_of(input, key)
+        key = self._key_of(family, input, key)
         envelope = enveloped(family, input, limit=self.store.options.payload_limit, key=key)
         queue, stored = inputs_queue(family.type), None if key is None else f"{len(key)}:{key}@{envelope.id}"
         task = NewTask(
@@ -178,36 +180,29 @@ class Service:
 
     def _pending(self, input: object, key: str | None) -> Pending:
         family = self.registry.of_input(input)
-        return Pending(family, family.identify(input), input, next(self._causes), key=self._key_of(input, key))
+        return Pending(family, family.identify(input), input, next(self._causes), self._key_of(family, input, key))
 
-    def _key_of(self, input: object, key: str | None) -> str | None:
+    def _key_of(self, family: Family, input: object, key: str | None) -> str | None:
         """The key given, or the input's own, or in the body of a step the step's; None if there is none of these."""
         if key is not None:
             return check_key(key)
-        if (own := self.registry.of_input(input).key_of(input)) is not None:
+        if (own := family.key_of(input)) is not None:
             return own
         if (attempt := current_attempt()) is None:
             return None
         attempt.inputs += 1  # a body that is tried again asks in the same order
         return f"{current().key}/{attempt.inputs}"
 
-    async def _waited(self, pending: Pending) -> Receipt:
-        within = 2 * self.store.options.timeout  # time for one try that hangs until its own deadline, and one more
-        try:
-            async with asyncio.timeout(within):
-                return await self._routed(pending)
-        except TimeoutError as error:
-            raise StoreUnavailable(f"not decided in {within:g} s: others before it were not either") from error
-
     async def _routed(self, pending: Pending) -> Receipt:
         """Every input that is not joined goes this way."""
         self.store.check()
-        pending.answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Receipt] = self._loop.create_future()
+        pending.answer = answer
         self._mailbox.put(pending)
         try:
-            return await pending.answer
+            return await answer
         finally:
-            pending.answer.cancel()  # its caller may have gone
+            answer.cancel()  # its caller may have gone
 
     async def _decide(self, batch: Sequence[Pending]) -> None:
         """Decide a batch, and answer its inputs once that is committed."""

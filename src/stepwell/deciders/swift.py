@@ -14,6 +14,7 @@ from typing import Final
 from stepwell.deciders.deciding import Decided, shares_of
 from stepwell.deciders.proposing import Budget, Outcome, Proposal, concluded
 from stepwell.deciders.waiting import Held, Memory, Pending, Place
+from stepwell.family import WrittenDecision
 from stepwell.store.at_once import deciding, is_plain
 from stepwell.store.decisions import Standing
 from stepwell.store.store import Store
@@ -93,7 +94,7 @@ class Swift:
         proposal = Proposal(family, standing, self._memory.get(share[0].place))
         for pending in share:
             item = proposal.decide(pending, self._store, budget, limit)
-            if item.decision is not None and (item.drafted or item.decision.cancelled or proposal.timer_keys):
+            if item.decision is not None and (item.drafted or _touches_timers(item.decision)):
                 self._slow.add(type(pending.input))
                 return None
         every = self._snapshot_every[family.type]
@@ -114,6 +115,10 @@ class Swift:
         if rows:
             self.time.heard(rows[0]["now"], asked_at)
         return {row["id"] for row in rows}
+
+
+def _touches_timers(decision: WrittenDecision) -> bool:
+    return bool(decision.cancelled) or any(timer.key is not None for timer in decision.timers)
 
 
 def _standing(pending: Pending, held: Held, now: int) -> Standing:

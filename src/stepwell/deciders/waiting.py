@@ -36,8 +36,9 @@ class Pending(msgspec.Struct, eq=False):
     key: str | None = None
     turn: Turn | None = None
     answer: asyncio.Future[Receipt] | None = None
+    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
+    since: float = 0.0  # by the loop's clock
     base: int | None = None  # the version that its instance had when it was first tried, if it may have been decided
-    taken: bool = False
 
     @property
     def place(self) -> Place:

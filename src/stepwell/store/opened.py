@@ -105,6 +105,11 @@ class Opened:
         self._pid = os.getpid()
         self._closed = False
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the store belongs to."""
+        return self._loop
+
     async def close(self) -> None:
         """Write what is pending and let go of the database; closing twice is harmless."""
         if self._closed:
