@@ -148,6 +148,24 @@ async def positions(store: Store) -> int:
     return last
 
 
+@pytest.mark.proves("M-11", "protocol-14")
+async def test_what_one_transaction_has_no_room_for_waits_for_the_next(engine: Engine) -> None:
+    decide, batches = engine._mailbox._decide, 0
+
+    async def counted(batch: Any) -> None:
+        nonlocal batches
+        batches += 1
+        await decide(batch)
+
+    await engine.execute(Do("a", "first"))
+    engine._mailbox._decide = counted
+    large = "x" * 900_000
+    receipts = await asyncio.gather(*(engine.execute(Do(name, large)) for name in "aabbbaabbb" + "cde"))
+    assert {receipt.outcome for receipt in receipts} == {"applied"}
+    assert batches >= 2
+    assert (await versions(engine, "a"), await versions(engine, "b")) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
+
+
 @pytest.mark.proves("M-12", "M-13", "TM-13")
 async def test_an_instance_that_has_ended_answers_completed_and_has_no_timers(
     engine: Engine, store: Store, bench: Bench

@@ -146,19 +146,22 @@ async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(stor
     async with connect(store_url, timeout=0.5) as store:
         engine = Engine(store).register(Bench())
         await engine.execute(Do("a"))
-        hangs = asyncio.Event()
+        begun, hangs = asyncio.Event(), asyncio.Event()
         decide = engine._mailbox._decide
 
         async def hanging(batch: Sequence[Pending]) -> None:
+            begun.set()
             await hangs.wait()
             await decide(batch)
 
         engine._mailbox._decide = hanging
-        answers = [asyncio.ensure_future(engine.execute(Do("a", label))) for label in ("first", "second")]
+        answers = [asyncio.ensure_future(engine.execute(Do("a", "begun")))]
+        await begun.wait()
+        answers.append(asyncio.ensure_future(engine.execute(Do("a", "waiting"))))
         told = await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), 10)
         assert all(isinstance(one, StoreUnavailable) for one in told)
         hangs.set()
         await engine.flush()
         engine._mailbox._decide = decide
         assert (await engine.execute(Do("a", "third"))).outcome == "applied"
-        assert await labels(engine) == ["x", "third"], "whoever was told so and had not begun is not decided behind it"
+        assert await labels(engine) == ["x", "begun", "third"], "what had not begun is not decided behind its caller"

@@ -1,6 +1,7 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
 from tests.mutants.control import CONTROL_MUTANTS
+from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
@@ -482,6 +483,7 @@ MUTANTS = (
     ),
     *RUNS_MUTANTS,
     *CONTROL_MUTANTS,
+    *DECIDER_MUTANTS,
     *MODEL_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,

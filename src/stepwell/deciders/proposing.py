@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -60,19 +62,23 @@ class Drafting(Protocol):
 
 
 class Budget:
-    """How much one transaction may hold; what does not fit waits for the next."""
+    """How much one transaction may hold, and how long its decisions may take; what does not fit waits for the next."""
 
-    def __init__(self, most: int = 4 * 1024 * 1024) -> None:
+    def __init__(self, most: int = 4 * 1024 * 1024, seconds: float = 0.5) -> None:
         self._left = most
+        self._seconds = seconds
+        self._until = math.inf  # until the first is decided: one goes always
 
     def spend(self, size: int) -> None:
-        """Note so many bytes."""
+        """Note a decision of so many bytes."""
         self._left -= size
+        if self._until == math.inf:
+            self._until = time.monotonic() + self._seconds
 
     @property
     def is_spent(self) -> bool:
         """True if nothing more is to be begun."""
-        return self._left <= 0
+        return self._left <= 0 or time.monotonic() > self._until
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -71,7 +72,8 @@ class Memory:
     def get(self, place: Place) -> Held | None:
         """What is known of an instance, None if nothing."""
         if (held := self._held.get(place)) is not None:
-            self._held.move_to_end(place)
+            with contextlib.suppress(KeyError):  # forgotten just now: another thread may decide
+                self._held.move_to_end(place)
         return held
 
     def put(self, place: Place, held: Held) -> None:
@@ -81,7 +83,3 @@ class Memory:
             self._held.move_to_end(place)
             if len(self._held) > self._most:
                 self._held.popitem(last=False)
-
-    def forget(self, place: Place) -> None:
-        """Know nothing of an instance any more."""
-        self._held.pop(place, None)
