@@ -106,12 +106,23 @@ def _judged(
             return ">= 80 % of empty", _reached(compared, 0.8)
         case "scheduled" | "asleep", _:
             return "as without them", None if empty is None else _alike(own, empty)
+        case _:
+            return _beside_peers(own, compared, share)
+
+
+def _beside_peers(own: Summary, compared: float | None, share: float | None) -> tuple[str, bool | None]:
+    """The targets of workflows and deciders, which are beside others."""
+    match own.workload.name, own.backend:
         case "workflow.many", "postgres":
             return ">= 40x best peer, 50 % of raw", _both(_reached(compared, 40), _reached(share, 0.5))
         case "workflow.many", "sqlite":
             return ">= 100x best peer", _reached(compared, 100)
         case "workflow.one", "postgres":
             return ">= 5x best peer, 70 % of raw", _both(_reached(compared, 5), _reached(share, 0.7))
+        case "decider.many", "postgres":
+            return ">= 20x best peer", _reached(compared, 20)
+        case "decider.one", "postgres":
+            return ">= 5x best peer", _reached(compared, 5)
         case _:
             return "", None
 

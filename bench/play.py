@@ -148,7 +148,8 @@ async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None])
 
 
 def _module(request: Request) -> Any:
-    folder = "contestants.workflows" if _workload(request).kind in ("workflows", "sleeps") else "contestants"
+    folders = {"workflows": ".workflows", "sleeps": ".workflows", "deciders": ".deciders"}
+    folder = f"contestants{folders.get(_workload(request).kind, '')}"
     suffix = f"_{request['backend']}" if request["contestant"] == "raw" else ""
     return importlib.import_module(f"bench.{folder}.{request['contestant']}{suffix}")
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bench import queue_work, workflow_work
+from bench import decider_work, queue_work, workflow_work
 from bench.contestants import Kind, State
 from bench.stage import Figures, Stage
 
@@ -159,6 +159,36 @@ WORKLOADS: Final = {
             size=50,
             least=5,
             play=workflow_work.latency_two,
+        ),
+        Workload(
+            "decider.many",
+            "inputs to 50 instances, one process",
+            kind="deciders",
+            unit="rate",
+            verb="decide",
+            size=20_000,
+            least=100,
+            play=decider_work.many,
+        ),
+        Workload(
+            "decider.one",
+            "inputs to one instance, one process",
+            kind="deciders",
+            unit="rate",
+            verb="decide",
+            size=20_000,
+            least=100,
+            play=decider_work.one,
+        ),
+        Workload(
+            "decider.turn",
+            "inputs to 50 instances, one caller",
+            kind="deciders",
+            unit="rate",
+            verb="decide_in_turn",
+            size=500,
+            least=50,
+            play=decider_work.in_turn,
         ),
         Workload(
             "asleep",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 State = Literal["empty", "finished", "scheduled", "sleeping"]
-Kind = Literal["queue", "batches", "workflows", "sleeps"]  # what a contestant can do
+Kind = Literal["queue", "batches", "workflows", "sleeps", "deciders"]  # what a contestant can do
 QUEUE: Final = "bench"
 BULK: Final = 10_000  # messages a call of `enqueue_many`
 
@@ -82,16 +82,21 @@ CONTESTANTS: Final = {
     one.name: one
     for one in (
         Contestant(
-            "stepwell", ("postgres", "sqlite"), "stepwell", peer=False, does=("queue", "batches", "workflows", "sleeps")
+            "stepwell",
+            ("postgres", "sqlite"),
+            "stepwell",
+            peer=False,
+            does=("queue", "batches", "workflows", "sleeps", "deciders"),
         ),
         Contestant(
             "raw",
             ("postgres", "sqlite"),
             peer=False,
-            does=("queue", "workflows"),
+            does=("queue", "workflows", "deciders"),
             note="hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues or types. It "
             "says what the database can do with as many commits, not what a library could. Of a workflow it writes "
-            "the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one.",
+            "the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one. Of a decider it writes "
+            "the instance's version and the event.",
         ),
         Contestant(
             "pgqrs",
@@ -130,6 +135,15 @@ CONTESTANTS: Final = {
             note="polls, by default every second; here every 5 ms. One at a time it is called directly, without a "
             "queue, which is its fastest way. On SQLite its file is in WAL mode, which it does not ask for itself and "
             "which makes it faster.",
+        ),
+        Contestant(
+            "eventsourcing",
+            ("postgres", "sqlite"),
+            "eventsourcing",
+            does=("deciders",),
+            most=1_000,
+            note="has aggregates instead of deciders, and neither effects nor timers. They stay in its cache and are "
+            "taken from there without a copy and without asking the database, which is its fastest way.",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Durable queues and durable workflows in the database you already have.
+"""Durable queues, durable workflows and event-sourced deciders in the database you already have.
 
 Everything public stands in `api` and is imported when the first of it is asked for, so that `stepwell --help`, which
 needs none of it, answers at once.

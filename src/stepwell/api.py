@@ -1,4 +1,4 @@
-"""Durable queues and durable workflows in the database you already have."""
+"""Durable queues, durable workflows and event-sourced deciders in the database you already have."""
 
 from stepwell import sync
 from stepwell._version import __version__
@@ -6,13 +6,19 @@ from stepwell.admin import Admin, admin
 from stepwell.backoff import Retry
 from stepwell.connecting import Config, connect, connect_with
 from stepwell.consumer import Consumer, consumer
+from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
+from stepwell.decider_engine import Engine
+from stepwell.deciders.reading import EventInfo, InstanceInfo
+from stepwell.decision import Decision
 from stepwell.engine.background_steps import BackgroundStep as Future
 from stepwell.engine.conditions import condition
 from stepwell.engine.context import Context, current, race, sleep, wait
 from stepwell.engine.guards import Execute, Skipped
 from stepwell.errors import (
     CannotOpen,
+    DeciderNotFound,
     DriverMissing,
+    DuplicateDecider,
     DuplicateWorkflow,
     ExecutionFailed,
     ForkError,
@@ -50,10 +56,13 @@ from stepwell.errors import (
     TaskFactoryReplaced,
     Timeout,
     TransientError,
+    UnknownRecord,
     UnknownStore,
+    UnknownWorkflowType,
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.machine import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     CancelAnswer,
@@ -78,6 +87,7 @@ from stepwell.records import (
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.store import Store
+from stepwell.store.together import Tx
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
 from stepwell.worker import Worker, poll_all
@@ -93,8 +103,15 @@ __all__ = [
     "Consumer",
     "Context",
     "DeadLetter",
+    "Decider",
+    "DeciderNotFound",
+    "Decision",
     "DriverMissing",
+    "DuplicateDecider",
     "DuplicateWorkflow",
+    "EffectContext",
+    "Engine",
+    "EventInfo",
     "Execute",
     "ExecutionFailed",
     "ForkError",
@@ -102,6 +119,7 @@ __all__ = [
     "Handler",
     "Health",
     "IdempotencyConflict",
+    "InstanceInfo",
     "InvalidName",
     "InvalidOption",
     "KeyTaken",
@@ -122,6 +140,7 @@ __all__ = [
     "QueueNotFound",
     "QueueStats",
     "Reason",
+    "Receipt",
     "Refused",
     "Retry",
     "Run",
@@ -136,6 +155,10 @@ __all__ = [
     "SerializationError",
     "SignalAnswer",
     "Skipped",
+    "StateInfo",
+    "StateMachine",
+    "StateMachineDefinition",
+    "StateMachineView",
     "Step",
     "StepFailed",
     "StepInfo",
@@ -152,9 +175,14 @@ __all__ = [
     "TaskId",
     "TaskKind",
     "Timeout",
+    "TimerCancelled",
     "TransientError",
+    "Transition",
     "Trigger",
+    "Tx",
+    "UnknownRecord",
     "UnknownStore",
+    "UnknownWorkflowType",
     "Unserved",
     "Why",
     "Worker",

@@ -111,6 +111,31 @@ class DuplicateWorkflow(StepwellError):
         self.second = second
 
 
+class DeciderNotFound(StepwellError):
+    """No decider of this type is registered."""
+
+    def __init__(self, type: str, known: tuple[str, ...] = ()) -> None:
+        there_are = f"there are {', '.join(known)}" if known else "there is none"
+        super().__init__(
+            f"no decider of type {_shown(type)} is registered here, {there_are}; register it with "
+            "`engine.register(...)`"
+        )
+        self.type = type
+
+
+UnknownWorkflowType = DeciderNotFound
+
+
+class DuplicateDecider(StepwellError):
+    """Two deciders were registered for one type, or for one class of inputs."""
+
+    def __init__(self, what: str, name: str, first: str, second: str, advice: str) -> None:
+        super().__init__(f"{what} {_shown(name)} belongs to {first} and is to belong to {second}; {advice}")
+        self.name = name
+        self.first = first
+        self.second = second
+
+
 class NoWorkerAvailable(StepwellError):
     """No living worker serves this workflow, and the trigger asked for one."""
 
@@ -184,6 +209,19 @@ class SerializationError(StepwellError):
         self.source = source
         self.path = path
         self.what = what
+
+
+class UnknownRecord(SerializationError):
+    """A stored input, event or effect is of a class or version that this code does not have; other code may."""
+
+    def __init__(self, what: str, name: str, version: int, known: str) -> None:
+        super().__init__(
+            f"it was stored as {_shown(name)[1:-1]}, version {version}, and {known}; run the code that wrote it, "
+            "or let the decider declare the class again",
+            what=what,
+        )
+        self.name = name
+        self.version = version
 
 
 class PayloadTooLarge(SerializationError):

@@ -17,15 +17,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from stepwell import connecting, worker
+from stepwell import connecting, decider_engine, worker
 from stepwell.connecting import Config, ConnectOptions
+from stepwell.decider import Decider, Receipt
+from stepwell.deciders.reading import EventInfo, InstanceInfo
+from stepwell.deciders.service import SNAPSHOT_EVERY
+from stepwell.decision import Decision
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
 from stepwell.engine.context import SyncContext, current_run
 from stepwell.engine.signals import NOTHING
 from stepwell.errors import InvalidOption, StoreClosed
-from stepwell.records import RunId
-from stepwell.store import by_hand
+from stepwell.records import Page, RunId, TaskId
+from stepwell.store import by_hand, together
 from stepwell.store import store as store_
 from stepwell.store.draft import Asked
 from stepwell.store.polling import LONGEST_POLL
@@ -38,6 +42,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 D = TypeVar("D")
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - as in Decider
+E = TypeVar("E")
+X = TypeVar("X")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -98,6 +106,8 @@ def _joinable(verb: F) -> F:
     def call(store: Store, /, *args: Any, **options: Any) -> Any:
         if options.get("tx") is None:
             return verb(store, *args, **options)
+        if isinstance(options["tx"], Tx):
+            return verb(store, *args, **{**options, "tx": options["tx"].async_tx})
         given = inspect.signature(verb).bind(store, *args, **options).arguments  # refuses what the verb does not take
         _, queue, payload = (given.pop(name) for name in tuple(given)[:3])
         options, tx = dict(given), given.pop("tx")
@@ -200,8 +210,9 @@ class Store:
     def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
         """Write all the runs or none, of one workflow or several, in one transaction (yours, with `tx`)."""
         asked = list(triggers)  # in the caller's thread: what they come from may belong to it
-        if tx is None:
-            return self.wait_for(lambda: self.async_store.trigger_many(asked))
+        if tx is None or isinstance(tx, Tx):
+            joined = None if tx is None else tx.async_tx
+            return self.wait_for(lambda: self.async_store.trigger_many(asked, tx=joined))
         _check_open(self)
         drafted = self.async_store.drafted_runs(asked)
         return run_ids(asked, self.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else [])
@@ -236,6 +247,19 @@ class Store:
         finally:
             self.wait_for(lambda: async_messages.__aexit__(None, None, None))
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Tx]:
+        """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none."""
+        own = self.async_store.transaction()
+        tx = Tx(self, self.wait_for(own.__aenter__))
+        try:
+            yield tx
+        except BaseException as error:
+            raised = error
+            self.wait_for(lambda: own.__aexit__(type(raised), raised, raised.__traceback__))
+            raise
+        self.wait_for(lambda: own.__aexit__(None, None, None))
+
     def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> Worker:
         """A worker that others see and that claims nothing yet; `stepwell.consumer(...).create(store)` makes it so."""
         return Worker(self, serves, name=name, port=port, concurrency=concurrency).register()
@@ -269,6 +293,18 @@ class Store:
                 one.retire(patience=self.async_store.options.timeout)
             self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
         _open.discard(self)
+
+
+class Tx:
+    """An open transaction of a sync store; see `stepwell.Tx`."""
+
+    def __init__(self, store: Store, async_tx: together.Tx) -> None:
+        self._store = store
+        self.async_tx = async_tx
+
+    def execute(self, sql: str, *parameters: Any) -> list[Any]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        return self._store.wait_for(lambda: self.async_tx.execute(sql, *parameters))
 
 
 async def _next(source: AsyncIterator[T]) -> T:
@@ -320,7 +356,7 @@ class Worker:
     def __init__(
         self,
         store: Store,
-        serves: Iterable[Serves],
+        serves: Iterable[Serves | Engine],
         *,
         name: str | None = None,
         port: int | None = None,
@@ -336,7 +372,7 @@ class Worker:
         self._store = store
         self._worker = worker.Worker(
             store.async_store,
-            serves,
+            [one.async_engine if isinstance(one, Engine) else one for one in serves],
             name=name,
             port=port,
             concurrency=concurrency,
@@ -423,6 +459,59 @@ class Worker:
             if not self._entered:
                 self._store.started.discard(self)
             self._ended.set()
+
+
+class Engine:
+    """Deciders in a sync store, whose verbs return when they are done; see `stepwell.Engine`."""
+
+    def __init__(self, store: Store) -> None:
+        if not isinstance(store, Store):
+            raise InvalidOption("store", store, "it is not a sync store; an async one is for `stepwell.Engine`")
+        self._store = store
+        self.async_engine = decider_engine.Engine(store.async_store)
+
+    def register(
+        self, decider: Decider[Any, Any, Any, Any], *, workers: int = 10, snapshot_every: int = SNAPSHOT_EVERY
+    ) -> Self:
+        """Know a decider from now on."""
+        self.async_engine.register(decider, workers=workers, snapshot_every=snapshot_every)
+        return self
+
+    def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:
+        """Decide an input; when this returns its events are committed, or join your transaction."""
+        if tx is None or isinstance(tx, Tx):
+            joined = None if tx is None else tx.async_tx
+            return self._store.wait_for(lambda: self.async_engine.execute(input, key=key, tx=joined))
+        _check_open(self._store)
+        return self.async_engine.execute_in_this_thread(input, key, tx)
+
+    def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
+        """As `execute`, for an input that comes as JSON."""
+        return self.execute(self.async_engine.registry.of_type(type).inputs.read_named(payload), key=key, tx=tx)
+
+    def submit(self, input: object, *, key: str | None = None, delay: Duration | None = None) -> TaskId:
+        """Store an input that a worker decides soon, or after `delay`."""
+        return self._store.wait_for(lambda: self.async_engine.submit(input, key=key, delay=delay))
+
+    def dry_run(self, input: object) -> Decision[Any, Any, Any]:
+        """What the input would lead to now; nothing is written."""
+        return self._store.wait_for(lambda: self.async_engine.dry_run(input))
+
+    def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S:
+        """The state of an instance, now or after its first `at` events."""
+        return self._store.wait_for(lambda: self.async_engine.state(decider, id, at=at))
+
+    def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
+        """The events of an instance after this version, in their order."""
+        return self._store.wait_for(lambda: self.async_engine.events(type, id, after=after))
+
+    def instances(self, type: str | None = None, *, limit: int = 100, after: str | None = None) -> Page[InstanceInfo]:
+        """Instances of a type, or of all, by type and id."""
+        return self._store.wait_for(lambda: self.async_engine.instances(type, limit=limit, after=after))
+
+    def run(self, *, signals: bool = False) -> None:
+        """Carry out effects and deliver timers and inputs, until the process is told to end."""
+        Worker(self._store, [self]).run(signals=signals)
 
 
 _open: set[Store] = set()  # held until closed, so that none is forgotten at the end of the program

@@ -15,7 +15,8 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
-from stepwell.backoff import Retry
+from stepwell.decider import Decider
+from stepwell.deciders.service import Service
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
 from stepwell.engine.served import Served
@@ -30,7 +31,7 @@ from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.workflow import Workflow, discover_workflows
 
-Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | ModuleType
+Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType
 OnMissing = Literal["fail", "release"]
 MOST_PLACES: Final = 10_000
 PREFIXES_VARIABLE: Final = "WORKER_TYPE_PREFIXES"
@@ -44,7 +45,8 @@ class Worker:
     `await Worker(...).run(signals=True)` is a whole process's work. It claims only what it has a free place for,
     beats from a thread of its own, and begins a new session by itself if it was taken for dead.
 
-    It serves handlers and workflows, and of a module all that are defined in it, and claims from their queues. With
+    It serves handlers, workflows, the deciders of an engine (or one by itself), and of a module all the handlers and
+    workflows that are defined in it, and claims from their queues. With
     `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the environment) it claims from the queues whose names begin
     so, and from no other. What it then has no handler for ends in ERROR with reason `no_handler_registered`; with
     `on_missing_handler="release"` it is left to other workers. A worker with neither handlers nor prefixes takes
@@ -70,7 +72,7 @@ class Worker:
             raise InvalidOption("store", store, why)
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
         routing = Routing.of(prefixes, on_missing_handler)
-        served = routing.chosen(_served(serves, limits or {}, store.options.retry))
+        served = routing.chosen(_served(serves, limits or {}, store))
         self._store = store
         self._queues = [one.queue for one in served]
         self._runtime = Runtime(
@@ -244,12 +246,17 @@ class Routing:
         return () if served else (DEFAULT_PREFIX,)
 
 
-def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -> list[Served]:
+def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -> list[Served]:
     found: dict[str, Served] = {}
     if not isinstance(limits, Mapping):
         raise InvalidOption("limits", limits, "it says of queues how many run at once: pass a dict")
     if isinstance(serves, Handler | Workflow | ModuleType) or not isinstance(serves, Iterable):
         raise InvalidOption("serves", serves, "pass a list of handlers and workflows")
+    serves, deciders = _apart(serves, store)
+    for decided in deciders:
+        if decided.queue in found:
+            raise InvalidOption("serves", decided.queue, "two engines of one worker have a decider of this type")
+        found[decided.queue] = decided
     known: dict[str, Handler[Any] | Workflow[..., Any]] = {}
     for one in each_served(serves):
         name = one.name if isinstance(one, Workflow) else one.queue
@@ -257,10 +264,28 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], retry: Retry) -
             raise _twice(name, first, one)
         if (limit := limits.get(name)) is not None:
             check_whole(f"limits of {name}", limit, 1, MOST_PLACES)
-        found[name] = one.served(retry, limit)
+        found[name] = one.served(store.options.retry, limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
     return list(found.values())
+
+
+def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Served]]:
+    """What is served but for deciders, and the queues of those."""
+    others: list[Serves] = []
+    queues: list[Served] = []
+    alone = Service(store)
+    for one in serves:
+        match one:
+            case Decider():
+                alone.register(one)
+            case Service():
+                if one.store is not store:
+                    raise InvalidOption("serves", one, "it is the engine of another store")
+                queues += one.served()
+            case _:
+                others.append(one)
+    return others, queues + alone.served()
 
 
 def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:

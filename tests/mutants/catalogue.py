@@ -2,6 +2,8 @@
 
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
+from tests.mutants.deciders import DECIDER_MUTANTS
+from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
@@ -484,6 +486,8 @@ MUTANTS = (
     *RUNS_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
+    *DECIDER_MUTANTS,
+    *MODEL_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,

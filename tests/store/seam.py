@@ -67,6 +67,14 @@ class Watched:
             await self.after(calls)
         return answer
 
+    async def write(self, call: Call) -> list[Row]:
+        self.scripts += 1
+        self.said.append(call)
+        answer = await self._driver.write(call)
+        if self.after is not None:
+            await self.after([call])
+        return answer
+
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         self.scripts += 1
         answer = await self._driver.transact(lambda: self._overheard(script()), timeout=timeout)

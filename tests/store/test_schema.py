@@ -353,7 +353,12 @@ REFUSED = [
 ]
 # A task's queue is checked by whoever adds it, under a lock, because a foreign key is a third of what adding costs on
 # Postgres: see 0003_upkeep.sql, and tests/queue/test_enqueue.py for the race with a delete.
-LOCKED = {f"{TASK}) values (2, 'message', 99, true, 3, 1, 1)", "delete from {queue}"}
+# An event's instance is checked by whoever appends, who has locked it: see 0006_deciders.sql.
+LOCKED = {
+    f"{TASK}) values (2, 'message', 99, true, 3, 1, 1)",
+    "delete from {queue}",
+    "insert into {event} (instance_id, version, type, recorded_at) values (99, 1, 't', 1)",
+}
 
 
 @pytest.mark.proves("B-08")

@@ -3,11 +3,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from programs import (
     Approval,
+    Create,
+    Created,
+    Event,
+    Input,
     Mail,
     Order,
+    Orders,
+    Paid,
     Parcel,
+    Pay,
+    SendEmail,
+    State,
     charge,
     count_clicks,
     fulfil,
@@ -21,7 +32,8 @@ from programs import (
 )
 
 import stepwell
-from stepwell import Context, Paused, RunId, Store, Worker, condition, handler, step, workflow
+from stepwell import Context, Decision, Engine, Paused, RunId, Store, Worker, condition, handler, step, workflow
+from stepwell.testing import given
 
 
 async def queues(store: Store) -> None:
@@ -181,3 +193,39 @@ def colours(store: Store, sync_store: stepwell.sync.Store) -> None:
     number: int = ship.trigger(Parcel("a")).wait().execute(sync_store)  # error: it returns a text
     later: str = ship.trigger(Parcel("a")).wait().execute(store)  # error: a forgotten await
     print(number, later)
+
+
+class Confused(Orders):
+    def decide(self, state: State, input: Input, now: datetime) -> Decision[Event, SendEmail, Input]:
+        match input:
+            case Create(id, _):
+                return Decision.event(SendEmail(id))  # error: an effect is no event
+            case Pay(id):
+                return Decision.event(Paid()).with_effect(Created(1))  # error: an event is no effect
+            case _:
+                return Decision.event(Paid()).with_timer_after("1h", Paid())  # error: a timer delivers an input
+
+    def evolve(self, state: State, event: Input) -> State:  # error: events are evolved
+        return state
+
+
+def decisions(decider: Orders) -> None:
+    Decision.event(Paid()).with_message(send_mail, "not a mail")  # error: the payload is a Mail
+    Decision.event(Paid()).with_timer_at("tomorrow", Pay("7"))  # error: a moment
+    Decision.event(Paid()).with_trigger(fulfil)  # error: a trigger, not its workflow
+    Decision.event(Paid()).events = ()  # error: a decision does not change
+    given(decider, Pay("7"))  # error: an input where an event belongs
+    given(decider, Created(1)).when(Created(1))  # error: an event where an input belongs
+    given(decider).when(Pay("7")).then(Pay("7"))  # error: an input where an event belongs
+    given(decider).when(Pay("7")).then_effects(Paid())  # error: an event where an effect belongs
+    given(decider).when(Pay("7")).then_state(lambda state: state.total > 1)  # error: the state has no total
+    given(Orders, Created(1))  # error: the class where an instance belongs
+
+
+async def engines(store: Store, engine: Engine) -> None:
+    Engine("sqlite:///shop.db")  # error: an open store, not its address
+    Engine(store).register(Orders)  # error: an instance, not its class
+    engine.execute(Pay("7"))  # error: a forgotten await
+    await engine.execute(Pay("7"), keys="x")  # error: a misspelt option
+    number: int = await engine.state(Orders, "7")  # error: the state is a State
+    print(number, (await engine.state(Orders, "7")).total)  # error: the state has no total

@@ -6,22 +6,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Never
 from uuid import UUID
 
 import stepwell
 from stepwell import (
     Context,
+    Decider,
+    Decision,
+    EffectContext,
+    Engine,
     Execute,
     Paused,
+    Receipt,
     Retry,
     Run,
     RunId,
     SignalAnswer,
     Skipped,
+    StateInfo,
+    StateMachine,
+    StateMachineDefinition,
     StepInfo,
     Store,
+    Transition,
     Worker,
     Workflow,
     condition,
@@ -30,6 +40,7 @@ from stepwell import (
     step,
     workflow,
 )
+from stepwell.testing import given
 
 # ---- a queue
 
@@ -301,3 +312,171 @@ def workflow_sync(order: Order) -> None:
         with stepwell.sync.Worker(store, [sync_fulfil, seed_style]):
             worker = stepwell.consumer("worker-2", 8081, "seed_style").handler(seed_style).create(store)
             worker.close()
+
+
+# ---- deciders
+
+
+@dataclass(frozen=True)
+class Create:
+    order_id: str
+    cents: int
+
+
+@dataclass(frozen=True)
+class Pay:
+    order_id: str
+
+
+@dataclass(frozen=True)
+class Expire:
+    order_id: str
+
+
+@dataclass(frozen=True)
+class Created:
+    cents: int
+
+
+@dataclass(frozen=True)
+class Paid:
+    pass
+
+
+@dataclass(frozen=True)
+class Expired:
+    pass
+
+
+@dataclass(frozen=True)
+class Ignored:
+    why: str
+
+
+@dataclass(frozen=True)
+class SendEmail:
+    to: str
+
+
+Input = Create | Pay | Expire
+Event = Created | Paid | Expired | Ignored
+
+
+@dataclass(frozen=True)
+class State:
+    status: str = "new"
+
+
+class Orders(Decider[State, Input, Event, SendEmail]):
+    type = "order"
+    route = "order_id"
+
+    def initial(self) -> State:
+        return State()
+
+    def evolve(self, state: State, event: Event) -> State:
+        match event:
+            case Created():
+                return replace(state, status="created")
+            case Paid():
+                return replace(state, status="paid")
+            case Expired():
+                return replace(state, status="expired")
+            case Ignored():
+                return state
+
+    def decide(self, state: State, input: Input, now: datetime) -> Decision[Event, SendEmail, Input]:
+        match input:
+            case Create(id, cents) if state.status == "new":
+                return (
+                    Decision.event(Created(cents))
+                    .with_effect(SendEmail(id))
+                    .with_timer_after("1h", Expire(id), key="payment")
+                    .with_message(send_mail, Mail(id, "thank you"))
+                    .with_message("letters", {"to": id})
+                )
+            case Pay() if state.status == "created":
+                paid = Decision.event(Paid()).and_event(Ignored("a second event"))
+                return paid.cancel_timer("payment").with_trigger(fulfil.trigger(Order("1", 2)))
+            case Expire() if state.status == "created":
+                return Decision.event(Expired()).with_timer_at(now + timedelta(days=1), Pay("7"))
+            case _:
+                return Decision.event(Ignored(type(input).__name__))
+
+    def is_terminal(self, state: State) -> bool:
+        return state.status == "expired"
+
+    async def handle(self, effect: SendEmail, ctx: EffectContext) -> Input | None:
+        print(effect.to, ctx.key, ctx.attempt, ctx.id)
+        return Pay(ctx.id)
+
+    def on_dead_letter(self, effect: SendEmail, error: str) -> Input | None:
+        return Expire(effect.to)
+
+    def state_info(self, state: State) -> StateInfo:
+        return StateInfo(state.status, fields={"status": state.status}, terminal=self.is_terminal(state))
+
+    def transitions(self, state: State) -> Sequence[Transition]:
+        return [Transition("Create", "created", effects=["SendEmail"], timers=["payment"])]
+
+    def states(self) -> Sequence[State]:
+        return [State("new"), State("created")]
+
+
+class Counters(Decider[int, Pay, Paid, Never]):
+    """No effects, and a state that is no class."""
+
+    type = "counter"
+
+    def identify(self, input: Pay) -> str:
+        return input.order_id
+
+    def key_of(self, input: Pay) -> str | None:
+        return None
+
+    def initial(self) -> int:
+        return 0
+
+    def evolve(self, state: int, event: Paid) -> int:
+        return state + 1
+
+    def decide(self, state: int, input: Pay, now: datetime) -> Decision[Paid, Never, Pay]:
+        return Decision.event(Paid())
+
+
+def decider_by_calling() -> None:
+    created = given(Orders()).when(Create("7", 1900))
+    created.then(Created(1900)).then_effects(SendEmail("7")).then_timers(payment="1h").then_cancelled()
+    created.after("2h").then(Expired()).then_state(lambda state: state.status == "expired")
+    given(Counters(), Paid()).when(Pay("7")).then(Paid()).then_state(lambda count: count > 1)
+    drawn: StateMachineDefinition[State] = Orders()
+    machine = StateMachine.of(Orders())
+    print(machine.mermaid(State("created")), machine.dot(), drawn.states())
+
+
+async def decider_async() -> None:
+    async with connect("memory:") as store:
+        engine = Engine(store).register(Orders(), workers=5).register(Counters())
+        receipt: Receipt = await engine.execute(Create("123", 1900), key="req-1")
+        print(receipt.outcome, receipt.first, receipt.last)
+        await engine.execute_dynamic("order", {"Pay": {"order_id": "123"}})
+        state: State = await engine.state(Orders, "123")
+        earlier = await engine.state(Orders, "123", at=1)
+        count: int = await engine.state(Counters, "123")
+        print(state.status, earlier.status, count)
+        print([recorded.event for recorded in await engine.events("order", "123", after=1)])
+        print((await engine.dry_run(Pay("123"))).events)
+        async with store.transaction() as tx:
+            await engine.execute(Pay("123"), tx=tx)
+            await store.enqueue(send_mail, Mail("a", "b"), tx=tx)
+            await fulfil.trigger(Order("1", 2)).execute(store, tx=tx)
+        async with Worker(store, [engine, fulfil, send_mail]):
+            await engine.run(asyncio.sleep(1))
+
+
+def decider_sync() -> None:
+    with stepwell.sync.connect("sqlite:///shop.db") as store:
+        engine = stepwell.sync.Engine(store).register(Orders())
+        engine.execute(Create("123", 1900))
+        state = engine.state(Orders, "123")
+        print(state.status)

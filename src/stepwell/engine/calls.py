@@ -71,6 +71,7 @@ class Attempt(msgspec.Struct, eq=False):
     has_row: bool
     since: float = msgspec.field(default_factory=time.monotonic)
     shown: Operation | None = None  # the write that says it is at work, if it takes a while
+    inputs: int = 0  # to deciders, that its body has asked for
 
     @property
     def took(self) -> int:

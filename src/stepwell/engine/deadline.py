@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stepwell.clock import Clock
-from stepwell.engine.outcome import Again, Failed, Outcome, Suspended
+from stepwell.engine.outcome import Again, Failed, Outcome, Settled, Suspended
 from stepwell.records import Claimed
 
 LOOK_AT_TEST_CLOCK: Final = 0.01  # seconds
@@ -51,7 +51,7 @@ class Deadline:
         else:
             self.watch(over)
 
-    def capped(self, outcome: Outcome | None) -> Outcome | None:
+    def capped(self, outcome: Outcome | Settled | None) -> Outcome | Settled | None:
         """The same outcome, but what waits is woken when the time is over, to end then."""
         left = max(0.0, self.left)
         match outcome:

@@ -16,6 +16,7 @@ from stepwell.engine.outcome import (
     Outcome,
     Released,
     Restarted,
+    Settled,
     judge,
     judge_batch,
     settlement_of,
@@ -130,7 +131,7 @@ class Execution:
         self._open = 0
         self._ended(self)
 
-    async def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
+    async def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
         """What came of the body, if the time that its run has in all is not over before."""
         if self._served.run_timeout is None:
             return await self._outcome(tasks, threads)
@@ -143,7 +144,7 @@ class Execution:
         finally:
             deadline.end()
 
-    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | None:
+    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
         """What came of the body; None if the session was lost under it, so that nothing may be written."""
         if self._served.body is None:
             return _no_handler(self._served.queue)
@@ -193,9 +194,10 @@ class Execution:
         [task] = tasks
         return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
 
-    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | None) -> None:
+    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
         """Have these turns closed; those of one call go into one flush as far as it has room."""
-        if outcome is None:
+        if outcome is None or isinstance(outcome, Settled):
+            self.settled += len(tasks) if outcome else 0
             for task in tasks:
                 self._close(task)
             return

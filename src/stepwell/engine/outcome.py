@@ -81,8 +81,15 @@ class Cancelled:
     """Stopped because somebody asked for it; nothing that it did since counts."""
 
 
-Ended = Done | Restarted | Suspended  # what a body makes of itself, if nothing goes wrong
-Outcome = Ended | Again | Alone | Cancelled | Failed | Released
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """It was settled already, with this status, in a transaction of the body's own; nothing if it was not ours."""
+
+    status: str = ""
+
+
+Ended = Done | Released | Restarted | Settled | Suspended  # what a body makes of itself, if nothing goes wrong
+Outcome = Done | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed  # what is left to be written
 
 DONE: Final = Done()
 

@@ -7,6 +7,7 @@ means. It holds no policy: what to repeat, what to isolate and what to report is
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -90,6 +91,15 @@ class AsyncJoin:
     answer: Callable[[Call | Ddl], Awaitable[list[Row]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A transaction that the driver has begun for whoever asked: how it answers calls, and statements of the user's."""
+
+    connection: Any
+    answer: Callable[[Call | Ddl], Awaitable[list[Row]]]
+    execute: Callable[[str, Sequence[Any]], Awaitable[list[Row]]]
+
+
 class Pulse(Protocol):
     """The heartbeat's own way to the database, used from its own thread."""
 
@@ -162,6 +172,12 @@ class Driver(Protocol):
 
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing, beside whatever is being written."""
+
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of its own, and where the database allows in one round trip."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Own]:
+        """Begin a transaction of its own, which is committed at the end of the block, or undone by an exception."""
 
     def pulse(self) -> Pulse:
         """Open the heartbeat's own way to the database."""

@@ -12,7 +12,7 @@ import collections
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +25,7 @@ from stepwell.store.driver import (
     Heard,
     Hint,
     Lost,
+    Own,
     Row,
     Script,
     SessionGuards,
@@ -35,6 +36,7 @@ from stepwell.store.ending import ended
 from stepwell.store.joins.through import AwaitedCursor, join_through
 from stepwell.store.rendered import Rendered
 from stepwell.store.sql import Statements
+from stepwell.store.tenure import Tenure
 from stepwell.store.watching import FileEar, Watched
 
 T = TypeVar("T")
@@ -122,10 +124,22 @@ class Embedded:
         )
         return await self._wait(work, timeout or self._timeout)
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of the writer."""
+        [rows] = await self.run(0, [call])
+        return rows
+
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
         work = self._reader.submit(lambda connection: self._answer(connection, call))
         return await self._wait(work, self._timeout)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Own]:
+        """Have the writer to oneself: nobody else writes until the block ends, so it should be short."""
+        async with Tenure(self._writer, self._in_transaction, patience=3 * self._timeout) as tenure:
+            answer = lambda call: tenure.do(lambda connection: self._answer(connection, call))  # noqa: E731
+            yield Own(tenure, answer, tenure.execute)
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Answer calls through the user's own connection, as it is."""

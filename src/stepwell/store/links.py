@@ -102,6 +102,15 @@ class Dialer:
         except ValueError:
             raise UnknownStore(self._url) from None  # asyncpg quotes what it could not read, part of a password perhaps
 
+    async def plain(self, timeout: float) -> Any:
+        """Open a connection without our settings, for statements of the user's."""
+        try:
+            return await connect_pooled(self._url, timeout)
+        except asyncpg.PostgresError as error:
+            raise translate(error) from error
+        except OSError as error:  # a TimeoutError is one
+            raise StoreUnavailable(str(error) or "no answer in time") from error
+
     async def _connect(self, timeout: float) -> Any:
         if not self.pooled:
             mark = secrets.token_hex(8)

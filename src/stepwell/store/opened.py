@@ -18,6 +18,7 @@ from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
 from stepwell.names import check_name
 from stepwell.store.by_hand import ByHand
+from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.ids import Ids, reserve_blocks
@@ -80,6 +81,7 @@ class Opened:
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, self.ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
+        self.decisions = self._deciding()
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.waiting = self._runs_waiting()
@@ -97,6 +99,11 @@ class Opened:
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closed = False
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that the store belongs to."""
+        return self._loop
 
     async def close(self) -> None:
         """Write what is pending and let go of the database; closing twice is harmless."""
@@ -148,6 +155,18 @@ class Opened:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
+
+    def _deciding(self) -> Decisions:
+        return Decisions(
+            self.driver,
+            self.ids,
+            self.clock,
+            self.telemetry,
+            tenant=self.options.tenant,
+            slot=self.tasks.claim_slot,
+            shard=self._flusher.shard,
+            timeout=self.options.timeout,
+        )
 
     def _runs_waiting(self) -> Waiting:
         return Waiting(

@@ -30,6 +30,7 @@ from stepwell.store.driver import (
     Hint,
     Lost,
     NoGuards,
+    Own,
     Row,
     Script,
     SessionGuards,
@@ -101,10 +102,33 @@ class Postgres:
         async with self._spare_link() as link, link.using() as connection:
             return list(await connection.fetch(text, *values))
 
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement on a connection of the pool; it commits by itself."""
+        return await self.read(call)
+
     async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
         """Play a script between BEGIN and COMMIT on a connection of the pool."""
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
             return await play_async(script(), partial(self._answer, connection))
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Own]:
+        """Begin a transaction on a connection that is nobody else's, and plans the user's statements as usual."""
+        connection = await self._dialer.plain(self._timeout)
+        try:
+            begun = connection.transaction()
+            await begun.start()
+            try:
+                yield Own(connection, partial(self._answer_joined, connection), partial(_fetched, connection))
+            except BaseException:
+                with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    await begun.rollback()
+                raise
+            await _committed(begun)
+        finally:
+            with contextlib.suppress(Exception):
+                await connection.close(timeout=1)
+            connection.terminate()
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Answer calls through the user's own connection, which must be in a transaction or begin one by itself."""
@@ -175,6 +199,19 @@ class Postgres:
         text, values = self._composer.compose([Call("notify", {"channel": self._channel, "word": written(hint)})])
         async with self._notifier.using() as connection:
             await connection.fetch(text, *values)
+
+
+async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:
+    return list(await connection.fetch(text, *values))
+
+
+async def _committed(begun: Any) -> None:
+    try:
+        await begun.commit()
+    except asyncpg.PostgresError as error:
+        raise translate(error) from error
+    except (OSError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(error) from error
 
 
 class PostgresPulse:

@@ -42,7 +42,8 @@ class Retention:
     async def round(self) -> bool:
         """Remove a bounded number of rows that have outlived their time; True if there may be more."""
         now = await self._now()
-        kept = [*KEPT.items(), ("remove_deleted", self._keep), ("remove_dead", self._keep_dead_letters)]
+        kept = [*KEPT.items(), ("remove_receipts", self._keep)]
+        kept += [("remove_deleted", self._keep), ("remove_dead", self._keep_dead_letters)]
         more = False
         for statement, seconds in kept:
             if seconds is not None:
@@ -85,7 +86,7 @@ class Retention:
 
     async def _piece(self, statement: str, **params: Value) -> int:
         call = Call(statement, {"tenant": self._tenant, "limit": PIECE, **params})
-        script = _remove if statement in KEPT else _remove_tasks
+        script = _remove if statement in KEPT or statement == "remove_receipts" else _remove_tasks
         return await self._driver.transact(partial(script, call))
 
     async def _now(self) -> int:

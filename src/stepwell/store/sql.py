@@ -191,6 +191,7 @@ _SPELLINGS = {
     "for_share": ("for share", ""),
     "for_update": ("for update", ""),
     "for_update_of_task": ("for update of task", ""),
+    "for_update_of_instance": ("for update of instance", ""),
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
     "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own

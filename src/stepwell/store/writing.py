@@ -14,11 +14,11 @@ from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Drafted
 from stepwell.store.driver import AsyncJoin, Script, SyncJoin, play, play_async
 from stepwell.store.joined import add_joined, add_together
-from stepwell.store.opened import Opened
 from stepwell.store.repeat import repeated
+from stepwell.store.together import Together, Tx
 
 
-class Writing(Opened):
+class Writing(Together):
     """What has been drafted becomes rows."""
 
     async def define(self, name: str) -> int:
@@ -46,11 +46,16 @@ class Writing(Opened):
 
     def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
         """Write the tasks through the user's own sync connection, in the user's thread."""
-        match self.driver.join(tx):
+        match self.join(tx):
             case SyncJoin(answer):
-                return play(self._joining(drafted), answer)
+                return play(self.joining(drafted), answer)
             case AsyncJoin():
                 raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+
+    async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
+        """Write tasks that were drafted, in a transaction of theirs or in the user's."""
+        self.check()
+        return await self._add(drafted, tx)
 
     async def _add(self, drafted: Drafted, tx: object) -> list[TaskId]:
         if not drafted.tasks:
@@ -90,13 +95,17 @@ class Writing(Opened):
 
     async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
         self.check()
-        match self.driver.join(tx):
+        match self.join(tx):
             case AsyncJoin(answer):
-                return await play_async(self._joining(drafted), answer)
+                ids = await play_async(self.joining(drafted), answer)
+                if isinstance(tx, Tx):
+                    tx.touched.update(drafted.queues)
+                return ids
             case SyncJoin():
                 raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
 
-    def _joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+    def joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+        """Write tasks as part of a transaction that somebody else has begun."""
         return add_joined(self._params(), drafted, self._living)
 
     async def _explain(self, drafted: Drafted, error: Refused) -> None:

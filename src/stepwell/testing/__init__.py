@@ -34,10 +34,13 @@ async def test_onboarding() -> None:
 
 asyncio.run(test_onboarding())
 ```
+
+A decider needs none of that: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`.
 """
 
 from stepwell.clock import TestClock
 from stepwell.testing.crashing import CrashReport
+from stepwell.testing.specs import Spec, given
 from stepwell.testing.worlds import World, world
 
-__all__ = ["CrashReport", "TestClock", "World", "world"]
+__all__ = ["CrashReport", "Spec", "TestClock", "World", "given", "world"]

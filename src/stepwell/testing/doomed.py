@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from stepwell.errors import StoreClosed
 from stepwell.store.apart import begin_apart
-from stepwell.store.driver import AsyncJoin, Call, Driver, Ear, Heard, Hint, Lost, Pulse, Row, Script, SyncJoin
+from stepwell.store.driver import (
+    AsyncJoin,
+    Call,
+    Ddl,
+    Driver,
+    Ear,
+    Heard,
+    Hint,
+    Lost,
+    Own,
+    Pulse,
+    Row,
+    Script,
+    SyncJoin,
+)
 
 T = TypeVar("T")
 NEVER: Final = 0  # the number of no call
@@ -79,6 +94,21 @@ class Doomed:
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing."""
         return await self._call(call.statement, lambda: self._driver.read(call))
+
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of its own."""
+        return await self._call(call.statement, lambda: self._driver.write(call))
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Own]:
+        """Begin a transaction; each call in it is one that may be the last."""
+        async with self._driver.transaction() as own:
+
+            async def answer(call: Call | Ddl) -> list[Row]:
+                label = call.statement if isinstance(call, Call) else "ddl"
+                return await self._call(label, lambda: _awaited(own.answer(call)))
+
+            yield Own(own.connection, answer, own.execute)
 
     def pulse(self) -> DoomedPulse:
         """The heartbeat's own way, which falls silent with the others; its beats are not counted."""
@@ -150,6 +180,10 @@ class DoomedPulse:
     def close(self) -> None:
         """Let go of the connection."""
         self._pulse.close()
+
+
+async def _awaited(answer: Awaitable[T]) -> T:
+    return await answer
 
 
 def _label(script: Callable[[], Script[Any]]) -> str:

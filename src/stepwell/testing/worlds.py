@@ -19,6 +19,7 @@ from stepwell.testing.crashing import Crashes, CrashReport
 from stepwell.testing.doomed import Doomed
 from stepwell.testing.fakes import UNSAID, Fakes
 from stepwell.testing.hands import HandWorker, live
+from stepwell.testing.instances import InputCrashes
 from stepwell.trigger import Trigger
 from stepwell.worker import Serves
 
@@ -86,7 +87,7 @@ class World:
         """
         self._fakes.put(step, returns, raises)
 
-    async def crash_everywhere(self, trigger: Trigger[Any]) -> CrashReport:
+    async def crash_everywhere(self, trigger: Trigger[Any] | object) -> CrashReport:
         """Show that a run of this trigger survives the loss of its worker at any moment.
 
         It is run once as it is. Then again for every database call that its worker made: the worker is cut off before
@@ -96,19 +97,25 @@ class World:
 
         In memory every run has a database of its own; elsewhere they are runs of the world's database, and nothing
         else should wait there. Bodies are executed many times: fake those that must not be.
+
+        With an input in place of the trigger it is sent to its decider, which the world serves, and what has to be the
+        same are the events of every instance, and how its effects and timers ended.
         """
         async with self.crashes(trigger) as crashes:
             return await crashes.everywhere()
 
     @asynccontextmanager
-    async def crashes(self, trigger: Trigger[Any]) -> AsyncIterator[Crashes]:
+    async def crashes(self, trigger: Trigger[Any] | object) -> AsyncIterator[Crashes]:
         """The crashes of runs of this trigger, for a test that chooses among them; the world's worker rests meanwhile.
 
         It would take the runs whose workers are to be lost.
         """
         await self._worker.__aexit__(None, None, None)
         try:
-            if self._url.startswith("memory:"):
+            if not isinstance(trigger, Trigger):
+                ground = self._fresh if self._url.startswith("memory:") else self._shared
+                yield InputCrashes(self._serves, trigger, ground)
+            elif self._url.startswith("memory:"):
                 yield Crashes(self._serves, trigger, self._fresh)
             else:
                 yield Crashes(self._serves, trigger.options(key=None), self._shared)

@@ -246,7 +246,7 @@ update {task} as task
        owner = null,
        attempt = task.attempt - rows.attempt_back,
        suspect = task.suspect or rows.alone = 1,
-       output = case when task.cancel_requested_at is null then rows.output else null end,
+       output = case when task.cancel_requested_at is null then coalesce(rows.output, task.output) else null end,
        error = case when task.cancel_requested_at is null then rows.error else task.error end,
        last_error = case when task.cancel_requested_at is null then rows.last_error else task.last_error end,
        finished_at = case when rows.status in ('PENDING', 'PAUSED') and task.cancel_requested_at is null

@@ -161,7 +161,7 @@ update {queue} set draining = :draining where tenant = :tenant and name = :name 
 -- name: closed_queues
 -- Say which of these queues take no tasks: because they are being drained, or (null) are not there.
 with rows as ({rows id bigint})
-select rows.id, queue.draining from rows left join {queue} as queue on queue.id = rows.id
+select rows.id, queue.draining, queue.name from rows left join {queue} as queue on queue.id = rows.id
  where queue.id is null or queue.draining;
 
 -- name: unfinished

@@ -1,0 +1,29 @@
+"""The contestants' deciders. One file for each; what is said here must be known without importing any of them."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Deciders(Protocol):
+    """A contestant's deciders as the workloads use them: an input adds one, as an event, to an instance's sum."""
+
+    api: Mapping[str, str]  # for `decide`, `decide_in_turn`: the call that is measured, its settings
+    events: str  # SQL: how many events are recorded
+
+    async def install(self) -> None:
+        """Make tables; raises `NotDurable` if its commits would not survive."""
+
+    async def begin(self, instances: int) -> None:
+        """Have so many instances, each with one event."""
+
+    async def decide(self, count: int) -> None:
+        """Send `count` inputs to the instances in turn, from as many callers as is best; each event is committed."""
+
+    async def decide_in_turn(self, count: int) -> None:
+        """The same from one caller, who sends the next when the one before is committed."""
+
+    async def sums(self) -> list[int]:
+        """The sum of each instance, read from its events by somebody who knows nothing of it."""
+
+    async def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,126 @@
+"""Deciders: event-sourced workflows. What is asked is an input, what happened are events, what is to be done effects.
+
+A decider is pure but for `handle`: it is called with values and answers values, and can be tested by calling it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from uuid import UUID
+
+from stepwell.decision import Decision
+from stepwell.errors import InvalidOption
+from stepwell.names import check_key
+
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - it stands beside S, E and X in every signature of a decider
+E = TypeVar("E")
+X = TypeVar("X")
+S_co = TypeVar("S_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectContext:
+    """What the handler of an effect may know: which attempt this is, of which effect, of which instance."""
+
+    key: str  # the same in every attempt of this effect, and of no other: give it to the world outside
+    attempt: int  # from 1
+    type: str
+    id: str
+    created_at: datetime
+    effect_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of an input; `first` and `last` are the numbers of its events, None where it has none.
+
+    `duplicate`: it was decided before, and these are the events of then. `completed`: the instance has ended, and
+    nothing was decided.
+    """
+
+    outcome: Literal["applied", "duplicate", "completed"]
+    first: int | None = None
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerCancelled:
+    """An event of the engine: a decision cancelled the pending timer of this key. `evolve` is not given it."""
+
+    __stepwell_name__: ClassVar[str] = "stepwell.TimerCancelled"
+    key: str
+
+
+class Decider(ABC, Generic[S, I, E, X]):
+    """A type of event-sourced instances: `class Orders(Decider[State, Input, Event, Effect])`.
+
+    Input, Event and Effect are unions of dataclasses, msgspec structs or pydantic models (`Never` if there are no
+    effects). They are stored under their class's name, or `__stepwell_name__`, with `__stepwell_version__`. `route`
+    names the field that holds the instance's id, in every input; where that does not do, override `identify`.
+    """
+
+    type: ClassVar[str]
+    route: ClassVar[str | None] = None
+
+    def identify(self, input: I) -> str:
+        """The id of the instance that the input is for: what its `route` field holds."""
+        field: str | None = getattr(type(input), ROUTE, self.route)
+        if field is None:
+            why = "give the decider `route = ...`, the field that holds the instance's id, or override `identify`"
+            raise InvalidOption("route", type(input).__name__, why)
+        return _text_of(getattr(input, field), f"instance ({type(input).__name__}.{field})")
+
+    def key_of(self, input: I) -> str | None:
+        """The input's own idempotency key, None if it has none: what the field named in `__stepwell_key__` holds."""
+        field: str | None = getattr(type(input), KEY, None)
+        if field is None or (key := getattr(input, field)) is None:
+            return None
+        return _text_of(key, f"input ({type(input).__name__}.{field})")
+
+    @abstractmethod
+    def initial(self) -> S:
+        """The state of an instance before its first event."""
+
+    @abstractmethod
+    def evolve(self, state: S, event: E) -> S:
+        """The state after the event; pure, and never refuses what has happened."""
+
+    @abstractmethod
+    def decide(self, state: S, input: I, now: datetime) -> Decision[E, X, I]:
+        """What the input leads to; pure: time is `now`, and whatever else it needs is in the state and the input."""
+
+    def is_terminal(self, state: S) -> bool:
+        """True if the instance has ended: later inputs are answered `completed` and its timers are removed."""
+        return False
+
+    async def handle(self, effect: X, ctx: EffectContext) -> I | None:
+        """Carry the effect out, at least once; an input that is returned is decided, exactly once."""
+        raise NotImplementedError(f"{type(self).__name__} has effects and no `handle`")
+
+    def on_dead_letter(self, effect: X, error: str) -> I | None:
+        """The input that tells the instance that an effect was given up, None to tell it nothing."""
+        return None
+
+
+class Stateful(Protocol[S_co]):
+    """A decider as far as its state is concerned; tells a type checker what `engine.state` answers."""
+
+    def initial(self) -> S_co:
+        """The state of an instance before its first event."""
+
+
+ROUTE: Final = "__stepwell_route__"
+KEY: Final = "__stepwell_key__"
+
+ENGINE_EVENTS: Final[tuple[type[Any], ...]] = (TimerCancelled,)
+
+
+def _text_of(value: object, kind: str) -> str:
+    """Ids and keys are text; a number or UUID is read as its text, anything else is refused."""
+    if isinstance(value, int | UUID) and not isinstance(value, bool):
+        value = str(value)
+    return check_key(value, kind)

@@ -1,0 +1,170 @@
+"""The mailbox: the inputs of an instance queue up in the process, and are decided together in one transaction.
+
+There is no timer. An input that comes alone is decided at once; whatever came while a transaction was under way is
+decided by the next, the inputs of one instance in their order, and instances that wait together share it. However
+many wait, they take no more connections than there are lanes, and an instance is in one transaction at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+from stepwell.backoff import waits
+from stepwell.clock import Clock
+from stepwell.deciders.waiting import Pending, Place
+from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.apart import begin_apart
+from stepwell.telemetry import InternalTaskFailed, StoreLost, Telemetry
+
+MOST_INPUTS: Final = 500  # a transaction
+LOOK_EVERY: Final = 1.0  # seconds
+TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one input at a time
+
+Decide = Callable[[Sequence[Pending]], Awaitable[None]]
+
+
+class Mailbox:
+    """Inputs on their way to `decide`, which answers those that it could decide and raises if nothing was written."""
+
+    def __init__(
+        self, decide: Decide, clock: Clock, telemetry: Telemetry, *, lanes: int, together: bool = True
+    ) -> None:
+        self._decide = decide
+        self._clock = clock
+        self._telemetry = telemetry
+        self._most = MOST_INPUTS if together else 1
+        self._free = lanes
+        self._boxes: dict[Place, collections.deque[Pending]] = {}  # in the order in which they have their turn
+        self._under_way: set[Place] = set()
+        self._batches: list[list[Pending]] = []
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._looks = False  # from time to time, for those who have waited too long: one timer for all of them
+
+    def put(self, pending: Pending) -> None:
+        """Have an input decided, after those that wait for its instance already."""
+        place = pending.place
+        if (box := self._boxes.get(place)) is None:
+            box = self._boxes[place] = collections.deque()
+        box.append(pending)
+        if pending.within is not None:
+            loop = asyncio.get_running_loop()
+            pending.since = loop.time()
+            if not self._looks:
+                self._looks = True
+                loop.call_later(LOOK_EVERY, self._look)
+        if self._free:
+            self._begin()
+
+    async def empty(self) -> None:
+        """Wait until nothing waits."""
+        while self._jobs:
+            await asyncio.wait(tuple(self._jobs))
+
+    def _look(self) -> None:
+        """Tell those that have waited too long that nobody knows; behind a transaction that hangs nothing fails."""
+        loop = asyncio.get_running_loop()
+        now, boxes = loop.time(), itertools.chain(self._boxes.values(), self._batches)
+        for pending in [one for box in boxes for one in box]:
+            if pending.within is not None and now - pending.since >= pending.within:
+                _fail([pending], StoreUnavailable(f"not decided in {pending.within:g} s"))
+        self._looks = bool(self._boxes)
+        if self._looks:
+            loop.call_later(LOOK_EVERY, self._look)
+
+    def _begin(self) -> None:
+        if self._free and len(self._boxes) > len(self._under_way):
+            self._free -= 1
+            job = begin_apart(self._work(), "stepwell-decide")
+            self._jobs.add(job)
+            job.add_done_callback(self._ended)
+
+    def _ended(self, job: asyncio.Task[None]) -> None:
+        self._free += 1
+        self._jobs.discard(job)
+        if job.cancelled():  # with the loop: nobody is to wait for ever
+            _fail([one for box in self._boxes.values() for one in box], StoreClosed())
+        else:
+            self._begin()
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # what is put at the same moment goes together
+        while batch := self._take():
+            places = {one.place for one in batch}
+            self._batches.append(batch)
+            try:
+                await self._decided(batch)
+            except BaseException as error:
+                _fail(batch, error)  # nobody may be left waiting
+                if not isinstance(error, Exception):
+                    raise
+                self._telemetry.emit(InternalTaskFailed("deciding", repr(error)))
+            finally:
+                self._batches.remove(batch)
+                self._under_way -= places
+                self._put_back(batch, places)
+
+    def _take(self) -> list[Pending]:
+        """The next inputs: of every instance that is not under way, the first that came first."""
+        batch: list[Pending] = []
+        for place in [place for place in self._boxes if place not in self._under_way]:
+            box = self._boxes.pop(place)
+            while box and len(batch) < self._most:
+                pending = box.popleft()
+                if pending.is_waited_for:
+                    batch.append(pending)
+                    self._under_way.add(place)
+            if box or place in self._under_way:
+                self._boxes[place] = box  # behind the others
+            if len(batch) == self._most:
+                break
+        return batch
+
+    def _put_back(self, batch: Iterable[Pending], places: Iterable[Place]) -> None:
+        """What the transaction had no room for comes first next time; an instance without inputs is forgotten."""
+        for pending in reversed([one for one in batch if one.is_waited_for]):
+            self._boxes[pending.place].appendleft(pending)
+        for place in places:
+            if not self._boxes[place]:
+                del self._boxes[place]
+
+    async def _decided(self, batch: Sequence[Pending]) -> None:
+        """Have a batch decided, repeating it as its failures allow."""
+        pauses, together = waits(1.0, self._clock.random), TRIES_TOGETHER
+        while batch := [one for one in batch if one.is_waited_for]:
+            try:
+                # Alone means in turn: one that can never be written holds up none of the others.
+                for part in [batch] if together > 0 else [[pending] for pending in batch]:
+                    await self._decide(part)
+            except (StoreBusy, StoreUnavailable) as error:
+                if isinstance(error, StoreUnavailable):
+                    self._telemetry.emit(StoreLost(error.why))
+                together -= 1
+                await asyncio.sleep(next(pauses))
+            except StepwellError as error:
+                await self._apart(batch, error)
+                return
+            else:
+                return
+
+    async def _apart(self, batch: Sequence[Pending], error: StepwellError) -> None:
+        """Something of a batch cannot be written: find what it is, and write the rest."""
+        if len(batch) == 1:
+            _fail(batch, error)
+            return
+        places = list(dict.fromkeys(one.place for one in batch))
+        if len(places) > 1:
+            for place in places:
+                await self._decided([one for one in batch if one.place == place])
+        else:
+            for pending in batch:
+                await self._decided([pending])
+
+
+def _fail(batch: Iterable[Pending], error: BaseException) -> None:
+    for pending in batch:
+        if pending.answer is not None and not pending.answer.done():
+            pending.answer.set_exception(error)

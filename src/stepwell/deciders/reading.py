@@ -1,0 +1,118 @@
+"""Looking at instances: their states, now and earlier, and their events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from stepwell.deciders.proposing import restored, schema_of
+from stepwell.deciders.waiting import Held, Memory
+from stepwell.durations import datetime_of
+from stepwell.errors import InvalidOption
+from stepwell.family import Family, Registry
+from stepwell.names import check_key
+from stepwell.records import Page
+from stepwell.store.decisions import EventRow, Standing, Wanted
+from stepwell.store.driver import Call, Value
+from stepwell.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """An event of an instance, as it was recorded; `event` is the value itself."""
+
+    version: int
+    position: int  # in the order of the whole store, as they were appended
+    type: str
+    event: Any
+    cause: str | None  # the input that led to it
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """An instance as it stands; `version` is how many events it has."""
+
+    type: str
+    id: str
+    version: int
+    created_at: datetime
+    last_event_at: datetime
+    completed_at: datetime | None
+
+
+class Reading:
+    """What a store knows of the instances of the registered deciders."""
+
+    def __init__(self, store: Store, registry: Registry, memory: Memory) -> None:
+        self._store = store
+        self._registry = registry
+        self._memory = memory
+
+    async def held(self, family: Family, id: str) -> Held:
+        """An instance as it stands; the state at hand is used for what it still says."""
+        known = self._memory.get((family.type, check_key(id, "instance")))
+        standing = await self._look(family, id, None if known is None else known.version)
+        if standing is None:
+            return Held(0, 0, family.decider.initial(), is_completed=False, snapshot_version=0)
+        state = restored(family, standing, known)
+        held = Held(standing.id, standing.version, state, standing.is_completed, standing.snapshot_version)
+        if standing.version:
+            self._memory.put((family.type, id), held)
+        return held
+
+    async def state_at(self, family: Family, id: str, at: int) -> Any:
+        """The state of an instance after its first `at` events."""
+        standing = await self._look(family, check_key(id, "instance"), None, at)
+        there = 0 if standing is None else standing.version
+        if at > there:
+            raise InvalidOption("at", at, f"{family.type} {id} has {there} events")
+        return family.decider.initial() if standing is None else restored(family, standing, None)
+
+    async def events(self, family: Family, id: str, after: int) -> list[EventInfo]:
+        """The events of an instance after a version."""
+        standing = await self._look(family, check_key(id, "instance"), None, 0)
+        if standing is None or standing.version <= after:
+            return []
+        rows = await self._store.decisions.events(standing.id, after, standing.version)
+        return [_event_info(family, id, row) for row in rows]
+
+    async def instances(self, type: str | None, limit: int, after: str | None) -> Page[InstanceInfo]:
+        """Instances by type and id."""
+        self._store.check()
+        after_type, _, after_name = (after or ":").partition(":")
+        params: dict[str, Value] = {"type": type, "after_type": after_type, "after_name": after_name}
+        rows = await self._store.decisions.instances(**params, limit=limit + 1)
+        found = [_instance_info(row) for row in rows[:limit]]
+        return Page(found, next=f"{found[-1].type}:{found[-1].id}" if len(rows) > limit else None)
+
+    async def now(self) -> int:
+        """The time by the clock that everything is judged by."""
+        [row] = await self._store.driver.read(Call("moment", {"now": self._store.clock.now()}))
+        moment: int = row["now"]
+        return moment
+
+    async def _look(self, family: Family, id: str, known: int | None, until: int | None = None) -> Standing | None:
+        self._store.check()
+        wanted = Wanted(type=family.type, name=id, schema=schema_of(family), known=known, until=until)
+        return await self._store.decisions.look(wanted)
+
+
+def _event_info(family: Family, id: str, row: EventRow) -> EventInfo:
+    what = f"event {row.version} of {family.type} {id}"
+    event = family.events.read(row.type, row.type_version, row.data, what=what)
+    return EventInfo(row.version, row.position, row.type, event, row.cause, datetime_of(row.recorded_at))
+
+
+def _instance_info(row: Mapping[str, Any]) -> InstanceInfo:
+    completed = row["completed_at"]
+    return InstanceInfo(
+        type=row["type"],
+        id=row["name"],
+        version=row["version"],
+        created_at=datetime_of(row["created_at"]),
+        last_event_at=datetime_of(row["updated_at"]),
+        completed_at=None if completed is None else datetime_of(completed),
+    )

@@ -1,0 +1,278 @@
+"""The service of deciders: one place through which every input goes, wherever it comes from."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, Self, TypeVar, cast
+
+from stepwell.decider import Decider, Receipt
+from stepwell.deciders.deciding import Decided, Deciding
+from stepwell.deciders.mailbox import Mailbox
+from stepwell.deciders.proposing import ATTEMPTS, effects_queue, inputs_queue
+from stepwell.deciders.reading import EventInfo, InstanceInfo, Reading
+from stepwell.deciders.serving import Serving, enveloped
+from stepwell.deciders.swift import Swift
+from stepwell.deciders.waiting import Memory, Pending
+from stepwell.decision import Decision
+from stepwell.durations import Duration, datetime_of, microseconds_of
+from stepwell.engine.calls import current_attempt
+from stepwell.engine.context import current
+from stepwell.engine.served import Served
+from stepwell.errors import InvalidOption, Refused, StoreUnavailable
+from stepwell.family import Family, Registry
+from stepwell.names import check_key, check_whole
+from stepwell.records import NewTask, Page, TaskId, TaskKind
+from stepwell.store.decisions import Supply
+from stepwell.store.draft import Drafted
+from stepwell.store.driver import AsyncJoin, Script, SyncJoin, play, play_async
+from stepwell.store.store import Store
+from stepwell.store.together import Tx
+
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - as in Decider
+E = TypeVar("E")
+X = TypeVar("X")
+LANES: Final = 2  # transactions of decisions at once, where the database writes for several
+SNAPSHOT_EVERY: Final = 100
+
+
+class Service:
+    """Deciders in a store: what they are asked, and what is known of their instances. No worker of its own."""
+
+    def __init__(self, store: Store, *, together: bool = True) -> None:
+        if not isinstance(store, Store):
+            why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Engine`"
+            raise InvalidOption("store", store, why)
+        self.store = store
+        self._loop = store.loop
+        self.registry = Registry()
+        self._memory = Memory()
+        self._workers: dict[str, int] = {}
+        self._snapshot_every: dict[str, int] = {}
+        self._deciding = Deciding(store, self._memory, self._snapshot_every)
+        self._reading = Reading(store, self.registry, self._memory)
+        travels = store.driver.flush_slots > 1  # to its database, so that a round trip is dear
+        self._swift = Swift(store, self._memory, self._snapshot_every) if travels else None
+        self._mailbox = Mailbox(
+            self._decide, store.clock, store.telemetry, lanes=LANES if travels else 1, together=together
+        )
+        self._serving = Serving(store, self.registry, self._routed)
+        self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
+
+    def register(
+        self, decider: Decider[Any, Any, Any, Any], *, workers: int = 10, snapshot_every: int = SNAPSHOT_EVERY
+    ) -> Self:
+        """Know a decider from now on: `workers` is how many of its effects are carried out at once in one worker.
+
+        Its state is kept as a snapshot every so many events, so that a process that does not know an instance reads
+        one snapshot and what came after it. A type, or a class of inputs, that is known already is refused.
+        """
+        check_whole("workers", workers, 1, 10_000)
+        check_whole("snapshot_every", snapshot_every, 1, 1_000_000)
+        family = self.registry.register(decider)
+        self._workers[family.type] = workers
+        self._snapshot_every[family.type] = snapshot_every
+        return self
+
+    async def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:
+        """Decide an input; when this returns its events are committed, with all that they lead to.
+
+        The receipt says what became of it: `applied`, with the numbers of its events; `duplicate`, if an input with
+        its `key` was decided before for the same instance; `completed`, if the instance has ended. Business outcomes
+        are events. With `tx`, your own connection in a transaction or one of `store.transaction()`, it is decided in
+        that. In the body of a workflow's step the key is the step's own unless you give one, so a step that is tried
+        again decides once.
+        """
+        pending = self._pending(input, key)
+        if tx is None:
+            pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
+            return await self._routed(pending)
+        self.store.check()
+        match self.store.join(tx):
+            case AsyncJoin(answer):
+                decided = await play_async(self.joining(pending), answer)
+                if isinstance(tx, Tx):
+                    tx.touched.update(decided.asked, decided.queues)
+                return _answer_of(decided)
+            case SyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.Engine`")
+
+    def execute_in_this_thread(self, input: object, key: str | None, tx: object) -> Receipt:
+        """Decide an input through the user's own sync connection, in the user's thread."""
+        match self.store.join(tx):
+            case SyncJoin(answer):
+                return _answer_of(play(self.joining(self._pending(input, key)), answer))
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.Engine`")
+
+    async def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
+        """As `execute`, for an input that comes as JSON: the name of its class, and its fields.
+
+        `await engine.execute_dynamic("order", {"Pay": {"order_id": "123"}})`
+        """
+        return await self.execute(self.registry.of_type(type).inputs.read_named(payload), key=key, tx=tx)
+
+    async def submit(
+        self, input: object, *, key: str | None = None, delay: Duration | None = None, tx: object = None
+    ) -> TaskId:
+        """Store an input that a worker decides soon, or after `delay`; it is durable when this returns.
+
+        It is decided exactly once, and tried again with a pause if its decider raises. A second one with its `key`,
+        for the same instance, is not stored (`created` is False).
+        """
+        family = self.registry.of_input(input)
+        key = self._key_of(family, input, key)
+        envelope = enveloped(family, input, limit=self.store.options.payload_limit, key=key)
+        queue, stored = inputs_queue(family.type), None if key is None else f"{len(key)}:{key}@{envelope.id}"
+        task = NewTask(
+            TaskKind.INPUT,
+            0,
+            queue,
+            envelope.text(),
+            delay=0 if delay is None else microseconds_of(delay, "delay"),
+            max_attempts=ATTEMPTS,
+            key=stored,
+        )
+        [task_id] = await self.store.add(Drafted(TaskKind.INPUT, [task], {queue: True}), tx)
+        return task_id
+
+    async def dry_run(self, input: object) -> Decision[Any, Any, Any]:
+        """What the input would lead to now; nothing is written."""
+        family = self.registry.of_input(input)
+        held = await self._reading.held(family, family.identify(input))
+        return family.decide(held.state, input, datetime_of(await self._reading.now()))
+
+    async def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S:
+        """The state of an instance, now or after its first `at` events; the initial one if it has none."""
+        family = self.registry.of_decider(decider)
+        if at is None:
+            state: S = (await self._reading.held(family, id)).state
+            return state
+        past: S = await self._reading.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
+        return past
+
+    async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
+        """The events of an instance after this version, in their order, with those of the engine."""
+        return await self._reading.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
+
+    async def instances(
+        self, type: str | None = None, *, limit: int = 100, after: str | None = None
+    ) -> Page[InstanceInfo]:
+        """Instances of a type, or of all, by type and id."""
+        return await self._reading.instances(type, check_whole("limit", limit, 1, 10_000), after)
+
+    async def flush(self) -> None:
+        """Wait until no input of this process waits for its decision."""
+        await self._mailbox.empty()
+
+    def served(self) -> list[Served]:
+        """What a worker has to serve for these deciders."""
+        return [one for family in self.registry for one in self._serving.served(family, self._workers[family.type])]
+
+    def joining(self, pending: Pending) -> Script[Decided]:
+        """Decide an input as part of a transaction that somebody else has begun; what is learnt there is forgotten."""
+        return self._deciding.script([pending], Supply())
+
+    def _pending(self, input: object, key: str | None) -> Pending:
+        family = self.registry.of_input(input)
+        return Pending(family, family.identify(input), input, next(self._causes), self._key_of(family, input, key))
+
+    def _key_of(self, family: Family, input: object, key: str | None) -> str | None:
+        """The key given, or the input's own, or in the body of a step the step's; None if there is none of these."""
+        if key is not None:
+            return check_key(key)
+        if (own := family.key_of(input)) is not None:
+            return own
+        if (attempt := current_attempt()) is None:
+            return None
+        attempt.inputs += 1  # a body that is tried again asks in the same order
+        return f"{current().key}/{attempt.inputs}"
+
+    async def _routed(self, pending: Pending) -> Receipt:
+        """Every input that is not joined goes this way."""
+        self.store.check()
+        answer: asyncio.Future[Receipt] = self._loop.create_future()
+        pending.answer = answer
+        self._mailbox.put(pending)
+        try:
+            return await answer
+        finally:
+            answer.cancel()  # its caller may have gone
+
+    async def _decide(self, batch: Sequence[Pending]) -> None:
+        """Decide a batch, and answer its inputs once that is committed."""
+        queues = await self._queues({one.family.type for one in batch})
+        known = {one.place: self._memory.get(one.place) for one in batch}
+        try:
+            if self._swift is not None:
+                decided, rest = await self._swift.decide(batch, queues)
+                await self._tell(decided)
+                batch = rest
+            if batch:
+                await self._decide_locked(batch, queues)
+        except StoreUnavailable:
+            for one in batch:  # it may have been decided: the next try looks for its events, after what was known
+                held = known[one.place]
+                one.base = one.base if one.base is not None else 0 if held is None else held.version
+            raise
+        except Refused:
+            for name in queues:
+                await self.store.queue_id(name, create=True, anew=True)  # deleted and made again, perhaps
+            raise
+
+    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int]) -> None:
+        supply = await self.store.decisions.supply(2 * len(batch))
+        asked_at = time.monotonic()
+        decided = await self.store.driver.transact(partial(self._deciding.script, batch, supply, queues))
+        if self._swift is not None:
+            self._swift.time.heard(min(one.now for one in decided.outcomes), asked_at)
+        await self._tell(decided)
+
+    async def _tell(self, decided: Decided) -> None:
+        for outcome in decided.outcomes:
+            if outcome.change.after:
+                place = outcome.items[0].pending.place
+                self._memory.put(place, outcome.held)
+            for item in outcome.items:
+                _answer(item.pending, item.receipt, item.error)
+        self._hint(decided)
+        if decided.asked:
+            self.store.tasks.hint({await self.store.queue_id(name) for name in decided.asked})
+
+    def _hint(self, decided: Decided) -> None:
+        queues: set[int] = set()
+        for outcome in decided.outcomes:
+            for row in outcome.change.tasks:
+                queue_id, run_at = cast("tuple[int, int | None]", row[1:3])
+                if run_at is None or run_at <= outcome.now:
+                    queues.add(queue_id)
+                else:
+                    self.store.tasks.alarm.set((run_at - outcome.now) / 1_000_000)
+        if queues:
+            self.store.tasks.hint(queues)
+
+    async def _queues(self, types: set[str]) -> dict[str, int]:
+        names = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
+        return {name: await self.store.queue_id(name, create=True) for name in names}
+
+
+def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | None) -> None:
+    if pending.answer is None or pending.answer.done():
+        return
+    if error is not None:
+        pending.answer.set_exception(error)
+    elif receipt is not None:
+        pending.answer.set_result(receipt)
+
+
+def _answer_of(decided: Decided) -> Receipt:
+    [item] = decided.items
+    if item.error is not None:
+        raise item.error
+    assert item.receipt is not None
+    return item.receipt

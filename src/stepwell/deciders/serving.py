@@ -1,0 +1,149 @@
+"""What a worker does for deciders: carry effects out and route what they answer, deliver timers and queued inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from stepwell.backoff import Retry
+from stepwell.decider import Decider, EffectContext, Receipt
+from stepwell.deciders.proposing import ATTEMPTS, Envelope, effects_queue, inputs_queue
+from stepwell.deciders.waiting import Pending, Turn
+from stepwell.durations import datetime_of
+from stepwell.engine.outcome import DONE, Ended, Released, Settled
+from stepwell.engine.served import Served, Slot
+from stepwell.engine.threads import Threads, in_thread
+from stepwell.errors import LeaseLost, UnknownRecord
+from stepwell.family import Family, Registry
+from stepwell.records import Claimed, RunStatus, Settlement, TaskKind
+from stepwell.store.store import Store
+
+NEWER_CODE: Final = 30.0  # seconds until what this code cannot read is offered again, to code that can
+
+Route = Callable[[Pending], Awaitable[Receipt]]
+
+
+class Serving:
+    """The bodies of the queues of deciders."""
+
+    def __init__(self, store: Store, registry: Registry, route: Route) -> None:
+        self._store = store
+        self._registry = registry
+        self._route = route
+
+    def served(self, family: Family, workers: int) -> list[Served]:
+        """The queues of one decider: its effects, so many at once, and its timers and inputs."""
+        retry, inputs = Retry(ATTEMPTS), inputs_queue(family.type)
+        told = type(family.decider).on_dead_letter is not Decider.on_dead_letter
+        effects = Served(
+            effects_queue(family.type),
+            partial(self._readable, partial(self._carry_out, family)),
+            retry,
+            concurrency=workers,
+            dead_letter=inputs if told else None,
+        )
+        return [effects, Served(inputs, partial(self._readable, partial(self._deliver, family)), retry)]
+
+    async def _readable(
+        self,
+        body: Callable[[Claimed, Threads, Slot], Awaitable[Ended]],
+        tasks: Sequence[Claimed],
+        threads: Threads,
+        slot: Slot,
+    ) -> Ended:
+        """Leave to other code what this code does not know, without an attempt spent: a newer one may be starting."""
+        try:
+            return await body(tasks[0], threads, slot)
+        except UnknownRecord:
+            return Released(NEWER_CODE)
+
+    async def _carry_out(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
+        envelope = Envelope.read(task.input)
+        kept = await self._kept_answer(task)
+        if kept is None:
+            effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+            answer = await self._handled(family, effect, _context(family, envelope, task), threads, slot)
+            if answer is None:
+                return DONE
+            kept = self._written(answer)
+            if not await self._store.decisions.keep_answer(task, kept.text()):
+                return Settled()
+        return await self._routed(kept, task, f"effect:{task.id}", Settlement(RunStatus.SUCCESS, output=kept.text()))
+
+    async def _deliver(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
+        envelope = Envelope.read(task.input)
+        if envelope.dead_letter is not None:
+            answer = await self._given_up(family, envelope.dead_letter)
+            if answer is None:
+                return DONE
+            envelope = self._written(answer)
+        envelope.owner = envelope.owner or family.type
+        return await self._routed(envelope, task, f"{task.kind}:{task.id}", Settlement(RunStatus.SUCCESS))
+
+    async def _routed(self, envelope: Envelope, task: Claimed, cause: str, settlement: Settlement) -> Ended:
+        """Decide an input and settle the task that it came with, in one transaction."""
+        family = self._registry.of_type(envelope.owner)
+        value = family.inputs.read(envelope.type, envelope.version, _text(envelope))
+        timer_key = None
+        if task.kind is TaskKind.TIMER and task.key is not None:
+            timer_key = task.key.partition(":")[2]
+        turn = Turn(task.id, task.owner, task.turn, settlement, timer_key)
+        key = envelope.key or family.key_of(value)
+        pending = Pending(family, family.identify(value), value, cause, key=key, turn=turn)
+        try:
+            await self._route(pending)
+        except LeaseLost:  # taken by others, or cancelled meanwhile: nothing was decided
+            return Settled()
+        return Settled(str(settlement.status))
+
+    async def _kept_answer(self, task: Claimed) -> Envelope | None:
+        """What an earlier turn has kept of this effect's answer: then only routing is left to do."""
+        if task.turn == 1:
+            return None
+        again = await self._store.decisions.task_again(task.id)
+        return None if again is None or again["output"] is None else Envelope.read(again["output"])
+
+    async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
+        handle: Callable[..., Any] = family.decider.handle
+        if inspect.iscoroutinefunction(handle):
+            return await handle(effect, ctx)
+        answer = await in_thread(lambda: handle(effect, ctx), threads, slot)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _given_up(self, family: Family, task_id: int) -> object | None:
+        """What the decider wants its instance to be told of an effect that was given up."""
+        dead = await self._store.decisions.task_again(task_id)
+        if dead is None or dead["status"] != RunStatus.ERROR:
+            return None  # requeued or dropped by somebody since
+        envelope = Envelope.read(dead["input"])
+        effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+        return family.decider.on_dead_letter(effect, dead["last_error"] or "")
+
+    def _written(self, answer: object) -> Envelope:
+        return enveloped(self._registry.of_input(answer), answer, limit=self._store.options.payload_limit)
+
+
+def enveloped(family: Family, input: object, *, limit: int, key: str | None = None) -> Envelope:
+    """An input as it stands in a task, with the type of the decider it is for."""
+    written = family.inputs.write(input, limit=limit)
+    data = msgspec.Raw(written.text.encode())
+    return Envelope(family.identify(written.value), written.type, written.version, data, owner=family.type, key=key)
+
+
+def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext:
+    return EffectContext(
+        key=f"{task.id}-{task.created_at:x}",  # the number alone begins anew in every database
+        attempt=task.attempt,
+        type=family.type,
+        id=envelope.id,
+        created_at=datetime_of(task.created_at),
+        effect_id=task.id,
+    )
+
+
+def _text(envelope: Envelope) -> str:
+    return bytes(envelope.data).decode()

@@ -1,0 +1,285 @@
+-- The statements of a decision, in the order in which it is made: look at the instance under its lock, find out what
+-- was decided before, move it on, and write what that leads to. A decision is one transaction; whoever writes about an
+-- instance has locked its row first, so nothing about it changes in between.
+
+-- name: lock_instances
+-- Lock these instances, everybody in the same order, and say how each stands; one that is not there is left out. Its
+-- snapshot comes along where nothing is known of it.
+with rows as ({rows type name, name text, known bigint})
+select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
+       case when rows.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       instance.snapshot_schema
+  from rows
+  join {instance} as instance
+    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
+ order by instance.id
+ {for_update_of_instance};
+
+-- name: look_at_instances
+-- Say how these instances stand, as `lock_instances` does, without keeping anybody from moving them on.
+with rows as ({rows type name, name text, known bigint})
+select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
+       case when rows.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       instance.snapshot_schema
+  from rows
+  join {instance} as instance
+    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name;
+
+-- name: make_instances
+-- Make these instances, with no event yet; one that somebody else has made is left out.
+with rows as ({rows id bigint, type name, name text})
+insert into {instance} (id, tenant, type, name, version, created_at, updated_at)
+select rows.id, :tenant, rows.type, rows.name, 0, {now}, {now} from rows where true
+on conflict (tenant, type, name) do nothing
+returning id, type, name, version, completed_at, created_at as now, null as snapshot, null as snapshot_version,
+          null as snapshot_schema;
+
+-- name: unmake_instances
+-- Remove instances that were made in this transaction and have not come to an event: nothing was decided.
+with rows as ({rows id bigint})
+delete from {instance} where id in (select rows.id from rows) and version = 0;
+
+-- name: events_after
+-- The events of these instances after the version given, in their order, up to another one.
+with rows as ({rows instance_id bigint, after bigint, until bigint})
+select event.instance_id, event.version, event.position, event.type, event.type_version, event.data, event.cause,
+       event.recorded_at
+  from rows
+  join {event} as event on event.instance_id = rows.instance_id and event.version > rows.after
+   and event.version <= rows.until
+ order by event.instance_id, event.version;
+
+-- name: receipts_of
+-- What was answered to inputs with these keys.
+with rows as ({rows instance_id bigint, key text})
+select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version, receipt.last_version
+  from rows
+  join {receipt} as receipt on receipt.instance_id = rows.instance_id and receipt.key = rows.key;
+
+-- name: events_caused_by
+-- The events after the version given that an input led to: what became of it when its reply was lost.
+with rows as ({rows instance_id bigint, after bigint, cause text})
+select event.instance_id, event.cause, min(event.version) as first_version, max(event.version) as last_version
+  from rows
+  join {event} as event on event.instance_id = rows.instance_id and event.version > rows.after
+   and event.cause = rows.cause
+ group by event.instance_id, event.cause;
+
+-- name: open_turns
+-- Of these turns those that are still their sessions', locked until the transaction ends.
+with rows as ({rows id bigint, worker bigint, turn bigint}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+select task.id from rows join {task} as task on task.id = rows.id
+ where task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
+   and task.cancel_requested_at is null and rows.worker in (select fence.worker_id from fence)
+ order by task.id
+ {for_update_of_task};
+
+-- name: pending_timers
+-- Which of these keys have a timer that is not finished.
+with rows as ({rows queue_id bigint, key text})
+select task.id, task.key from rows
+  join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key
+ where task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+   and task.kind = 'timer' and task.finished_at is null;
+
+-- name: move_instances
+-- Move instances on to their new versions, those that are where they were when it was decided.
+with rows as ({rows id bigint, before bigint, after bigint, snapshot json, snapshot_version bigint,
+                    snapshot_schema bigint, completed bigint})
+update {instance} as instance
+   set version = rows.after, updated_at = {now},
+       snapshot = coalesce(rows.snapshot, instance.snapshot),
+       snapshot_version = coalesce(rows.snapshot_version, instance.snapshot_version),
+       snapshot_schema = coalesce(rows.snapshot_schema, instance.snapshot_schema),
+       completed_at = case when rows.completed = 1 then {now} else instance.completed_at end
+  from rows
+ where instance.id = rows.id and instance.id {any_of rows} and instance.version = rows.before
+   and instance.completed_at is null
+returning {own instance}id;
+
+-- name: append_events
+-- Append events; their positions are numbered here, by the transaction that commits them.
+with rows as ({rows instance_id bigint, version bigint, type name, type_version bigint, data json, cause text})
+insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
+select :tenant, rows.instance_id, rows.version, rows.type, rows.type_version, rows.data, rows.cause, {now}
+  from rows where true
+ order by rows.instance_id, rows.version;
+
+-- name: add_receipts
+-- Note what was answered.
+with rows as ({rows instance_id bigint, key text, outcome name, first_version bigint, last_version bigint})
+insert into {receipt} (instance_id, key, outcome, first_version, last_version, recorded_at)
+select rows.instance_id, rows.key, rows.outcome, rows.first_version, rows.last_version, {now} from rows where true
+on conflict (instance_id, key) do nothing;
+
+-- name: cancel_timers
+-- Let these timers not be delivered, by nobody: also whoever has claimed one finds it gone.
+with rows as ({rows id bigint})
+update {task} as task
+   set status = 'CANCELLED', ready = false, owner = null, finished_at = {now}, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows} and task.kind = 'timer' and task.finished_at is null
+returning {own task}id;
+
+-- name: end_timers
+-- Let no timer of these instances be delivered any more: they have ended.
+with rows as ({rows instance_id bigint})
+update {task} as task
+   set status = 'CANCELLED', ready = false, owner = null, finished_at = {now}, updated_at = {now}
+  from rows
+ where task.instance_id = rows.instance_id and task.instance_id is not null and task.finished_at is null
+   and task.kind = 'timer'
+returning {own task}id;
+
+-- name: add_of_instances
+-- Write effects and timers; one for a queue that is gone or being drained is not written and does not come back.
+with rows as ({rows id bigint, kind name, queue_id bigint, run_at bigint, max_attempts bigint, key text, input json,
+                    instance_id bigint}),
+taking as materialized (
+    select queue.id from {queue} as queue
+     where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+)
+insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key, key_scope, input, instance_id, created_at,
+                    updated_at)
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now}, coalesce(rows.run_at, {now}),
+       rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now}
+  from rows where rows.queue_id in (select taking.id from taking)
+returning id;
+
+-- name: keep_answer
+-- Keep what the handler of an effect answered, before anybody acts on it; nothing comes back if it is not his any more.
+with rows as ({rows id bigint, worker bigint, turn bigint, output json}),
+fence as (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
+update {task} as task set output = rows.output, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows}
+   and task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
+   and rows.worker in (select fence.worker_id from fence)
+returning {own task}id;
+
+-- name: task_again
+-- What is known of a task besides its claim: the answer that an earlier turn kept, or why it was given up.
+select task.input, task.output, task.last_error, task.status from {task} as task where task.id = :id;
+
+-- name: dead_effects
+-- Of these tasks, the effects that ended in ERROR, with the queue of their decider's inputs.
+with rows as ({rows id bigint})
+select task.id, inputs.id as inputs_queue_id
+  from rows join {task} as task on task.id = rows.id
+  join {queue} as queue on queue.id = task.queue_id
+  join {queue} as inputs on inputs.tenant = queue.tenant
+   and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs'
+ where task.kind = 'effect' and task.status = 'ERROR';
+
+-- name: instances
+-- List instances of a type, or all, by type and name, after the place given.
+select instance.id, instance.type, instance.name, instance.version, instance.created_at, instance.updated_at,
+       instance.completed_at
+  from {instance} as instance
+ where instance.tenant = :tenant and (cast(:type as text) is null or instance.type = :type)
+   and (instance.type, instance.name) > (cast(:after_type as text), cast(:after_name as text))
+ order by instance.type, instance.name
+ limit :limit;
+
+-- name: remove_receipts
+-- Remove up to :limit receipts of a tenant that are older than the moment given.
+with old as materialized (
+    select receipt.{row_id} as id from {receipt} as receipt
+     where receipt.recorded_at < :before
+       and (select instance.tenant from {instance} as instance where instance.id = receipt.instance_id) = :tenant
+     order by receipt.recorded_at
+     limit :limit
+     {skip_locked}
+)
+delete from {receipt} where {row_id} {any_of old} returning instance_id as id;
+
+-- name: all_events
+-- Every event of a tenant, by instance and version: what a test compares.
+select instance.type, instance.name, event.version, event.type as event, event.data
+  from {event} as event join {instance} as instance on instance.id = event.instance_id
+ where instance.tenant = :tenant
+ order by instance.type, instance.name, event.version;
+
+-- name: tasks_of_deciders
+-- How many effects, timers and inputs of a tenant ended how: what a test compares.
+select task.kind, task.status, count(*) as tasks
+  from {task} as task join {queue} as queue on queue.id = task.queue_id
+ where queue.tenant = :tenant and task.kind in ('effect', 'timer', 'input')
+ group by task.kind, task.status
+ order by task.kind, task.status;
+
+-- name: decide_at_once [postgres]
+-- A batch of decisions that were made on states at hand, in one statement. Of an instance that has moved on since, or
+-- whose key was used before, or whose queue takes nothing, nothing is written, and it does not come back. The receipts
+-- are looked for in this statement's own snapshot: if the version is still the one at hand, none was added since.
+-- The instances are locked first, everybody in the same order; all else waits for that.
+with move as materialized (
+    select * from json_to_recordset(cast(:moves as json))
+        as given (id bigint, before bigint, after bigint, completed int, snapshot json, snapshot_version bigint,
+                  snapshot_schema bigint)
+),
+noted as materialized (
+    select * from json_to_recordset(cast(:receipts as json))
+        as given (instance_id bigint, key text, outcome text, first_version bigint, last_version bigint)
+),
+wanted as materialized (
+    select * from json_to_recordset(cast(:tasks as json))
+        as given (id bigint, kind text, queue_id bigint, run_at bigint, max_attempts bigint, input json,
+                  instance_id bigint)
+),
+taking as materialized (
+    select queue.id from {queue} as queue
+     where queue.id = any(array(select distinct wanted.queue_id from wanted)) and not queue.draining for key share
+),
+blocked as materialized (
+    select noted.instance_id as id from noted
+      join {receipt} as receipt on receipt.instance_id = noted.instance_id and receipt.key = noted.key
+    union all
+    select wanted.instance_id from wanted where wanted.queue_id <> all(array(select taking.id from taking))
+),
+locked as materialized (
+    select instance.id from {instance} as instance
+     where instance.id = any(array(select move.id from move)) order by instance.id for update
+),
+moved as (
+    update {instance} as instance
+       set version = move.after, updated_at = {now},
+           snapshot = coalesce(move.snapshot, instance.snapshot),
+           snapshot_version = coalesce(move.snapshot_version, instance.snapshot_version),
+           snapshot_schema = coalesce(move.snapshot_schema, instance.snapshot_schema),
+           completed_at = case when move.completed = 1 then {now} else instance.completed_at end
+      from move
+     where instance.id = move.id and instance.id = any(array(select locked.id from locked))
+       and instance.version = move.before and instance.completed_at is null
+       and move.id <> all(array(select blocked.id from blocked))
+    returning instance.id
+),
+appended as (
+    insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
+    select :tenant, given.instance_id, given.version, given.type, given.type_version, given.data, given.cause, {now}
+      from json_to_recordset(cast(:events as json))
+        as given (instance_id bigint, version bigint, type text, type_version bigint, data json, cause text)
+     where given.instance_id = any(array(select moved.id from moved))
+     order by given.instance_id, given.version
+),
+kept as (
+    insert into {receipt} (instance_id, key, outcome, first_version, last_version, recorded_at)
+    select noted.instance_id, noted.key, noted.outcome, noted.first_version, noted.last_version, {now}
+      from noted where noted.instance_id = any(array(select moved.id from moved))
+),
+added as (
+    insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key_scope, input, instance_id, created_at,
+                        updated_at)
+    select wanted.id, wanted.kind, wanted.queue_id, coalesce(wanted.run_at, {now}) <= {now},
+           coalesce(wanted.run_at, {now}), wanted.max_attempts, 'unfinished', wanted.input, wanted.instance_id,
+           {now}, {now}
+      from wanted where wanted.instance_id = any(array(select moved.id from moved))
+)
+select moved.id, {now} as now from moved;

@@ -1,0 +1,111 @@
+"""Having the thread that writes an embedded database to oneself, for a transaction that its user holds open."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import queue
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from stepwell.errors import InvalidOption, StoreUnavailable
+from stepwell.store.driver import Row
+
+T = TypeVar("T")
+Work = tuple[Callable[[Any], Any], concurrent.futures.Future[Any]]
+
+
+class Thread(Protocol):
+    """A thread that owns one connection and does what is submitted."""
+
+    def submit(self, work: Callable[[Any], T]) -> concurrent.futures.Future[T]:
+        """Have the work done with the connection."""
+
+
+class Undone(Exception):  # noqa: N818 - a word of ours, never seen by users
+    """The transaction is to be rolled back."""
+
+
+class Tenure:
+    """One transaction of the writer, which does what it is told until it is told to end."""
+
+    def __init__(
+        self, thread: Thread, in_transaction: Callable[[Any, Callable[[], None]], None], *, patience: float
+    ) -> None:
+        self._thread = thread
+        self._in_transaction = in_transaction
+        self._patience = patience
+        self._orders: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._begun: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended: concurrent.futures.Future[None] | None = None
+        self._undone = False
+
+    async def __aenter__(self) -> Self:
+        self._ended = self._thread.submit(self._serve)
+        try:
+            await self._first(self._begun)
+        except BaseException:
+            await self._end(undone=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(undone=error is not None)
+
+    async def do(self, work: Callable[[Any], T]) -> T:
+        """Do the work with the connection, in the transaction."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._orders.put((work, answer))
+        await self._first(answer)
+        return answer.result()
+
+    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Execute a statement of the user's, with `?` for its parameters, and return its rows."""
+        return await self.do(lambda connection: list(connection.execute(sql, tuple(parameters)).fetchall()))
+
+    async def _first(self, answer: concurrent.futures.Future[Any]) -> None:
+        """Wait for an answer; raises if the transaction has ended instead."""
+        assert self._ended is not None
+        both = [asyncio.wrap_future(answer), asyncio.wrap_future(self._ended)]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for one in both:
+            if one.done():
+                one.exception()  # seen: whoever asked hears it from the answer itself
+        if not answer.done():
+            self._ended.result()
+            raise InvalidOption("tx", self, "its transaction has ended; begin another with `store.transaction()`")
+
+    async def _end(self, *, undone: bool) -> None:
+        assert self._ended is not None
+        self._undone = undone
+        self._orders.put(None)
+        ended = asyncio.wrap_future(self._ended)
+        with contextlib.suppress(Undone):
+            await asyncio.shield(ended)
+
+    def _serve(self, connection: Any) -> None:
+        self._in_transaction(connection, lambda: self._obey(connection))
+
+    def _obey(self, connection: Any) -> None:
+        """Do what is ordered, in the writer's thread, until the end is; silence undoes the transaction."""
+        self._begun.set_result(None)
+        while True:
+            try:
+                order = self._orders.get(timeout=self._patience)
+            except queue.Empty:
+                raise StoreUnavailable(f"its transaction did nothing for {self._patience:g} s and was undone") from None
+            if order is None:
+                if self._undone:
+                    raise Undone
+                return
+            work, answer = order
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                answer.set_result(work(connection))
+            except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
+                answer.set_exception(error)

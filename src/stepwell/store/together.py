@@ -1,0 +1,66 @@
+"""One commit for everything: a transaction of the store's own, in which its verbs and the user's rows take part."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from stepwell.errors import InvalidOption, StepwellError
+from stepwell.store.driver import AsyncJoin, Own, Row, SyncJoin
+from stepwell.store.opened import Opened
+
+
+class Tx:
+    """An open transaction: pass it as `tx=`, and execute statements of your own in it. Made by `store.transaction()`.
+
+    `connection` is asyncpg's on Postgres; elsewhere it has `execute(sql, parameters)` and nothing else.
+    """
+
+    def __init__(self, store: Opened, own: Own) -> None:
+        self.store = store
+        self.connection: Any = own.connection
+        self.answer = own.answer
+        self.touched: set[str] = set()  # queues that got something to claim, if it commits
+        self.is_over = False
+        self._execute = own.execute
+
+    async def execute(self, sql: str, *parameters: Any) -> list[Row]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        if self.is_over:
+            raise InvalidOption("tx", self, OVER)
+        return await self._execute(sql, parameters)
+
+
+OVER = "its transaction has ended; begin another with `store.transaction()`"
+
+
+class Together(Opened):
+    """Transactions in which several verbs take part."""
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Tx]:
+        """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none.
+
+        It commits at the end of the block, and an exception undoes it. Keep it short, and use nothing else of the
+        store in it: on SQLite and Turso nobody else writes meanwhile.
+        """
+        self.check()
+        async with self.driver.transaction() as own:
+            tx = Tx(self, own)
+            try:
+                yield tx
+            finally:
+                tx.is_over = True
+        with contextlib.suppress(StepwellError):  # a hint: who polls finds it
+            self.tasks.hint({await self.queue_id(name) for name in sorted(tx.touched)})
+
+    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Take part in a transaction, the store's own or one on the user's connection."""
+        if not isinstance(tx, Tx):
+            return self.driver.join(tx)
+        if tx.store is not self:
+            raise InvalidOption("tx", tx, "it is a transaction of another store")
+        if tx.is_over:
+            raise InvalidOption("tx", tx, OVER)
+        return AsyncJoin(tx.answer)

@@ -1,0 +1,280 @@
+"""Effects: carried out at least once, answered exactly once, given up in the end, and never twice at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from stepwell import EffectContext, Engine, PermanentError, Store, Worker
+from stepwell.clock import TestClock
+from tests.deciders.workbench import Ask, Bench, Do, asked, drained, labels, names, tasks
+from tests.ground.waiting import until
+from tests.workflows.kit import die
+
+
+def failing(times: int, then: Callable[[Ask], Do | None] = lambda _: None) -> Callable[..., Awaitable[Do | None]]:
+    """A handler that fails so often."""
+
+    async def answer(effect: Ask, ctx: EffectContext) -> Do | None:
+        if ctx.attempt <= times:
+            raise ConnectionError(f"attempt {ctx.attempt}")
+        return then(effect)
+
+    return answer
+
+
+async def nothing(effect: Ask, ctx: EffectContext) -> None:
+    """A handler with nothing to say."""
+
+
+@pytest.mark.proves("F-02", "F-03", "F-09")
+async def test_an_effect_without_an_answer_is_done(store: Store) -> None:
+    bench = Bench(nothing)
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    await engine.execute(Do("a", ask="mail"))
+    assert await drained(store, engine) == 2
+    assert [effect["status"] for effect in await tasks(store, "effect")] == ["SUCCESS", "SUCCESS"]
+    assert await labels(engine) == ["x", "x"]
+    first, second = bench.asked
+    assert (first.type, first.id, first.attempt) == ("bench", "a", 1)
+    assert first.key != second.key
+    assert first.effect_id != second.effect_id
+
+
+@pytest.mark.proves("F-04", "II-07")
+async def test_what_an_effect_answers_is_decided_and_the_effect_is_done(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    await engine.execute(Do("a", "ordered", ask="mail"))
+    await drained(store, engine)
+    [effect] = await tasks(store, "effect")
+    assert (effect["status"], effect["attempt"]) == ("SUCCESS", 1)
+    assert await labels(engine) == ["ordered", "mail answered"]
+    assert (await engine.events("bench", "a"))[1].cause == f"effect:{effect['id']}"
+
+
+@pytest.mark.proves("F-05", "F-09")
+async def test_an_effect_that_fails_is_tried_again_with_the_same_key(store: Store, clock: TestClock) -> None:
+    bench = Bench(failing(2, lambda effect: Do(effect.id, "at last")))
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine)
+    [effect] = await tasks(store, "effect")
+    assert (effect["status"], effect["attempt"], effect["last_error"]) == ("PENDING", 1, "ConnectionError: attempt 1")
+    for _ in range(2):
+        clock.advance("10m")
+        await drained(store, engine)
+    assert await labels(engine) == ["x", "at last"]
+    assert [ctx.attempt for ctx in bench.asked] == [1, 2, 3]
+    assert len({ctx.key for ctx in bench.asked}) == 1
+
+
+@pytest.mark.proves("F-06")
+async def test_an_effect_that_fails_for_good_is_a_dead_letter_until_it_is_requeued(
+    store: Store, clock: TestClock
+) -> None:
+    bench = Bench(failing(99))
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    for _ in range(6):
+        await drained(store, engine)
+        clock.advance("10m")
+    [letter] = await store.dead_letters(kind="effect")
+    assert (letter.attempt, letter.queue, len(bench.asked)) == (5, "bench:effects", 5)
+    assert await labels(engine) == ["x"], "nobody is told unless the decider says so"
+    bench.answer = failing(0, lambda effect: Do(effect.id, "mended"))
+    assert await store.requeue(letter.id) == 1
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "mended"]
+
+
+@pytest.mark.proves("F-06")
+async def test_an_instance_is_told_of_an_effect_that_was_given_up(store: Store, clock: TestClock) -> None:
+    async def refused(effect: Ask, ctx: EffectContext) -> None:
+        raise PermanentError("no such address")
+
+    engine = Engine(store).register(Bench(refused, dead=True))
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "mail given up: PermanentError: no such address"]
+    assert len(await store.dead_letters(kind="effect")) == 1
+
+
+@pytest.mark.proves("F-06", "F-10")
+async def test_an_instance_is_told_of_an_effect_that_was_lost_with_its_workers(store: Store) -> None:
+    died = asyncio.Event()
+
+    async def deadly(effect: Ask, ctx: EffectContext) -> None:
+        await die(store)  # from here on this is what is left of a process that was killed
+        died.set()
+        await asyncio.Event().wait()
+
+    engine = Engine(store).register(Bench(deadly, dead=True))
+    await engine.execute(Do("a", ask="mail"))
+    await store.pause_queue("bench:inputs")
+    for _ in range(5):
+        died.clear()
+        async with Worker(store, [engine], grace=0):
+            await asyncio.wait_for(died.wait(), 10)
+    await store.resume_queue("bench:inputs")
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "mail given up: worker_lost"]
+
+
+@pytest.mark.proves("F-07", "F-08", "F-10")
+async def test_an_effect_whose_worker_was_lost_is_carried_out_by_another(store: Store) -> None:
+    begun = asyncio.Event()
+
+    async def hangs(effect: Ask, ctx: EffectContext) -> Do:
+        if ctx.attempt == 1:
+            begun.set()
+            await asyncio.Event().wait()
+        return Do(effect.id, f"attempt {ctx.attempt}")
+
+    engine = Engine(store).register(Bench(hangs))
+    await engine.execute(Do("a", ask="mail"))
+    async with Worker(store, [engine], grace=0):
+        await begun.wait()
+        [effect] = await tasks(store, "effect")
+        assert effect["owner"] is not None
+        await die(store)
+        assert await drained(store, engine) == 1
+    assert await labels(engine) == ["x", "attempt 2"]
+
+
+@pytest.mark.proves("F-11")
+async def test_so_many_effects_of_a_type_are_carried_out_at_once(store: Store) -> None:
+    at_once: list[int] = []
+    running = 0
+    full = asyncio.Event()
+
+    async def slow(effect: Ask, ctx: EffectContext) -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        if running == 3:
+            full.set()
+        await asyncio.wait_for(full.wait(), 10)
+        await asyncio.sleep(0)
+        running -= 1
+
+    engine = Engine(store).register(Bench(slow), workers=3)
+    for number in range(9):
+        await engine.execute(Do(str(number), ask="mail"))
+    assert await drained(store, engine, concurrency=20) == 9
+    assert max(at_once) == 3
+
+
+@pytest.mark.proves("F-12")
+async def test_effects_are_put_in_order_through_the_state(store: Store) -> None:
+    async def chain(effect: Ask, ctx: EffectContext) -> Do | None:
+        step = int(effect.label)
+        return Do(effect.id, f"did {step}", ask=str(step + 1)) if step < 3 else None
+
+    engine = Engine(store).register(Bench(chain))
+    await engine.execute(Do("a", "go", ask="1"))
+    await drained(store, engine)
+    assert await labels(engine) == ["go", "did 1", "did 2"]
+
+
+@pytest.mark.proves("F-13", "F-04")
+async def test_an_answer_that_cannot_be_routed_is_kept_and_the_effect_is_not_repeated(
+    store: Store, clock: TestClock
+) -> None:
+    broken = True
+
+    class Strict(Bench):
+        def decide(self, state, input, now):  # type: ignore[no-untyped-def]
+            if broken and input.label == "mail answered":
+                raise RuntimeError("not now")
+            return super().decide(state, input, now)
+
+    bench = Strict()
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine)
+    [effect] = await tasks(store, "effect")
+    assert (effect["status"], effect["last_error"]) == ("PENDING", "RuntimeError: not now")
+    assert '"mail answered"' in effect["output"]
+    broken = False
+    clock.advance("10m")
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "mail answered"]
+    assert len(bench.asked) == 1
+
+
+@pytest.mark.proves("F-13", "F-08")
+async def test_a_worker_that_is_lost_after_the_answer_was_kept_does_not_repeat_the_effect(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    keep_answer = store.decisions.keep_answer
+
+    async def and_die(*args: object) -> bool:
+        kept = await keep_answer(*args)  # type: ignore[arg-type]
+        await die(store)
+        return kept
+
+    monkeypatch.setattr(store.decisions, "keep_answer", and_die)
+    await drained(store, engine)
+    monkeypatch.undo()
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "mail answered"]
+    assert len(bench.asked) == 1
+
+
+@pytest.mark.proves("F-14")
+async def test_a_long_effect_keeps_its_lease(live_store: Store) -> None:
+    async def long(effect: Ask, ctx: EffectContext) -> Do:
+        await asyncio.sleep(2.5)  # the lease of this store is two seconds
+        return Do(effect.id, "done")
+
+    bench = Bench(long)
+    engine = Engine(live_store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    async with Worker(live_store, [engine]), Worker(live_store, [engine]):
+        await until(lambda: _has(engine, 2))
+    assert len(bench.asked) == 1
+
+
+async def _has(engine: Engine, count: int) -> bool:
+    return len(await labels(engine)) == count
+
+
+@pytest.mark.proves("F-15")
+async def test_effects_of_a_type_that_nobody_serves_wait_and_are_reported(store: Store) -> None:
+    class Other(Bench):
+        type = "other"
+
+    engine, other = Engine(store).register(Bench()), Engine(store).register(Other())
+    await other.execute(Do("a", ask="mail"))
+    assert await drained(store, engine) == 0
+    assert [one.queue for one in await store.unserved()] == ["other:effects"]
+    assert await drained(store, other) == 1
+
+
+@pytest.mark.proves("F-15")
+async def test_an_effect_of_newer_code_is_left_without_an_attempt_spent(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    await engine.execute(Do("a", ask="mail", after=0.0))
+    type_ = "json" if store.driver.name == "postgres" else "text"
+    newer = f"""cast(replace(cast(input as text), '"Ask"', '"Newer"') as {type_})"""
+    await asked(store, f"update {{task}} set input = {newer}")
+    await drained(store, engine)
+    [effect] = await tasks(store, "effect")
+    assert (effect["status"], effect["attempt"], effect["last_error"]) == ("PENDING", 0, None)
+    assert await names(engine) == ["Noted", "Noted"]
+
+
+@pytest.mark.proves("F-02", "M-24")
+async def test_a_plain_function_handles_effects_in_a_thread(store: Store) -> None:
+    class Plain(Bench):
+        def handle(self, effect: Ask, ctx: EffectContext) -> Do:  # type: ignore[override]
+            return Do(effect.id, "plain")
+
+    engine = Engine(store).register(Plain())
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "plain"]

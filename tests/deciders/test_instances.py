@@ -1,0 +1,102 @@
+"""What is known of an instance: its state now and earlier, read from a snapshot and what came after it."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from stepwell import Engine, InvalidOption, Store
+from stepwell.deciders.waiting import Held, Memory
+from tests.deciders.workbench import Bench, Do, Event, Noted, State, asked, labels, versions
+from tests.store.seam import Watched, watched
+
+
+class Counting(Bench):
+    """Has evolved so many events."""
+
+    evolved = 0
+
+    def evolve(self, state: State, event: Event) -> State:
+        self.evolved += 1
+        return replace(state, labels=(event.label,)) if isinstance(event, Noted) else super().evolve(state, event)
+
+
+@pytest.mark.proves("M-21", "M-22")
+async def test_a_process_that_never_saw_an_instance_reads_one_snapshot_and_its_tail(store: Store, backend: str) -> None:
+    engine = Engine(store).register(Counting(), snapshot_every=100)
+    rounds = 5 if backend == "turso" else 25  # a tenth of the others' speed, and the same code
+    for _ in range(rounds):
+        await asyncio.gather(*(engine.execute(Do("a", str(number))) for number in range(400)))
+    await engine.execute(Do("a", "last"))
+    [instance] = await asked(store, "select version, snapshot_version from {instance}")
+    assert instance["version"] == rounds * 400 + 1
+    tail = instance["version"] - instance["snapshot_version"]
+    assert tail <= 500
+    cold = Counting()
+    assert (await Engine(store).register(cold).state(Counting, "a")).labels == ("last",)
+    assert cold.evolved == tail
+    cold.evolved = 0
+    own, driver = watched(store)
+    await Engine(own).register(cold).execute(Do("a", "one more"))
+    assert cold.evolved == tail + 1
+    assert _rows_read(driver) == {"snapshots": 1, "events": tail}
+
+
+def _rows_read(driver: Watched) -> dict[str, int]:
+    asked_for = {call.statement: call for call in driver.said}
+    [(_, after, until)] = asked_for["events_after"].rows or ()
+    assert isinstance(after, int)
+    assert isinstance(until, int)
+    return {"snapshots": len(asked_for["lock_instances"].rows or ()), "events": until - after}
+
+
+@pytest.mark.proves("M-21")
+async def test_a_snapshot_that_other_code_wrote_is_not_believed(store: Store) -> None:
+    engine = Engine(store).register(Bench(), snapshot_every=2)
+    for number in range(5):
+        await engine.execute(Do("a", str(number)))
+    await asked(store, "update {instance} set snapshot_schema = 7")
+    fresh = Engine(store).register(Bench(), snapshot_every=2)
+    assert await labels(fresh) == list("01234")
+    await fresh.execute(Do("a", "5"))
+    [instance] = await asked(store, "select version, snapshot_version, snapshot_schema from {instance}")
+    assert (instance["snapshot_version"], instance["snapshot_schema"] != 7) == (6, True)
+
+
+@pytest.mark.proves("M-21", "M-22")
+async def test_a_state_can_be_looked_at_as_it_was(store: Store) -> None:
+    engine = Engine(store).register(Bench(), snapshot_every=3)
+    for number in range(7):
+        await engine.execute(Do("a", str(number)))
+    for at in range(8):
+        assert (await engine.state(Bench, "a", at=at)).labels == tuple("0123456"[:at])
+    with pytest.raises(InvalidOption, match="bench a has 7 events"):
+        await engine.state(Bench, "a", at=8)
+    assert await engine.state(Bench, "nobody") == State()
+    assert [one.version for one in await engine.events("bench", "a", after=5)] == [6, 7]
+    assert await engine.events("bench", "nobody") == []
+
+
+@pytest.mark.proves("M-21", "M-10")
+async def test_a_state_at_hand_is_brought_up_to_date_and_never_written_from(store: Store) -> None:
+    first, second = (Engine(store).register(Bench(), snapshot_every=4) for _ in range(2))
+    await first.execute(Do("a", "0"))
+    for number in range(1, 10):
+        await second.execute(Do("a", str(number)))
+    receipt = await first.execute(Do("a", "10"))
+    assert receipt.first == 11
+    assert (await first.events("bench", "a"))[-1].event.before == 10
+    assert await versions(first) == list(range(1, 12))
+
+
+def test_memory_is_bounded_and_keeps_what_was_used_last() -> None:
+    memory = Memory(2)
+    held = [Held(number, number, None, is_completed=False, snapshot_version=0) for number in range(4)]
+    memory.put(("t", "a"), held[1])
+    memory.put(("t", "b"), held[1])
+    assert memory.get(("t", "a")) is held[1]
+    memory.put(("t", "c"), held[1])
+    assert memory.get(("t", "b")) is None
+    memory.put(("t", "a"), held[3])
+    memory.put(("t", "a"), held[2])
+    assert memory.get(("t", "a")) is held[3], "an older state is not put in place of a newer one"

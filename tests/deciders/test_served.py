@@ -1,0 +1,90 @@
+"""One worker serves everything: deciders beside workflows and handlers, in both colours, until it is told to stop."""
+
+import asyncio
+
+import pytest
+
+from stepwell import Engine, InvalidOption, Store, Worker, sync
+from stepwell.testing import world
+from tests.deciders.workbench import Bench, Do, double, drained, labels, post, posted
+from tests.ground.waiting import until
+
+
+@pytest.mark.proves("M-18", "M-19")
+async def test_an_engine_runs_until_its_shutdown_is_done(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    await engine.execute(Do("a", "no worker", ask="mail"))
+    assert await labels(engine) == ["no worker"], "executing needs none"
+    shutdown = asyncio.Event()
+    running = asyncio.ensure_future(engine.run(shutdown.wait()))
+    await until(lambda: _has(engine, 2))
+    shutdown.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def _has(engine: Engine, count: int) -> bool:
+    return len(await labels(engine)) == count
+
+
+@pytest.mark.proves("M-16", "M-19")
+async def test_one_worker_serves_deciders_workflows_and_handlers(store: Store) -> None:
+    class Other(Bench):
+        type = "other"
+
+    posted.clear()
+    engine = Engine(store).register(Bench())
+    other = Engine(store).register(Other())
+    await engine.execute(Do("a", ask="mail", run=2, message="hi"))
+    await other.execute(Do("a", ask="mail"))
+    assert await drained(store, engine, other, post, double) == 4
+    assert (await labels(engine), posted) == (["x", "mail answered"], ["hi"])
+
+
+@pytest.mark.proves("M-19")
+async def test_a_decider_is_served_by_itself_and_an_engine_by_the_worker_of_its_store(
+    store: Store, store_url: str
+) -> None:
+    bench = Bench()
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    assert await drained(store, Bench()) == 1
+    assert await labels(engine) == ["x", "mail answered"]
+    with pytest.raises(InvalidOption, match="two engines of one worker"):
+        Worker(store, [engine, Bench()])
+    other = Store(store.driver, store.statements, store.options, store.clock, store.telemetry)
+    with pytest.raises(InvalidOption, match="it is the engine of another store"):
+        Worker(other, [engine])
+    with pytest.raises(InvalidOption, match="pass an open store"):
+        Engine(bench)  # type: ignore[arg-type]
+
+
+@pytest.mark.proves("TU-03", "TU-04", "TU-05")
+async def test_a_world_serves_deciders_and_moves_their_time(store_url: str) -> None:
+    bench = Bench()
+    async with world(bench, url=store_url) as w:
+        engine = Engine(w.store).register(bench)
+        await engine.execute(Do("a", "go", ask="mail", after=3600, timer="k"))
+        assert await w.drain() == 1
+        assert await labels(engine) == ["go", "mail answered"]
+        await w.advance("1h")
+        assert await labels(engine) == ["go", "mail answered", "tick"]
+
+
+@pytest.mark.proves("M-18", "M-19", "TU-04")
+async def test_the_sync_engine_is_the_same(store_url: str) -> None:
+    await asyncio.to_thread(_in_sync, store_url)
+
+
+def _in_sync(url: str) -> None:
+    with sync.connect(url) as store:
+        engine = sync.Engine(store).register(Bench())
+        assert engine.execute(Do("a", "one", ask="mail"), key="k").first == 1
+        assert engine.execute(Do("a", "one"), key="k").outcome == "duplicate"
+        assert engine.execute_dynamic("bench", {"Do": {"id": "a", "label": "two"}}).first == 2
+        assert engine.submit(Do("a", "three")).created
+        sync.Worker(store, [engine]).drain()
+        assert sorted(engine.state(Bench, "a").labels) == ["mail answered", "one", "three", "two"]
+        assert engine.state(Bench, "a", at=1).labels == ("one",)
+        assert [one.version for one in engine.events("bench", "a")] == [1, 2, 3, 4]
+        assert [one.id for one in engine.instances("bench")] == ["a"]
+        assert len(engine.dry_run(Do("a", "four")).events) == 1
