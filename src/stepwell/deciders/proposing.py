@@ -16,7 +16,7 @@ from stepwell.deciders.waiting import Held, Pending
 from stepwell.durations import datetime_of
 from stepwell.errors import LeaseLost, SerializationError
 from stepwell.family import Family, WrittenDecision
-from stepwell.records import Settlement
+from stepwell.store.closing import settle_row
 from stepwell.store.decisions import Change, Standing
 from stepwell.store.draft import Asked, Drafted
 from stepwell.store.driver import Value
@@ -225,7 +225,7 @@ def concluded(
     change.cancelled = timers.cancelled
     if not change.completed:
         change.tasks += timers.rows(standing.id, queues[inputs_queue(proposal.family.type)])
-    change.settled = [_settled(turn.task_id, turn.worker, turn.number, turn.settlement) for turn in delivered]
+    change.settled = [settle_row(turn.task_id, turn.worker, turn.number, turn.settlement) for turn in delivered]
     snapshot_version = _snapshot(change, proposal, snapshot_every, limit)
     held = Held(standing.id, change.after, proposal.state, proposal.is_completed, snapshot_version)
     return Outcome(change, held, proposal.items, standing.now)
@@ -324,11 +324,6 @@ def _is_closed(item: Item) -> bool:
     """True if the task that the input came with is done."""
     return item.error is None and not item.postponed
 
-
-def _settled(task_id: int, worker: int, turn: int, done: Settlement) -> tuple[Value, ...]:
-    """A settlement as the statement `settle` takes it."""
-    ending = (done.output, done.error, done.last_error)
-    return task_id, worker, turn, str(done.status), done.delay, done.run_at, int(done.attempt_back), 0, *ending
 
 
 def _enveloped(id: str, written: Any) -> str:

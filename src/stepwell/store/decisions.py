@@ -15,6 +15,7 @@ from stepwell.clock import Clock
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.records import Claimed
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.flush import one_by_one
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
 from stepwell.store.repeat import repeated
 from stepwell.telemetry import Telemetry
@@ -272,10 +273,10 @@ class Decisions:
     def _settle(self, rows: list[tuple[Value, ...]]) -> Script[None]:
         if not rows:
             return
-        settled = yield Call("settle", self._params(slot=self._slot), sorted(rows, key=lambda row: row[0] or 0))
+        settling = Call("settle", self._params(slot=self._slot), sorted(rows, key=lambda row: row[0] or 0))
+        settled, _ = yield from one_by_one([settling, Call("count_settled", {"shard": self._shard}, fed_by=0)])
         if len(settled) < len(rows):
             raise StoreBusy("a task was taken away under its lock")
-        yield Call("count_settled", {"shard": self._shard}, [tuple(each) for each in settled])
 
     def _add(self, rows: list[tuple[Value, ...]], supply: Supply) -> Script[None]:
         if not rows:

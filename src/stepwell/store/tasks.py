@@ -27,6 +27,7 @@ from stepwell.store.adding import (
     size_of,
 )
 from stepwell.store.alarm import Alarm
+from stepwell.store.closing import settle_row
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit, one_by_one
 from stepwell.store.handing import TAKEN, HandOver
@@ -287,24 +288,9 @@ class Tasks:
     ) -> Operation:
         done = settlement
         self._due_after(done.delay)
-        row = (
-            task_id,
-            worker,
-            turn,
-            str(done.status),
-            done.delay,
-            done.run_at,
-            int(done.attempt_back),
-            int(done.alone),
-            done.wakes,
-            done.needed,
-            done.output,
-            done.error,
-            done.last_error,
-        )
         return Operation(
             "settle",
-            row,
+            settle_row(task_id, worker, turn, done),
             row_id=task_id,
             size=ROW_BYTES + len(done.output or "") + len(done.error or ""),
             within=None,  # a body that has finished is not to run again because the database was away
