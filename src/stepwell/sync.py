@@ -10,12 +10,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from stepwell import connecting, decider_engine, worker
 from stepwell.connecting import Config, ConnectOptions
@@ -27,9 +26,10 @@ from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
 from stepwell.engine.context import SyncContext, current_run
 from stepwell.engine.signals import NOTHING
-from stepwell.errors import InvalidOption, StoreClosed
+from stepwell.errors import InvalidOption
+from stepwell.faces import Tx, check_open, joinable, listed, signal_joinable, verb
 from stepwell.records import Page, RunId, TaskId
-from stepwell.store import by_hand, together
+from stepwell.store import by_hand
 from stepwell.store import store as store_
 from stepwell.store.draft import Asked
 from stepwell.store.polling import LONGEST_POLL
@@ -77,120 +77,55 @@ def wait(name: str, type: Any = Any, *, timeout: Any = None, default: Any = NOTH
     return current().wait(name, type, timeout=timeout, default=default)
 
 
-def _verb(
-    verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Store, P], R]:
-    """The verb of the async store, waited for."""
-
-    @functools.wraps(verb)
-    def call(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
-
-    return call
-
-
-def _listed(verb: F) -> F:
-    """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
-
-    @functools.wraps(verb)
-    def call(store: Store, /, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
-        return verb(store, queue, list(payloads), **options)
-
-    return cast("F", call)
-
-
-def _joinable(verb: F) -> F:
-    """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
-
-    @functools.wraps(verb)
-    def call(store: Store, /, *args: Any, **options: Any) -> Any:
-        if options.get("tx") is None:
-            return verb(store, *args, **options)
-        if isinstance(options["tx"], Tx):
-            return verb(store, *args, **{**options, "tx": options["tx"].async_tx})
-        given = inspect.signature(verb).bind(store, *args, **options).arguments  # refuses what the verb does not take
-        _, queue, payload = (given.pop(name) for name in tuple(given)[:3])
-        options, tx = dict(given), given.pop("tx")
-        del options["tx"]
-        _check_open(store)
-        one = verb.__name__ == "enqueue"
-        keys = options.pop("keys", None) if not one else None if (key := options.pop("key", None)) is None else [key]
-        drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
-        ids = store.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else []
-        return ids[0] if one else ids
-
-    return cast("F", call)
-
-
-def _signal_joinable(verb: F) -> F:
-    """The verb; with `tx`, done in the caller's thread."""
-
-    @functools.wraps(verb)
-    def call(store: Store, /, *args: Any, tx: object = None, **options: Any) -> Any:
-        if tx is None:
-            return verb(store, *args, **options)
-        _check_open(store)
-        return store.async_store.signal_in_this_thread(*args, tx=tx, **options)
-
-    return cast("F", call)
-
-
-def _check_open(store: Store) -> None:
-    """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
-    store.background.refuse_dead_ends()
-    if not store.background.is_open:
-        raise StoreClosed
-
-
 class Store:
     """An open store whose verbs return when they are done. Any thread may call them, at the same time too."""
 
-    create_queue = _verb(store_.Store.create_queue)
-    enqueue = _joinable(_verb(store_.Store.enqueue))
-    enqueue_many = _joinable(_listed(_verb(store_.Store.enqueue_many)))
-    get = _verb(store_.Store.get)
-    result = _verb(store_.Store.result)
-    signal = _signal_joinable(_verb(store_.Store.signal))
-    resume = _verb(store_.Store.resume)
-    cancel = _verb(store_.Store.cancel)
-    cancel_runs = _verb(store_.Store.cancel_runs)
-    pause = _verb(store_.Store.pause)
-    unpause = _verb(store_.Store.unpause)
-    fork = _verb(store_.Store.fork)
-    why = _verb(store_.Store.why)
-    queues = _verb(store_.Store.queues)
-    counts = _verb(store_.Store.counts)
-    workers = _verb(store_.Store.workers)
-    queue_stats = _verb(store_.Store.queue_stats)
-    health = _verb(store_.Store.health)
-    dead_letters = _verb(store_.Store.dead_letters)
-    requeue = _verb(store_.Store.requeue)
-    drop = _verb(store_.Store.drop)
-    pause_queue = _verb(store_.Store.pause_queue)
-    resume_queue = _verb(store_.Store.resume_queue)
-    purge = _verb(store_.Store.purge)
-    delete_queue = _verb(store_.Store.delete_queue)
-    drain_queue = _verb(store_.Store.drain_queue)
-    reopen_queue = _verb(store_.Store.reopen_queue)
-    begin_maintenance = _verb(store_.Store.begin_maintenance)
-    end_maintenance = _verb(store_.Store.end_maintenance)
-    maintenance = _verb(store_.Store.maintenance)
-    unserved = _verb(store_.Store.unserved)
-    delete = _verb(store_.Store.delete)
-    restore = _verb(store_.Store.restore)
-    prune = _verb(store_.Store.prune)
-    create_workflow = _verb(store_.Store.create_workflow)
-    workflows = _verb(store_.Store.workflows)
-    get_workflow = _verb(store_.Store.get_workflow)
-    delete_workflow = _verb(store_.Store.delete_workflow)
-    get_run = _verb(store_.Store.get_run)
-    get_workflow_run = _verb(store_.Store.get_workflow_run)
-    runs = _verb(store_.Store.runs)
-    find_run = _verb(store_.Store.find_run)
-    steps = _verb(store_.Store.steps)
-    retry = _verb(store_.Store.retry)
-    retry_runs = _verb(store_.Store.retry_runs)
-    delete_runs = _verb(store_.Store.delete_runs)
+    create_queue = verb(store_.Store.create_queue)
+    enqueue = joinable(verb(store_.Store.enqueue))
+    enqueue_many = joinable(listed(verb(store_.Store.enqueue_many)))
+    get = verb(store_.Store.get)
+    result = verb(store_.Store.result)
+    signal = signal_joinable(verb(store_.Store.signal))
+    resume = verb(store_.Store.resume)
+    cancel = verb(store_.Store.cancel)
+    cancel_runs = verb(store_.Store.cancel_runs)
+    pause = verb(store_.Store.pause)
+    unpause = verb(store_.Store.unpause)
+    fork = verb(store_.Store.fork)
+    why = verb(store_.Store.why)
+    queues = verb(store_.Store.queues)
+    counts = verb(store_.Store.counts)
+    workers = verb(store_.Store.workers)
+    queue_stats = verb(store_.Store.queue_stats)
+    health = verb(store_.Store.health)
+    dead_letters = verb(store_.Store.dead_letters)
+    requeue = verb(store_.Store.requeue)
+    drop = verb(store_.Store.drop)
+    pause_queue = verb(store_.Store.pause_queue)
+    resume_queue = verb(store_.Store.resume_queue)
+    purge = verb(store_.Store.purge)
+    delete_queue = verb(store_.Store.delete_queue)
+    drain_queue = verb(store_.Store.drain_queue)
+    reopen_queue = verb(store_.Store.reopen_queue)
+    begin_maintenance = verb(store_.Store.begin_maintenance)
+    end_maintenance = verb(store_.Store.end_maintenance)
+    maintenance = verb(store_.Store.maintenance)
+    unserved = verb(store_.Store.unserved)
+    delete = verb(store_.Store.delete)
+    restore = verb(store_.Store.restore)
+    prune = verb(store_.Store.prune)
+    create_workflow = verb(store_.Store.create_workflow)
+    workflows = verb(store_.Store.workflows)
+    get_workflow = verb(store_.Store.get_workflow)
+    delete_workflow = verb(store_.Store.delete_workflow)
+    get_run = verb(store_.Store.get_run)
+    get_workflow_run = verb(store_.Store.get_workflow_run)
+    runs = verb(store_.Store.runs)
+    find_run = verb(store_.Store.find_run)
+    steps = verb(store_.Store.steps)
+    retry = verb(store_.Store.retry)
+    retry_runs = verb(store_.Store.retry_runs)
+    delete_runs = verb(store_.Store.delete_runs)
 
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()
@@ -213,7 +148,7 @@ class Store:
         if tx is None or isinstance(tx, Tx):
             joined = None if tx is None else tx.async_tx
             return self.wait_for(lambda: self.async_store.trigger_many(asked, tx=joined))
-        _check_open(self)
+        check_open(self)
         drafted = self.async_store.drafted_runs(asked)
         return run_ids(asked, self.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else [])
 
@@ -293,18 +228,6 @@ class Store:
                 one.retire(patience=self.async_store.options.timeout)
             self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
         _open.discard(self)
-
-
-class Tx:
-    """An open transaction of a sync store; see `stepwell.Tx`."""
-
-    def __init__(self, store: Store, async_tx: together.Tx) -> None:
-        self._store = store
-        self.async_tx = async_tx
-
-    def execute(self, sql: str, *parameters: Any) -> list[Any]:
-        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
-        return self._store.wait_for(lambda: self.async_tx.execute(sql, *parameters))
 
 
 async def _next(source: AsyncIterator[T]) -> T:
@@ -482,7 +405,7 @@ class Engine:
         if tx is None or isinstance(tx, Tx):
             joined = None if tx is None else tx.async_tx
             return self._store.wait_for(lambda: self.async_engine.execute(input, key=key, tx=joined))
-        _check_open(self._store)
+        check_open(self._store)
         return self.async_engine.execute_in_this_thread(input, key, tx)
 
     def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:

@@ -123,8 +123,8 @@ MUTANTS = (
         "one flush changes a row twice",
         "protocol-04",
         "store/lanes.py",
-        "if operation.row_id in rows or",
-        "if",
+        "if in_use or operation.row_id in rows or",
+        "if in_use or",
         GROUP + "test_two_operations_on_one_row_go_in_two_flushes_in_order",
     ),
     Mutant(

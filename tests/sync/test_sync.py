@@ -19,7 +19,7 @@ import stepwell
 from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, WrongLoop, handler, sync
 from tests.ground.processes import wait_for
 
-NOT_VERBS = {"queue_id", "known", "define", "register_workflow", "workflow_id"}  # the engine's, not the user's
+NOT_VERBS = {"add", "define", "draft_children", "known", "queue_id", "register_workflow", "workflow_id"}  # the engine's, not the user's
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def test_every_statement_is_filled_and_says_its_promise(dialect: Dialect) -> Non
 
 def test_both_dialects_have_the_statements_that_both_need() -> None:
     postgres, sqlite = (set(Statements(dialect, "stepwell")._statements) for dialect in DIALECTS)
-    assert postgres - sqlite == {"claim_above", "mark", "notify"}
+    assert postgres - sqlite == {"claim_above", "decide_at_once", "mark", "notify"}
     assert sqlite - postgres == set()
 
 
@@ -48,7 +48,7 @@ def test_every_statement_takes_the_same_values_in_each_spelling(dialect: Dialect
     for name, statement in mine._statements.items():
         if name in {"claim", "claim_above", "take"}:  # one queue a statement there, several here
             continue
-        if name in {"mark", "notify"}:  # Postgres's own
+        if name in {"decide_at_once", "mark", "notify"}:  # Postgres's own
             continue
         assert statement.columns == other[name].columns, name
 
@@ -135,7 +135,7 @@ def test_migrations_come_in_order_and_only_in_their_dialect(dialect: Dialect) ->
 class TestPostgres:
     def test_a_parameter_used_twice_is_sent_once(self) -> None:
         text, values = Composer(Statements("postgres", "s")).compose(
-            [Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None)])]
+            [Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None, None, None)])]
         )
         places = [int(number) for number in re.findall(r"\$(\d+)", text)]
         assert sorted(set(places)) == list(range(1, len(values) + 1))
@@ -152,7 +152,7 @@ class TestPostgres:
     def test_calls_of_a_flush_become_one_statement_and_are_split_again(self) -> None:
         composer = Composer(Statements("postgres", "s"))
         calls = [
-            Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None)]),
+            Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None, None, None)]),
             Call("count_settled", {"shard": 3}, fed_by=0),
         ]
         text, _ = composer.compose(calls)

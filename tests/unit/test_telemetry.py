@@ -10,6 +10,7 @@ import pytest
 
 from stepwell import telemetry
 from stepwell.telemetry import (
+    ConditionUnanswered,
     Event,
     InternalTaskFailed,
     LateWriteRefused,
@@ -46,6 +47,7 @@ EVENTS: list[Event] = [
     WorkUnserved((("mail", 3), ("zip", 10_000))),
     NoWorker("zip_files"),
     StepsUnasked(7, "zip_files", ("list#1", "zip#1")),
+    ConditionUnanswered(7, "zip_files", "paid", "OSError: gone"),
     InternalTaskFailed("sweep", "OSError: gone"),
     PoolerFound(),
     ListenerLost("nothing was heard"),

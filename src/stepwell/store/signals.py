@@ -12,14 +12,14 @@ from stepwell.errors import InvalidName, InvalidOption, RunNotFound
 from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
 from stepwell.store.driver import AsyncJoin, Call, Script, SyncJoin, Value, play, play_async
-from stepwell.store.opened import Opened
 from stepwell.store.repeat import repeated
+from stepwell.store.together import Together
 
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
 RESUMED: Final = "resumed"  # the key of a resume: the second one of a step is a repeated one
 
 
-class Signals(Opened):
+class Signals(Together):
     """Runs, as those who have something to tell them see them."""
 
     async def signal(
@@ -43,7 +43,7 @@ class Signals(Opened):
         self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object
     ) -> SignalAnswer:
         """Send a signal through the user's own sync connection, in the user's thread."""
-        match self.driver.join(tx):
+        match self.join(tx):
             case SyncJoin(answer):
                 return play(_joined(self._sending(run_id, check_name("signal", name), data, key)), answer)
             case AsyncJoin():
@@ -64,7 +64,7 @@ class Signals(Opened):
 
     async def _join_signal(self, sending: Sending, tx: object) -> SignalAnswer:
         self.check()
-        match self.driver.join(tx):
+        match self.join(tx):
             case AsyncJoin(answer):
                 return await play_async(_joined(sending), answer)
             case SyncJoin():

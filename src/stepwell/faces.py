@@ -1,0 +1,105 @@
+"""How a verb of the async store becomes one that returns when it is done."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from stepwell.engine.background import LoopThread
+from stepwell.errors import StoreClosed
+from stepwell.store import store as store_
+from stepwell.store import together
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Face(Protocol):
+    """A store whose verbs return when they are done."""
+
+    async_store: store_.Store
+    background: LoopThread
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work on the loop of the store behind it."""
+
+
+def verb(
+    verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """The verb of the async store, waited for."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
+
+    return call
+
+
+def listed(verb: F) -> F:
+    """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
+        return verb(store, queue, list(payloads), **options)
+
+    return cast("F", call)
+
+
+def joinable(verb: F) -> F:
+    """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: Any, **options: Any) -> Any:
+        if options.get("tx") is None:
+            return verb(store, *args, **options)
+        if isinstance(options["tx"], Tx):
+            return verb(store, *args, **{**options, "tx": options["tx"].async_tx})
+        given = inspect.signature(verb).bind(store, *args, **options).arguments  # refuses what the verb does not take
+        _, queue, payload = (given.pop(name) for name in tuple(given)[:3])
+        options, tx = dict(given), given.pop("tx")
+        del options["tx"]
+        check_open(store)
+        one = verb.__name__ == "enqueue"
+        keys = options.pop("keys", None) if not one else None if (key := options.pop("key", None)) is None else [key]
+        drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
+        ids = store.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else []
+        return ids[0] if one else ids
+
+    return cast("F", call)
+
+
+def signal_joinable(verb: F) -> F:
+    """The verb; with `tx`, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: Any, tx: object = None, **options: Any) -> Any:
+        if tx is None or isinstance(tx, Tx):
+            return verb(store, *args, tx=None if tx is None else tx.async_tx, **options)
+        check_open(store)
+        return store.async_store.signal_in_this_thread(*args, tx=tx, **options)
+
+    return cast("F", call)
+
+
+def check_open(store: Face) -> None:
+    """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
+    store.background.refuse_dead_ends()
+    if not store.background.is_open:
+        raise StoreClosed
+
+
+class Tx:
+    """An open transaction of a sync store; see `stepwell.Tx`."""
+
+    def __init__(self, store: Face, async_tx: together.Tx) -> None:
+        self._store = store
+        self.async_tx = async_tx
+
+    def execute(self, sql: str, *parameters: Any) -> list[Any]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        return self._store.wait_for(lambda: self.async_tx.execute(sql, *parameters))
