@@ -116,10 +116,10 @@ RUNS_MUTANTS = (
         "a joined trigger makes its definition through the store's own connection",
         "protocol-22",
         "store/writing.py",
-        "        self.check()\n        match self.driver.join(tx):",
+        "        self.check()\n        match self.join(tx):",
         "        self.check()\n        for name in drafted.queues:\n"
         "            await self._number(drafted, name, create=drafted.queues[name])\n"
-        "        match self.driver.join(tx):",
+        "        match self.join(tx):",
         JOINED + "test_every_promise_on_postgres",
     ),
     Mutant(

@@ -78,16 +78,7 @@ class Opened:
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
-        self.decisions = Decisions(
-            driver,
-            ids,
-            clock,
-            telemetry,
-            tenant=options.tenant,
-            slot=self.tasks.claim_slot,
-            shard=flusher.shard,
-            timeout=options.timeout,
-        )
+        self.decisions = Decisions(self, ids, shard=flusher.shard)
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.by_hand = ByHand(self, flusher)
