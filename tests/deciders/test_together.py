@@ -63,6 +63,7 @@ async def test_whoever_is_cut_off_in_the_middle_of_a_transaction_has_written_not
     store: Store, engine: Engine
 ) -> None:
     cut = 0
+    there: tuple[int, ...] = ()
     for at in itertools.count(1):
         doomed = Doomed(store.driver, at)
         options = dataclasses.replace(store.options, listen=False)
