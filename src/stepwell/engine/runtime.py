@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -114,6 +115,8 @@ class Runtime:
         if any(one.is_workflow for one in self._by_name.values()):
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
+        self._context = contextvars.copy_context()
+        self._context.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
         self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
@@ -355,7 +358,8 @@ class Runtime:
         return FreeSeat(self._demand, session, queue_id, task_id, self._taken)
 
     def _taken(self, task: Claimed, session: Session) -> None:
-        self._start([[task]], session)
+        # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
+        self._context.copy().run(self._start, [[task]], session)
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""
