@@ -1,9 +1,12 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
+from tests.mutants.signals import SIGNAL_MUTANTS
+from tests.mutants.steering import STEERING_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
@@ -120,8 +123,8 @@ MUTANTS = (
         "one flush changes a row twice",
         "protocol-04",
         "store/lanes.py",
-        "if operation.row_id in rows or",
-        "if",
+        "if in_use or operation.row_id in rows or",
+        "if in_use or",
         GROUP + "test_two_operations_on_one_row_go_in_two_flushes_in_order",
     ),
     Mutant(
@@ -481,7 +484,10 @@ MUTANTS = (
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *RUNS_MUTANTS,
+    *CHILDREN_MUTANTS,
     *CONTROL_MUTANTS,
+    *SIGNAL_MUTANTS,
+    *STEERING_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,
