@@ -1,4 +1,4 @@
-"""A task that is added beside an idle worker is written as its own: no claim stands between, and nothing else changes."""
+"""A task that is added beside an idle worker is written as its own: no claim stands between; all else is the same."""
 
 import asyncio
 from collections.abc import Sequence

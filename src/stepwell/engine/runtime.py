@@ -30,7 +30,7 @@ from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Claimed, Owned, Wish
 from stepwell.store.fairness import Fairness
-from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL, Polling
+from stepwell.store.polling import LONGEST_POLL, Polling
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
@@ -355,7 +355,7 @@ class Runtime:
             return None
         if served.body is None or served.batch > 1 or self._room() <= 0 or not self._demand.wanted([queue_id]):
             return None
-        return FreeSeat(self._demand, session, queue_id, task_id, self._taken)
+        return FreeSeat(self._demand, session, queue_id, task_id, begin=self._taken, left=self._quiet.set)
 
     def _taken(self, task: Claimed, session: Session) -> None:
         # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
@@ -367,7 +367,8 @@ class Runtime:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._store.options.timeout):
                 while session is not None and session.handing:
-                    await asyncio.sleep(SHORTEST_POLL)
+                    self._quiet.clear()
+                    await self._quiet.wait()
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
         demand.give_back(queue_id)
