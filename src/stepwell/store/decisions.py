@@ -14,6 +14,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.records import Claimed
+from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import one_by_one
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
@@ -126,6 +127,7 @@ class Decisions:
         tenant: str,
         slot: int,
         shard: int,
+        audit: Audit,
         timeout: float,
     ) -> None:
         self.driver = driver
@@ -136,6 +138,7 @@ class Decisions:
         self._tenant = tenant
         self._slot = slot
         self._shard = shard
+        self._audit = audit
         self._at_hand: collections.deque[int] = collections.deque()
 
     async def numbers(self, count: int) -> list[int]:
@@ -275,6 +278,7 @@ class Decisions:
             return
         settling = Call("settle", self._params(slot=self._slot), sorted(rows, key=lambda row: row[0] or 0))
         settled, _ = yield from one_by_one([settling, Call("count_settled", {"shard": self._shard}, fed_by=0)])
+        yield from self._audit.noted(self._params(), filter(None, map(self._audit.settled, rows)))
         if len(settled) < len(rows):
             raise StoreBusy("a task was taken away under its lock")
 
