@@ -29,8 +29,9 @@ returning task_id as id, '' as answer;
 with rows as ({rows new_note})
 insert into {audit} (task_id, place, what, worker_id, turn, attempt, detail, recorded_at)
 select rows.id,
-       rows.nth + coalesce((select last.place from {audit} as last where last.task_id = rows.id
-                             order by last.place desc limit 1), 0),
+       row_number() over (partition by rows.id order by rows.nth)
+       + coalesce((select last.place from {audit} as last where last.task_id = rows.id
+                     order by last.place desc limit 1), 0),
        rows.what, rows.worker, coalesce(rows.turn, task.turn), coalesce(rows.attempt, task.attempt), rows.detail, {now}
   from rows left join {task} as task on task.id = rows.id
  where rows.answer is null
