@@ -1,5 +1,6 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.audit import AUDIT_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
@@ -484,6 +485,7 @@ MUTANTS = (
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *RUNS_MUTANTS,
+    *AUDIT_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
