@@ -65,6 +65,7 @@ from stepwell.errors import (
 from stepwell.machine import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
 from stepwell.queue import Handler, handler
 from stepwell.records import (
+    AuditInfo,
     CancelAnswer,
     DeadLetter,
     Health,
@@ -97,6 +98,7 @@ WorkflowContext = Context
 
 __all__ = [
     "Admin",
+    "AuditInfo",
     "CancelAnswer",
     "CannotOpen",
     "Config",

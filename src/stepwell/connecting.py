@@ -11,7 +11,7 @@ import operator
 import os
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from stepwell.backoff import Retry
@@ -29,6 +29,7 @@ from stepwell.errors import (
 )
 from stepwell.names import check_key, check_schema
 from stepwell.store import schema as schema_
+from stepwell.store.audit import AuditLevel
 from stepwell.store.driver import Driver
 from stepwell.store.opened import Options
 from stepwell.store.sql import Statements
@@ -60,6 +61,7 @@ class Config:
         keep_dead_letters: Duration | None = None,
         tenant: str | None = None,
         listen: bool | str = True,
+        audit: AuditLevel = "problems",
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
@@ -80,6 +82,7 @@ class Config:
             keep=_kept("keep", said.get("keep", keep)),
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
+            audit=_audit(said.get("audit", audit)),
             listen=bool(listen_ := _listen(said.get("listen", listen), place)),
         )
         self.listen_url = listen_ if isinstance(listen_, str) else None
@@ -127,6 +130,7 @@ class ConnectOptions(TypedDict, total=False):
     keep_dead_letters: Duration | None
     tenant: str | None
     listen: bool | str
+    audit: AuditLevel
     clock: Clock | None
     telemetry: Telemetry | None
 
@@ -209,7 +213,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
 
 _OURS: Final = frozenset(
     {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
-    | {"keep", "keep_dead_letters", "pause_check_interval"}
+    | {"audit", "keep", "keep_dead_letters", "pause_check_interval"}
 )
 
 
@@ -270,6 +274,13 @@ def _listen(value: Any, url: str) -> bool | str:
     if value.startswith(("postgresql://", "postgres://")) and url.startswith("postgres"):
         return value
     raise InvalidOption("listen", redact_url(value), "it is true, false, or for Postgres a postgresql:// address")
+
+
+def _audit(value: Any) -> AuditLevel:
+    if value not in get_args(AuditLevel):
+        raise InvalidOption("audit", value, f"it is one of {', '.join(get_args(AuditLevel))}")
+    level: AuditLevel = value
+    return level
 
 
 def _truth(option: str, value: Any) -> bool:

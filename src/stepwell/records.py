@@ -351,6 +351,18 @@ class StepInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditInfo:
+    """One thing that happened to a run or message; `worker` is the session that did it or was lost, if it was one."""
+
+    what: str
+    at: datetime
+    worker: int | None
+    turn: int | None
+    attempt: int | None  # of the task; of the step, where a step failed
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Run(Generic[R_co]):
     """A run as it stood when it was read; what it took and gave is decoded when it is asked for."""
 

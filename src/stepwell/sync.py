@@ -123,6 +123,7 @@ class Store:
     runs = verb(store_.Store.runs)
     find_run = verb(store_.Store.find_run)
     steps = verb(store_.Store.steps)
+    history = verb(store_.Store.history)
     retry = verb(store_.Store.retry)
     retry_runs = verb(store_.Store.retry_runs)
     delete_runs = verb(store_.Store.delete_runs)

@@ -67,6 +67,8 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "take_signals": [(12, "a", 1, "a#1"), (12, "a", 9, "a#2"), (999, "a", 1, "a#1")],
     "wake_parents": [(901, "SUCCESS", 1), (902, "ERROR", 1), (903, "PENDING", 2), (904, "SUCCESS", None)],
     "ends_of": [(1,), (31,), (999,)],
+    "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"'), (12, None, 2, "paused", None, None, None, None),
+             (11, "a#1", 1, "step failed", 1, None, 2, '"a#1: E"'), (13, None, 1, "deleted", None, None, None, None)],
     "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
     "edit_steps": [(31, "failed#1", "1"), (31, "none#1", "2")],
     "delete_runs": [(41,), (31,), (999,)],
@@ -106,7 +108,7 @@ TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created
 STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
-TABLES = ("task", "step", "signal", "rollup", "fence", "beat")
+TABLES = ("task", "step", "signal", "audit", "rollup", "fence", "beat")
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
     "now": 1_000,

@@ -391,6 +391,7 @@ SPELLED_TWICE = {
     "has_schema",
     "lock_schema",
     "look_in",
+    "note",
     "patience",
     "take",
     "reserve_blocks",

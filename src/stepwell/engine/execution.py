@@ -214,9 +214,11 @@ class Execution:
             return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
-            if not settle_soon(task.id, worker, task.turn, settlement, heard, parent=task.parent_id):
-                settle = self.store.tasks.settle(task.id, worker, task.turn, settlement, parent=task.parent_id)
-                self._wait_for(task, outcome, settle)
+            parent, attempt = task.parent_id, task.attempt
+            if not settle_soon(task.id, worker, task.turn, settlement, heard, parent=parent, attempt=attempt):
+                settle = self.store.tasks.settle
+                answer = settle(task.id, worker, task.turn, settlement, parent=parent, attempt=attempt)
+                self._wait_for(task, outcome, answer)
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
         if isinstance(answer, Answer) and answer.value is not None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict, Unpack
 from stepwell.errors import InvalidOption
 from stepwell.names import check_filter, check_whole
 from stepwell.records import RunStatus
+from stepwell.store.audit import What
 from stepwell.store.control import Control, cancelling
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.parents import wake_parents
@@ -93,7 +94,7 @@ class Bulk(Runs, Control):
     def _cancelling_all(
         self, run_ids: Sequence[int], reason: str | None, woken: set[int], *, again: bool
     ) -> Script[tuple[list[Row], set[int]]]:
-        changed = yield from cancelling(self._params(), run_ids, reason, woken)
+        changed = yield from cancelling(self._params(), run_ids, reason, woken, self.audit)
         stopped = {row["id"] for row in changed}
         if again:  # a try whose reply was lost may have cancelled them: what it did counts
             rows = yield Call("turns_of", {}, [(run_id,) for run_id in run_ids])
@@ -113,6 +114,7 @@ class Bulk(Runs, Control):
     def _deleting(self, run_ids: Sequence[int], reason: str | None) -> Script[tuple[list[Row], set[int]]]:
         rows = [(run_id,) for run_id in run_ids]
         deleted = yield Call("delete_runs", self._params(reason=reason), rows)
+        yield from self.audit.of_all(self._params(), deleted, What.DELETED, reason)
         unfinished = [row for row in deleted if row["finished_at"] is None]
         woken = yield from wake_parents(self._params(), unfinished, gone=True)
         return deleted, woken

@@ -17,6 +17,7 @@ from stepwell.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskId
 from stepwell.store.adding import ROW_BYTES
+from stepwell.store.audit import Note
 from stepwell.store.driver import Call, Row, Value
 from stepwell.store.fairness import Fairness
 from stepwell.store.flush import GroupCommit
@@ -128,7 +129,8 @@ class ByHand:
     ) -> bool:
         """Archive a message, or give it back with its attempt; False if it is no longer the taker's."""
         back = int(status is RunStatus.PENDING)
-        return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent)
+        note = self._store.audit.closed(task_id, turn, status)
+        return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent, note)
 
     async def extend(self, task_id: int, turn: int, visibility: int) -> bool:
         """Hide a message for this long from now; False if it is no longer the taker's."""
@@ -138,7 +140,9 @@ class ByHand:
         """Remove a message; False if it is no longer the taker's."""
         return await self._submit("delete_taken", (task_id, turn), parent)
 
-    async def _submit(self, statement: str, row: tuple[Value, ...], parent: int | None = None) -> bool:
+    async def _submit(
+        self, statement: str, row: tuple[Value, ...], parent: int | None = None, note: Note | None = None
+    ) -> bool:
         self._store.check()
         task_id = int(row[0] or 0)
         operation = Operation(
@@ -150,6 +154,7 @@ class ByHand:
             lane=task_id,
             order=(task_id,),
             parent=parent,
+            note=note,
         )
         answer = await self._flusher.submit(operation)
         if answer.value is None and answer.repeated:

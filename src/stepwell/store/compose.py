@@ -7,7 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from stepwell.store.driver import Call, Row, Value
-from stepwell.store.sql import Column, Parameter, RowSet, Statement, Statements
+from stepwell.store.sql import Column, Parameter, RowSet, Statements
+
+Shape = tuple[str, int | None, bool]  # a statement, the part that feeds it, and whether it has rows of its own
 
 
 class Composer:
@@ -19,7 +21,7 @@ class Composer:
 
     def compose(self, calls: Sequence[Call]) -> tuple[str, list[Any]]:
         """One text for all the calls; the same combination of calls always gives the same text."""
-        text, places = self._text(tuple((call.statement, call.fed_by) for call in calls))
+        text, places = self._text(tuple((call.statement, call.fed_by, call.rows is not None) for call in calls))
         columns: dict[int, list[Any]] = {}
         values: list[Any] = []
         for index, place in places:
@@ -47,11 +49,9 @@ class Composer:
             parts[row["part"]].append(row)
         return parts
 
-    def _compose_text(self, shape: tuple[tuple[str, int | None], ...]) -> tuple[str, tuple[tuple[int, str | int], ...]]:
+    def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, tuple[tuple[int, str | int], ...]]:
         places: list[tuple[int, str | int]] = []
-        parts = [
-            self._render(self._statements[name], index, fed_by, places) for index, (name, fed_by) in enumerate(shape)
-        ]
+        parts = [self._render(one, index, places) for index, one in enumerate(shape)]
         if len(parts) == 1:
             return parts[0], tuple(places)
         heads = ",\n".join(f"part{index} as (\n{part}\n)" for index, part in enumerate(parts))
@@ -60,21 +60,23 @@ class Composer:
         )
         return f"with {heads}\n{tails}", tuple(places)
 
-    def _render(self, statement: Statement, index: int, fed_by: int | None, places: list[tuple[int, str | int]]) -> str:
+    def _render(self, shape: Shape, index: int, places: list[tuple[int, str | int]]) -> str:
+        name, fed_by, has_rows = shape
         seen: dict[str, int] = {}
         text = []
-        for token in statement.tokens:
+        for token in self._statements[name].tokens:
             match token:
                 case Parameter(name):
                     if name not in seen:
                         places.append((index, name))
                         seen[name] = len(places)
                     text.append(f"${seen[name]}")
-                case RowSet(columns) if fed_by is not None:
+                case RowSet(columns) if fed_by is not None and not has_rows:
                     names = ", ".join(column.name for column in columns)
                     text.append(f"select {names} from part{fed_by}")
                 case RowSet(columns):
-                    text.append(_unnest(columns, len(places)))
+                    given = _unnest(columns, len(places))
+                    text.append(given if fed_by is None else f"{given} {_answered(fed_by)}")
                     places.extend((index, place) for place in range(len(columns)))
                 case str():
                     text.append(token)
@@ -86,6 +88,14 @@ class Composer:
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
+
+
+def _answered(fed_by: int) -> str:
+    """Which of the rows given were answered by another part as they need it."""
+    return (
+        f"where exists (select 1 from part{fed_by} as done where done.id = given.id"
+        " and (given.answer is null or done.answer = given.answer))"
+    )
 
 
 def _unnest(columns: Sequence[Column], taken: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from stepwell.errors import RunNotFound
 from stepwell.names import check_filter, check_id
 from stepwell.records import CancelAnswer, RunStatus, Wish
+from stepwell.store.audit import Audit, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.opened import Opened
 from stepwell.store.parents import wake_parents
@@ -44,7 +45,8 @@ class Control(Opened):
         makes it go on meanwhile: signals are kept, and a moment it sleeps for passes. Its children are not held back.
         """
         said = check_filter("reason", reason)
-        held = await self._steered(lambda: self._holding(check_id(run_id), said), run_id)
+        tries = itertools.count()
+        held = await self._steered(lambda: self._holding(check_id(run_id), said, again=next(tries) > 0), run_id)
         self.tasks.wished(Wish.PAUSE, {row["id"] for row in held if row["status"] == RunStatus.RUNNING})
         return bool(held)
 
@@ -78,16 +80,21 @@ class Control(Opened):
             raise RunNotFound(run_id)
         return changed
 
-    def _holding(self, run_id: int, reason: str | None) -> Script[list[Row] | None]:
-        if not (yield Call("lock_run", self._params(id=run_id))):
+    def _holding(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._params(id=run_id))
+        if not found:
             return None
-        return (yield Call("hold_run", self._params(id=run_id, reason=reason)))
+        held = yield Call("hold_run", self._params(id=run_id, reason=reason))
+        if not again or found[0]["held_at"] is None:  # else by the try before this one, whose reply was lost
+            yield from self.audit.of_all(self._params(), held, What.PAUSED, reason)
+        return held
 
     def _letting_go(self, run_id: int, *, again: bool) -> Script[list[Row] | None]:
         found = yield Call("lock_run", self._params(id=run_id))
         if not found:
             return None
         let_go = yield Call("let_go_run", self._params(id=run_id))
+        yield from self.audit.of_all(self._params(), let_go, What.UNPAUSED)
         if again and not let_go and found[0]["finished_at"] is None:
             return list(found)  # by the try before this one, whose reply was lost
         return let_go
@@ -98,7 +105,7 @@ class Control(Opened):
             return None
         if again and found[0]["status"] == RunStatus.CANCELLED:
             return list(found)  # by the try before this one, whose reply was lost: what it answered is true
-        return (yield from cancelling(self._params(), [run_id], reason, woken))
+        return (yield from cancelling(self._params(), [run_id], reason, woken, self.audit))
 
     def _tell_cancelled(self, changed: Iterable[Row], woken: set[int]) -> None:
         """Say what was cancelled to whoever waits for it, and to the workers that are to stop it."""
@@ -109,7 +116,7 @@ class Control(Opened):
 
 
 def cancelling(
-    params: dict[str, Value], run_ids: Sequence[int], reason: str | None, woken: set[int]
+    params: dict[str, Value], run_ids: Sequence[int], reason: str | None, woken: set[int], audit: Audit
 ) -> Script[list[Row]]:
     """Cancel runs and, level by level, what they asked for; what was changed. `woken` gets the queues of parents."""
     message = "cancelled" if reason is None else f"cancelled: {reason}"
@@ -123,5 +130,12 @@ def cancelling(
         children = (yield Call("unfinished_children", {}, stopped)) if stopped else []
         level = [(row["id"],) for row in children if row["id"] not in changed]
     ended = [row for row in changed.values() if row["status"] == RunStatus.CANCELLED]
+    yield from audit.noted(params, [_cancel_note(row, run_ids, reason) for row in changed.values()])
     woken |= yield from wake_parents(params, ended)
     return list(changed.values())
+
+
+def _cancel_note(row: Row, run_ids: Sequence[int], reason: str | None) -> Note:
+    what = What.CANCELLED if row["status"] == RunStatus.CANCELLED else What.CANCEL_REQUESTED
+    said = reason if row["id"] in run_ids else f"with run {row['parent_id']}"
+    return Note(row["id"], what, said, answer=row["status"])  # asked again after a lost reply, it is noted once

@@ -126,6 +126,7 @@ class Decisions:
         self._tenant = store.options.tenant
         self._slot = store.tasks.claim_slot
         self._shard = shard
+        self._audit = store.audit
         self._at_hand: collections.deque[int] = collections.deque()
 
     async def numbers(self, count: int) -> list[int]:
@@ -265,6 +266,7 @@ class Decisions:
             return
         settling = Call("settle", self._params(slot=self._slot), sorted(rows, key=lambda row: row[0] or 0))
         settled, _ = yield from one_by_one([settling, Call("count_settled", {"shard": self._shard}, fed_by=0)])
+        yield from self._audit.noted(self._params(), filter(None, map(self._audit.settled, rows)))
         if len(settled) < len(rows):
             raise StoreBusy("a task was taken away under its lock")
 

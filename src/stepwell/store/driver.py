@@ -22,6 +22,8 @@ Row = Any  # indexed by column name or place; every driver has its own class for
 class Call:
     """A named statement with its values; `fed_by` takes the rows that an earlier call of the flush returned.
 
+    With both `rows` and `fed_by` it takes those of its own rows that the earlier call answered: each begins with a task
+    and the answer it needs, or null for any.
     With `bulk`, which only a script may say, many rows are written by the fastest way there is and nothing comes back.
     """
 

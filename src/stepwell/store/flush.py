@@ -16,6 +16,7 @@ from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.apart import begin_apart
+from stepwell.store.audit import came_back, rows_of
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.lanes import MOST_PENDING_BYTES, Answer, Heard, Lane, Operation, Room, RowId
 from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
@@ -281,6 +282,8 @@ class GroupCommit:
                 calls.append(Call(FED[part], {"shard": self.shard + PARTS.index(part)}, fed_by=closing))
             if part in ENDING and any(operation.parent is not None for operation in operations):
                 calls.append(Call("wake_parents", clock, fed_by=closing))
+            if notes := [operation.note for operation in operations if operation.note is not None]:
+                calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
         workers = sorted({operation.worker for operation in batch if operation.worker is not None})
         if workers and self._driver.flush_beats:
             calls.append(Call("beat", clock, [(worker,) for worker in workers]))
@@ -321,13 +324,15 @@ def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
     """Say the calls of a flush as separate statements, feeding each what another returned."""
     answers: list[list[Row]] = []
     for call in calls:
-        rows = call.rows if call.fed_by is None else _fed(call.statement, answers[call.fed_by])
+        rows = call.rows if call.fed_by is None else _fed(call, answers[call.fed_by])
         answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
     return answers
 
 
-def _fed(statement: str, rows: Sequence[Row]) -> list[tuple[Value, ...]]:
-    return [tuple(row[name] for name in COLUMNS[statement]) for row in rows]
+def _fed(call: Call, rows: Sequence[Row]) -> Sequence[Sequence[Value]]:
+    if call.rows is not None:
+        return came_back(call.rows, rows)
+    return [tuple(row[name] for name in COLUMNS[call.statement]) for row in rows]
 
 
 def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, str]:

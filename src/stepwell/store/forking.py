@@ -10,6 +10,7 @@ from stepwell.codec import encode
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.names import check_filter, check_id, check_key
 from stepwell.records import RunId
+from stepwell.store.audit import Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.opened import Opened
 from stepwell.store.repeat import repeated
@@ -74,6 +75,8 @@ class Forking(Opened):
             yield Call("copy_steps", {**params, "place": first["place"]})
             if edited:
                 yield Call("edit_steps", {}, edited)
+            forked = Note(run_id, What.FORKED, f"as run {fork_id} at {first['key']}")
+            yield from self.audit.noted(params, [forked, Note(fork_id, What.FORKED, cause)])
         return queue_id
 
 

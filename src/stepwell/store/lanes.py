@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from stepwell.errors import StepwellError, StoreUnavailable
+from stepwell.store.audit import Note
 from stepwell.store.driver import Value
 
 MOST_OPERATIONS: Final = 500
@@ -45,6 +46,7 @@ class Operation(msgspec.Struct, eq=False):
     lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
     order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
     parent: int | None = None  # another task whose row it changes too, together with others that do
+    note: Note | None = None  # what the audit is to say of it, if it is written
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated
     taken: bool = False  # into a flush: from then on it may have been written

@@ -17,6 +17,7 @@ from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
 from stepwell.names import check_name
+from stepwell.store.audit import Audit, AuditLevel
 from stepwell.store.by_hand import ByHand
 from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver, Value
@@ -52,6 +53,7 @@ class Options:
     keep_dead_letters: float | None = None
     tenant: str = ""
     listen: bool = True
+    audit: AuditLevel = "problems"
 
 
 class Opened:
@@ -65,6 +67,7 @@ class Opened:
         self.options = options
         self.clock = clock
         self.telemetry = telemetry
+        self.audit = Audit(options.audit)
         flusher = GroupCommit(
             driver,
             clock,
@@ -75,19 +78,20 @@ class Opened:
             woken=self._woken,
         )
         self._flusher = flusher
-        self._queues = Queues(driver, clock, options.tenant)
+        self._queues = Queues(driver, clock, options.tenant, self.audit)
         self._workflows = Workflows(driver, clock, options.tenant)
         self._living = Living(driver, clock, telemetry, tenant=options.tenant, timeout=options.timeout)
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
-        self.tasks = Tasks(driver, flusher, self.ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
+        self.tasks = self._tasks(flusher)
         self.decisions = Decisions(self, self.ids, shard=flusher.shard)
-        self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
-        self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
+        self.recorded = Steps(driver, flusher, clock, telemetry, audit=self.audit, timeout=options.timeout)
+        slots = self.tasks.claim_slot + 1
+        self.sessions = Sessions(driver, clock, slots=slots, tenant=options.tenant, audit=self.audit)
         self.waiting = self._runs_waiting()
         self.by_hand = ByHand(self, flusher)
         self.results = Results(driver, self._wakeups, clock, telemetry, tenant=options.tenant)
-        self.serving = Serving(driver, clock, options.tenant)
+        self.serving = Serving(driver, clock, options.tenant, self.audit)
         self.retention = Retention(
             driver,
             clock,
@@ -155,6 +159,18 @@ class Opened:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
+
+    def _tasks(self, flusher: GroupCommit) -> Tasks:
+        return Tasks(
+            self.driver,
+            flusher,
+            self.ids,
+            self.clock,
+            self.telemetry,
+            wakeups=self._wakeups,
+            audit=self.audit,
+            timeout=self.options.timeout,
+        )
 
     def _runs_waiting(self) -> Waiting:
         return Waiting(

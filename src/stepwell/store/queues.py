@@ -11,6 +11,7 @@ from stepwell.durations import datetime_of
 from stepwell.errors import InvalidOption, QueueInUse, QueueNotFound, Refused, WorkflowNotFound
 from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
+from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.parents import wake_parents
 from stepwell.store.remembered import Remembered
@@ -22,10 +23,11 @@ CHUNK: Final = 1000
 class Queues:
     """The queues of one tenant in one store."""
 
-    def __init__(self, driver: Driver, clock: Clock, tenant: str) -> None:
+    def __init__(self, driver: Driver, clock: Clock, tenant: str, audit: Audit) -> None:
         self._driver = driver
         self._clock = clock
         self._tenant = tenant
+        self._audit = audit
         self._remembered = Remembered()
 
     async def create(self, name: str) -> int:
@@ -163,7 +165,7 @@ class Queues:
             yield Call("delete_workflow", self._params(id=uses["id"]))
         yield Call("delete_queue", self._params(id=uses["id"]))
 
-    def _requeue(self, ids: Sequence[int]) -> Script[list[Row]]:
+    def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED) -> Script[list[Row]]:
         """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
         untried = [list(ids)]
@@ -179,12 +181,13 @@ class Queues:
                     untried += [part[: len(part) // 2], part[len(part) // 2 :]]
             yield Call("release_savepoint")
         yield from _reopen(failed, requeued)
+        yield from self._audit.of_all(self._params(), requeued, what)
         return requeued
 
     def _retry(self, run_id: int) -> Script[list[Row]]:
         if not (yield Call("failed_runs", {}, [(run_id,)])):
             return []
-        return (yield from self._requeue([run_id]))
+        return (yield from self._requeue([run_id], What.RETRIED))
 
     def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
         removed = yield Call("drop", self._params(), [(task_id,) for task_id in ids])

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from stepwell.clock import boot_microseconds, wall_microseconds
+from stepwell.store.audit import came_back
 from stepwell.store.driver import Call, Row, Value
 from stepwell.store.sql import Column, Parameter, RowSet, Statement, Statements
 
@@ -52,8 +53,10 @@ class Rendered:
                 values.update(zip(names, row, strict=True))
                 yield text, values
 
-    def feed(self, call: Call, rows: Sequence[Row]) -> list[list[Value]]:
+    def feed(self, call: Call, rows: Sequence[Row]) -> Rows:
         """Turn what one call returned into the row set of the next."""
+        if call.rows is not None:
+            return came_back(call.rows, rows)
         names = [column.name for column in self._statements[call.statement].columns]
         return [[row[name] for name in names] for row in rows]
 

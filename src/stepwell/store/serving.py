@@ -12,6 +12,7 @@ from stepwell.durations import datetime_of
 from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
 from stepwell.names import is_served
 from stepwell.records import Maintenance, Unserved
+from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.parents import wake_parents
 
@@ -21,10 +22,11 @@ MOST_COUNTED: Final = 10_000
 class Serving:
     """What one tenant's part of a store lets in and lets be claimed."""
 
-    def __init__(self, driver: Driver, clock: Clock, tenant: str) -> None:
+    def __init__(self, driver: Driver, clock: Clock, tenant: str, audit: Audit) -> None:
         self._driver = driver
         self._clock = clock
         self._tenant = tenant
+        self._audit = audit
 
     async def drain(self, name: str, *, draining: bool) -> int:
         """Close a queue to new tasks, or open it again; its number."""
@@ -80,6 +82,7 @@ class Serving:
 
     def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
         deleted = yield Call("delete_task", self._params(id=task_id, reason=reason))
+        yield from self._audit.of_all(self._params(), deleted, What.DELETED, reason)
         yield from wake_parents(self._params(), [row for row in deleted if row["finished_at"] is None], gone=True)
         return deleted
 
@@ -94,6 +97,7 @@ class Serving:
                 raise
             raise KeyTaken(task_id, holders[0]["queue"], holders[0]["key"], holders[0]["id"]) from None
         yield Call("release_savepoint")
+        yield from self._audit.of_all(params, rows, What.RESTORED)
         return rows[0] if rows else None
 
     def _count_alone(self, name: str, queue_id: int) -> Script[int]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
 from stepwell.records import Owned, SeenWorker, WorkerInfo
+from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
 from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
@@ -32,11 +33,12 @@ class Identity:
 class Sessions:
     """Worker sessions in one store."""
 
-    def __init__(self, driver: Driver, clock: Clock, *, slots: int, tenant: str) -> None:
+    def __init__(self, driver: Driver, clock: Clock, *, slots: int, tenant: str, audit: Audit) -> None:
         self._driver = driver
         self._clock = clock
         self._slots = slots
         self._tenant = tenant
+        self._audit = audit
 
     async def begin(self, identity: Identity, lease: int) -> int:
         """Register a session that may write from now on; its id was never used before."""
@@ -124,6 +126,7 @@ class Sessions:
         returned: list[Row] = []
         for worker in workers:
             while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
+                yield from self._audit.lost(self._params(), worker, rows)
                 returned += rows
         yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
         yield from wake_parents(self._params(), returned)

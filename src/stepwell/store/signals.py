@@ -11,6 +11,7 @@ from stepwell.codec import encode
 from stepwell.errors import InvalidName, InvalidOption, RunNotFound
 from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
+from stepwell.store.audit import Audit, What
 from stepwell.store.driver import AsyncJoin, Call, Script, SyncJoin, Value, play, play_async
 from stepwell.store.repeat import repeated
 from stepwell.store.together import Together
@@ -80,7 +81,7 @@ class Signals(Together):
             "now": self.clock.now(),
             "tenant": self.options.tenant,
         }
-        return partial(_send, params)
+        return partial(_send, params, self.audit)
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
@@ -90,7 +91,7 @@ def _joined(sending: Sending) -> Script[SignalAnswer]:
     return answer
 
 
-def _send(params: dict[str, Value], *, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
+def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
     """Lock the run, so that it neither pauses, ends nor takes a signal meanwhile; keep the signal; wake who waits."""
     found = yield Call("lock_run", params)
     if not found:
@@ -108,6 +109,9 @@ def _send(params: dict[str, Value], *, again: bool) -> Script[tuple[SignalAnswer
     yield Call("add_signal", params)
     woke = sent["kept"] < waits
     [row] = yield Call("wake_run", {**params, "waits": woke})
+    if woke:
+        what = What.RESUMED if params["key"] == RESUMED else What.SIGNALLED
+        yield from audit.of_all(params, [row], what, str(params["name"]))
     return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
 
 

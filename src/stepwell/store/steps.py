@@ -12,6 +12,7 @@ from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import ROW_BYTES
 from stepwell.store.apart import begin_apart
+from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Row, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.lanes import Answer, Operation
@@ -25,12 +26,13 @@ class Steps:
     """Steps in one store."""
 
     def __init__(
-        self, driver: Driver, flusher: GroupCommit, clock: Clock, telemetry: Telemetry, *, timeout: float
+        self, driver: Driver, flusher: GroupCommit, clock: Clock, telemetry: Telemetry, *, audit: Audit, timeout: float
     ) -> None:
         self._driver = driver
         self._flusher = flusher
         self._clock = clock
         self._telemetry = telemetry
+        self._audit = audit
         self._timeout = timeout
         self._wanted: dict[int, asyncio.Future[list[StepRow]]] = {}
         self._reading: asyncio.Task[None] | None = None
@@ -59,7 +61,9 @@ class Steps:
         Raises `LeaseLost`, and has written nothing, if the session may not write any more.
         """
         withdrawn = begun is None or self._flusher.withdraw(begun)
-        answer = await self._flusher.submitted(_recording(row, worker, has_row=has_row or not withdrawn))
+        operation = _recording(row, worker, has_row=has_row or not withdrawn)
+        operation.note = self._audit.failed_step(row, worker)
+        answer = await self._flusher.submitted(operation)
         if answer.value is None and not await self._recorded_before(row, worker, answer):
             raise LeaseLost(worker, row.run_id)
 

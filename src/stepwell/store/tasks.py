@@ -27,6 +27,7 @@ from stepwell.store.adding import (
     size_of,
 )
 from stepwell.store.alarm import Alarm
+from stepwell.store.audit import Audit, rows_of
 from stepwell.store.closing import settle_row
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit, one_by_one
@@ -61,6 +62,7 @@ class Tasks:
         telemetry: Telemetry,
         *,
         wakeups: Wakeups,
+        audit: Audit,
         timeout: float,
     ) -> None:
         self._driver = driver
@@ -70,6 +72,7 @@ class Tasks:
         self._telemetry = telemetry
         self._timeout = timeout
         self._wakeups = wakeups
+        self._audit = audit
         self.alarm = Alarm()
         self.hand_over = HandOver(flusher, within=2 * timeout)
         self._wishing: list[Callable[[Wish, set[int]], object]] = []
@@ -145,10 +148,9 @@ class Tasks:
 
     async def pick(self, statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> list[Row]:
         """Run a statement that takes ready tasks, for all the queues at once or one after the other."""
-        if self._driver.claims_many_queues:
-            [rows] = await self._driver.run(self.claim_slot, [Call(statement, params, wanted)])
-            return rows
-        return await self._driver.transact(lambda: _each_queue(statement, params, wanted))
+        if not self._driver.claims_many_queues:
+            return await self._driver.transact(lambda: self._noted(params, _each_queue(statement, params, wanted)))
+        return await self._claiming(Call(statement, params, wanted))
 
     async def oldest(self, queues: Sequence[int]) -> dict[int, int]:
         """Of each queue that has something ready, the priority of what has been ready for longest."""
@@ -160,17 +162,26 @@ class Tasks:
         """Claim in a backlog, going on where the last claim ended; Postgres only, where old index entries linger."""
         asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
-        [rows] = await self._driver.run(self.claim_slot, [Call("claim_above", params, places)])
+        rows = await self._claiming(Call("claim_above", params, places))
         return _claimed(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
 
     async def settle(
-        self, task_id: int, worker: int, turn: int, settlement: Settlement, *, parent: int | None = None
+        self,
+        task_id: int,
+        worker: int,
+        turn: int,
+        settlement: Settlement,
+        *,
+        parent: int | None = None,
+        attempt: int | None = None,
     ) -> str:
         """Close a turn with what came of it; repeats until the database answers. Returns the status the task has now.
 
         Raises `LeaseLost`, and has written nothing, if the session or the turn is no longer the task's.
         """
-        answer = await self._flusher.submit(self._settling(task_id, worker, turn, settlement, parent))
+        answer = await self._flusher.submit(
+            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt)
+        )
         return await self.settled(task_id, worker, turn, answer)
 
     async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
@@ -180,15 +191,15 @@ class Tasks:
     async def settle_and_restart(self, task: Claimed, settlement: Settlement, input: str) -> str:
         """Settle a run that goes on as another, and in the same transaction write that one."""
         [next_id] = await self._ids.take(1)
-        follow = partial(begin_next, task, next_id, input)
+        follow = partial(begin_next, task, next_id, input, audit=self._audit)
         return await self._settle_and(task.id, task.owner, task.turn, settlement, follow)
 
     async def _settle_and(self, task_id: int, worker: int, turn: int, settlement: Settlement, follow: Follow) -> str:
         """Settle, and do in the same transaction what follows from the status that it got."""
         told: set[int] = set()
-        row = self._settling(task_id, worker, turn, settlement, None).row
+        settling = self._settling(task_id, worker, turn, settlement)
         status = await repeated(
-            lambda: self._driver.transact(lambda: self._settling_and(row, told, follow)),
+            lambda: self._driver.transact(lambda: self._settling_and(settling, told, follow)),
             clock=self._clock,
             telemetry=self._telemetry,
             within=10 * self._timeout,
@@ -201,13 +212,23 @@ class Tasks:
         return status
 
     def settle_soon(
-        self, task_id: int, worker: int, turn: int, settlement: Settlement, heard: Heard, *, parent: int | None = None
+        self,
+        task_id: int,
+        worker: int,
+        turn: int,
+        settlement: Settlement,
+        heard: Heard,
+        *,
+        parent: int | None = None,
+        attempt: int | None = None,
     ) -> bool:
         """Settle without anybody waiting: `heard` is told the answer, for `settled`. False if there is no room for it.
 
         A task that awaits its answer costs a third more client time than one that is told of it.
         """
-        return self._flusher.offer(self._settling(task_id, worker, turn, settlement, parent), heard)
+        return self._flusher.offer(
+            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt), heard
+        )
 
     def note_progress(
         self, task_id: int, worker: int, turn: int, text: str, before: Operation | None
@@ -225,11 +246,11 @@ class Tasks:
         )
         return operation if self._flusher.offer(operation, _unheard) else None
 
-    def _settling_and(self, row: tuple[Value, ...], told: set[int], follow: Follow) -> Script[str | None]:
+    def _settling_and(self, settling: Operation, told: set[int], follow: Follow) -> Script[str | None]:
         params = self._params(slot=self.claim_slot)
-        settling = Call("settle", params, [row])
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
-        settled, _ = yield from one_by_one([settling, counting])
+        noting = Call("note", params, rows_of([settling.note] if settling.note else []), fed_by=0)
+        settled, *_ = yield from one_by_one([Call("settle", params, [settling.row]), counting, noting])
         if not settled:
             return None
         told |= yield from wake_parents(params, settled, status="answer")
@@ -260,10 +281,17 @@ class Tasks:
     async def wake(self) -> set[int]:
         """Make ready what is due, a bounded number at once; the queues concerned."""
         due = Call("wake_due", self._params(limit=MOST_DUE))
-        return await self._driver.transact(partial(_woken, due, self._params()))
+        return await self._driver.transact(partial(self._waking, due, self._params()))
+
+    async def _claiming(self, call: Call) -> list[Row]:
+        """Take tasks by one statement; in one round trip, unless that they are claimed is to be noted."""
+        if self._audit.everything:
+            return await self._driver.transact(lambda: self._noted(dict(call.params), _say(call)))
+        [rows] = await self._driver.run(self.claim_slot, [call])
+        return rows
 
     async def _added(self, task: NewTask, task_id: int) -> Answer:
-        if (seat := self.hand_over.seat_for(task, task_id)) is not None:
+        if not self._audit.everything and (seat := self.hand_over.seat_for(task, task_id)) is not None:
             answer = await self.hand_over.add(task, task_id, seat)
             if answer is not None:
                 return answer
@@ -283,12 +311,21 @@ class Tasks:
         if delay:
             self.alarm.set(delay / 1_000_000)
 
-    def _settling(self, task_id: int, worker: int, turn: int, settlement: Settlement, parent: int | None) -> Operation:
-        done = settlement
+    def _settling(
+        self,
+        task_id: int,
+        worker: int,
+        turn: int,
+        done: Settlement,
+        *,
+        parent: int | None = None,
+        attempt: int | None = None,
+    ) -> Operation:
         self._due_after(done.delay)
+        row = settle_row(task_id, worker, turn, done)
         return Operation(
             "settle",
-            settle_row(task_id, worker, turn, done),
+            row,
             row_id=task_id,
             size=ROW_BYTES + len(done.output or "") + len(done.error or ""),
             within=None,  # a body that has finished is not to run again because the database was away
@@ -296,6 +333,7 @@ class Tasks:
             lane=task_id,
             order=(task_id,),
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
+            note=self._audit.settled(row, attempt),
         )
 
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
@@ -306,6 +344,17 @@ class Tasks:
             return None
         ours = row["turn"] == turn and row["owner"] is None
         return str(row["status"]) if ours else None
+
+    def _waking(self, due: Call, params: dict[str, Value]) -> Script[set[int]]:
+        rows = yield due
+        yield from self._audit.unacknowledged(params, rows)
+        parents = yield from wake_parents(params, rows, status="answer")
+        return {row["queue_id"] for row in rows} | parents
+
+    def _noted(self, params: dict[str, Value], claiming: Script[list[Row]]) -> Script[list[Row]]:
+        rows = yield from claiming
+        yield from self._audit.claimed(params, rows)
+        return rows
 
     async def _found(self, missing: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
         """Which task stands where each of these was to be written; none, if its key was freed since."""
@@ -346,14 +395,12 @@ class Tasks:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
 
 
-def _woken(due: Call, params: dict[str, Value]) -> Script[set[int]]:
-    rows = yield due
-    parents = yield from wake_parents(params, rows, status="answer")
-    return {row["queue_id"] for row in rows} | parents
-
-
 def _letters(task_id: int, params: dict[str, Value], status: str) -> Script[set[int]]:
     return (yield from tell_dead_letters(params, [task_id] if status == RunStatus.ERROR else []))
+
+
+def _say(call: Call) -> Script[list[Row]]:
+    return (yield call)
 
 
 def _unheard(_: Answer | BaseException) -> None:

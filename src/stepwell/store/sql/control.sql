@@ -2,8 +2,8 @@
 
 -- name: lock_run
 -- Read how a run stands and let nobody change it until this transaction ends.
-select task.id, task.status, task.owner, task.finished_at, task.cancel_requested_at, task.queue_id, task.parent_id,
-       queue.name as workflow
+select task.id, task.status, task.owner, task.finished_at, task.cancel_requested_at, task.held_at, task.queue_id,
+       task.parent_id, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and task.kind = 'run' and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};

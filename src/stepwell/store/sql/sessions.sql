@@ -85,7 +85,8 @@ update {task} as task
                           then {now} else null end,
        updated_at = {now}
  where task.id {any_of lost}
-returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id;
+returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id, {own task}turn,
+          {own task}attempt;
 
 -- name: stranded_owners
 -- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.

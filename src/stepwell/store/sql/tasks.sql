@@ -309,7 +309,8 @@ update {task} as task
        finished_at = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts then {now} else null end,
        updated_at = {now}
  where task.id {any_of due}
-returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}parent_id as parent_id;
+returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}parent_id as parent_id,
+          coalesce({own task}last_error = 'VisibilityTimeout: not acknowledged in time', false) as unacknowledged;
 
 -- name: next_due
 -- Say how many microseconds from now the next waiting task is due; nothing if none waits for a moment.

@@ -1,0 +1,176 @@
+"""The audit: what happened to tasks, noted in the transaction that does it or not at all.
+
+By default only what went wrong and what people did: a run that goes well costs no row and no statement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+from stepwell.codec import decode, one_line
+from stepwell.records import RunStatus, StepRow
+from stepwell.store.driver import Call, Row, Script, Value
+
+AuditLevel = Literal["problems", "all", "off"]
+UNACKNOWLEDGED: Final = "not acknowledged in time"
+
+
+class What(StrEnum):
+    """What can have happened; docs/control.md shows the same table."""
+
+    ATTEMPT_FAILED = "attempt failed"
+    FAILED = "failed"
+    STEP_FAILED = "step failed"
+    STEP_GAVE_UP = "step gave up"
+    LOST = "worker lost"
+    PAUSED = "paused"
+    UNPAUSED = "unpaused"
+    SIGNALLED = "signalled"
+    RESUMED = "resumed"
+    CANCEL_REQUESTED = "cancel requested"
+    CANCELLED = "cancelled"
+    FORKED = "forked"
+    RESTARTED = "restarted"
+    RETRIED = "retried"
+    REQUEUED = "requeued"
+    DELETED = "deleted"
+    RESTORED = "restored"
+    CLAIMED = "claimed"  # these with "all" only
+    SUCCEEDED = "succeeded"
+    SUSPENDED = "suspended"
+    GIVEN_BACK = "given back"
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """One audit row to be; turn and attempt are the task's own unless they are said."""
+
+    task_id: int
+    what: What
+    detail: str | None = None
+    worker: int | None = None
+    turn: int | None = None
+    attempt: int | None = None
+    answer: str | None = None  # in a flush: only if its operation is answered this, else whatever; and once a turn
+
+
+class Audit:
+    """What one store notes."""
+
+    def __init__(self, level: AuditLevel) -> None:
+        self.problems = level != "off"
+        self.everything = level == "all"
+
+    def noted(self, params: dict[str, Value], notes: Iterable[Note]) -> Script[None]:
+        """Note this in the transaction under way, after the statement that did it."""
+        if self.problems and (rows := rows_of(notes)):
+            yield Call("note", params, rows)
+
+    def of_all(
+        self, params: dict[str, Value], done: Iterable[Row], what: What, detail: str | None = None
+    ) -> Script[None]:
+        """Note the same of every task that a statement has changed."""
+        yield from self.noted(params, [Note(row["id"], what, detail) for row in done])
+
+    def claimed(self, params: dict[str, Value], rows: Iterable[Row]) -> Script[None]:
+        """Note who has claimed these tasks; with "all" only."""
+        if self.everything:
+            worker = params.get("worker")
+            number = None if worker is None else int(worker)
+            notes = [Note(row["id"], What.CLAIMED, None, number, row["turn"], row["attempt"]) for row in rows]
+            yield from self.noted(params, notes)
+
+    def settled(self, row: tuple[Value, ...], attempt: int | None = None) -> Note | None:
+        """What a row of `settle` is to leave behind; None for a turn that went well, but with "all"."""
+        status, error = row[3], row[11]
+        if not self.everything and (not self.problems or (error is None and status != RunStatus.CANCELLED)):
+            return None
+        task_id, worker, turn, _, delay, _, _, alone = row[:8]
+        what, detail = _outcome(status, error, row[12], int(delay or 0), bool(alone))
+        answer = str(status) if what is What.SUCCEEDED else None  # not if somebody has cancelled it
+        return Note(int(task_id or 0), what, detail, int(worker or 0), int(turn or 0), attempt, answer)
+
+    def closed(self, task_id: int, turn: int, status: RunStatus) -> Note | None:
+        """What closing a message taken by hand is to leave behind; with "all" only."""
+        if not self.everything:
+            return None
+        what = What.SUCCEEDED if status is RunStatus.SUCCESS else What.GIVEN_BACK
+        return Note(task_id, what, turn=turn, answer=str(status))
+
+    def failed_step(self, row: StepRow, worker: int) -> Note | None:
+        """What a step that failed is to leave behind; its attempt is the step's own."""
+        if row.error is None or not self.problems or row.status not in _FAILED_STEPS:
+            return None
+        detail = f"{row.key}: {one_line(decode(row.error))}"
+        return Note(row.run_id, _FAILED_STEPS[row.status], detail, worker, None, row.attempt, answer=row.key)
+
+    def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
+        """Note which worker these tasks were taken from, and what became of them."""
+        notes = [
+            Note(row["id"], What.LOST, _LOST.get(row["status"]), worker, row["turn"], row["attempt"])
+            for row in returned
+        ]
+        yield from self.noted(params, notes)
+
+    def unacknowledged(self, params: dict[str, Value], due: Iterable[Row]) -> Script[None]:
+        """Note which of these were taken by hand and not closed in time."""
+        notes = [
+            Note(
+                row["id"],
+                What.FAILED if row["answer"] == RunStatus.ERROR else What.ATTEMPT_FAILED,
+                f"VisibilityTimeout: {UNACKNOWLEDGED}",
+            )
+            for row in due
+            if row["unacknowledged"]
+        ]
+        yield from self.noted(params, notes)
+
+
+def rows_of(notes: Iterable[Note]) -> list[tuple[Value, ...]]:
+    """Notes as the row set `new_note` of audit.sql; those of one task in their order."""
+    so_far: Counter[int] = Counter()
+    rows: list[tuple[Value, ...]] = []
+    for note in notes:
+        so_far[note.task_id] += 1
+        detail = None if note.detail is None else json.dumps(note.detail)
+        which = (note.task_id, note.answer, so_far[note.task_id])
+        rows.append((*which, str(note.what), note.worker, note.turn, note.attempt, detail))
+    return rows
+
+
+def came_back(rows: Sequence[Sequence[Value]], answered: Iterable[Row]) -> list[Sequence[Value]]:
+    """Of the rows that begin with a task and the answer they need, those whose task was answered that, or anything."""
+    answers = {(row["id"], row["answer"]) for row in answered}
+    tasks = {task_id for task_id, _ in answers}
+    return [row for row in rows if (row[0] in tasks if row[1] is None else (row[0], row[1]) in answers)]
+
+
+_FAILED_STEPS: Final = {RunStatus.PENDING: What.STEP_FAILED, RunStatus.ERROR: What.STEP_GAVE_UP}
+_LOST: Final = {
+    RunStatus.ERROR: "that was its last attempt",
+    RunStatus.CANCELLED: "it was to be cancelled, and is",
+    RunStatus.PAUSED: "given back, and held back",
+    RunStatus.PENDING: "given back",
+}
+
+
+def _outcome(status: Value, error: Value, line: Value, delay: int, alone: bool) -> tuple[What, str | None]:
+    said = None if line is None else str(line)
+    match status:
+        case RunStatus.PENDING if error is not None:
+            return What.ATTEMPT_FAILED, f"{said}; again, alone" if alone else f"{said}; again in {delay / 1e6:.3g} s"
+        case RunStatus.PENDING:
+            return What.GIVEN_BACK, None
+        case RunStatus.PAUSED:
+            return What.SUSPENDED if error is None else What.PAUSED, said
+        case RunStatus.ERROR:
+            return What.FAILED, said
+        case RunStatus.CANCELLED:
+            return What.CANCELLED, said
+        case _:
+            return What.SUCCEEDED, None

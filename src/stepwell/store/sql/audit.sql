@@ -1,0 +1,53 @@
+-- The audit: what happened to tasks, each row in the transaction that did it. Nothing changes one; retention removes it.
+
+-- rows new_note: id bigint, answer name, nth bigint, what name, worker bigint, turn bigint, attempt bigint, detail json
+
+-- name: note [postgres]
+-- Note what happened to tasks that this transaction has changed, behind what was noted of them before: whoever changed
+-- one has its lock, and what comes later a higher place. A failed step has no lock of its run, only its session's fence:
+-- it comes after the claim and before what is done with the run when that session is lost, but against what somebody
+-- outside does at the same moment it may have either place.
+-- What is noted for an answer is noted once a turn: a step may be recorded, or a cancel asked for, a second time if the
+-- first reply was lost.
+with rows as ({rows new_note})
+insert into {audit} (task_id, place, what, worker_id, turn, attempt, detail, recorded_at)
+select rows.id, nextval('{audit_place}'), rows.what, rows.worker, coalesce(rows.turn, task.turn),
+       coalesce(rows.attempt, task.attempt), rows.detail, {now}
+  from rows left join {task} as task on task.id = rows.id and task.id {any_of rows}
+ where rows.answer is null
+    or not exists (select 1 from {audit} as same
+                    where same.task_id = rows.id and same.what = rows.what
+                      and same.turn = coalesce(rows.turn, task.turn)
+                      and same.attempt = coalesce(rows.attempt, task.attempt)
+                      and coalesce(cast(same.detail as text), '') = coalesce(cast(rows.detail as text), ''))
+ order by rows.id, rows.nth
+returning task_id as id, '' as answer;
+
+-- name: note [sqlite]
+-- Note what happened to tasks that this transaction has changed, behind what was noted of them before: there is one
+-- writer, so what is there is all there is. What is noted for an answer is noted once a turn, as there.
+with rows as ({rows new_note})
+insert into {audit} (task_id, place, what, worker_id, turn, attempt, detail, recorded_at)
+select rows.id,
+       row_number() over (partition by rows.id order by rows.nth)
+       + coalesce((select last.place from {audit} as last where last.task_id = rows.id
+                     order by last.place desc limit 1), 0),
+       rows.what, rows.worker, coalesce(rows.turn, task.turn), coalesce(rows.attempt, task.attempt), rows.detail, {now}
+  from rows left join {task} as task on task.id = rows.id
+ where rows.answer is null
+    or not exists (select 1 from {audit} as same
+                    where same.task_id = rows.id and same.what = rows.what
+                      and same.turn = coalesce(rows.turn, task.turn)
+                      and same.attempt = coalesce(rows.attempt, task.attempt)
+                      and coalesce(same.detail, '') = coalesce(rows.detail, ''))
+returning task_id as id, '' as answer;
+
+-- name: history
+-- List what was noted of a task, deleted or not, in the order in which it happened: one row without anything if it was
+-- nothing, and none if there is no such task.
+select audit.what, audit.worker_id, audit.turn, audit.attempt, audit.detail, audit.recorded_at
+  from {task} as task
+  join {queue} as queue on queue.id = task.queue_id
+  left join {audit} as audit on audit.task_id = task.id
+ where task.id = :id and queue.tenant = :tenant
+ order by audit.place;

@@ -1,0 +1,112 @@
+"""The rules of the audit."""
+
+from tests.mutants.mutant import Mutant
+
+AUDIT = "tests/store/test_audit.py::"
+
+AUDIT_MUTANTS = (
+    Mutant(
+        "a run that goes well is noted",
+        "A-03",
+        "store/audit.py",
+        "if not self.everything and (not self.problems or (error is None and status != RunStatus.CANCELLED)):",
+        "if not self.problems:",
+        AUDIT + "test_a_run_that_goes_well_is_noted_nowhere_and_costs_no_statement",
+    ),
+    Mutant(
+        "off is not off",
+        "A-03",
+        "store/audit.py",
+        'self.problems = level != "off"',
+        "self.problems = True",
+        AUDIT + "test_with_off_nothing_is_noted_whatever_happens",
+    ),
+    Mutant(
+        "a refused settle is noted, embedded",
+        "A-02",
+        "store/audit.py",
+        "return [row for row in rows if (row[0] in tasks if row[1] is None else (row[0], row[1]) in answers)]",
+        "return list(rows)",
+        AUDIT + "test_a_turn_that_is_not_the_workers_any_more_leaves_no_note",
+    ),
+    Mutant(
+        "a refused settle is noted, composed",
+        "A-02",
+        "store/compose.py",
+        'given if fed_by is None else f"{given} {_answered(fed_by)}"',
+        "given",
+        AUDIT + "test_a_turn_that_is_not_the_workers_any_more_leaves_no_note",
+    ),
+    Mutant(
+        "a success that was cancelled is noted as one, embedded",
+        "A-02",
+        "store/audit.py",
+        "if row[1] is None else (row[0], row[1]) in answers",
+        "if True else (row[0], row[1]) in answers",
+        AUDIT + "test_with_all_a_late_success_of_a_cancelled_run_is_not_noted_as_one",
+    ),
+    Mutant(
+        "a success that was cancelled is noted as one, composed",
+        "A-02",
+        "store/compose.py",
+        "(given.answer is null or done.answer = given.answer)",
+        "(given.answer is null or done.answer is not null)",
+        AUDIT + "test_with_all_a_late_success_of_a_cancelled_run_is_not_noted_as_one",
+    ),
+    Mutant(
+        "a place is counted by what the statement saw before it waited",
+        "A-04",
+        "store/sql/audit.sql",
+        "select rows.id, nextval('{audit_place}'),",
+        "select rows.id, (select count(*) + 1 from {audit} as before where before.task_id = rows.id),",
+        AUDIT + "test_what_waited_for_the_lock_is_noted_behind_what_was_noted_under_it",
+    ),
+    Mutant(
+        "the notes of one flush have one place",
+        "A-04",
+        "store/sql/audit.sql",
+        "row_number() over (partition by rows.id order by rows.nth)",
+        "1",
+        AUDIT + "test_several_notes_of_one_flush_have_places_of_their_own_in_their_order",
+    ),
+    Mutant(
+        "a step whose reply was lost fails twice",
+        "rule-04",
+        "store/sql/audit.sql",
+        " where rows.answer is null\n    or not exists (",
+        " where true or not exists (",
+        AUDIT + "test_a_reply_that_is_lost_is_noted_once",
+    ),
+    Mutant(
+        "a pause whose reply was lost is noted twice",
+        "rule-04",
+        "store/control.py",
+        'if not again or found[0]["held_at"] is None:',
+        "if True:",
+        AUDIT + "test_a_reply_that_is_lost_is_noted_once",
+    ),
+    Mutant(
+        "a failed attempt of a step is forgotten",
+        "A-01",
+        "store/steps.py",
+        "        operation.note = self._audit.failed_step(row, worker)\n",
+        "",
+        AUDIT + "test_failed_attempts_of_steps_are_noted_with_the_steps_own_number",
+    ),
+    Mutant(
+        "a lost worker is forgotten",
+        "A-01",
+        "store/sessions.py",
+        "                yield from self._audit.lost(self._params(), worker, rows)\n",
+        "",
+        AUDIT + "test_a_lost_worker_is_noted_with_what_becomes_of_the_task",
+    ),
+    Mutant(
+        "history is told to another tenant",
+        "MT-02",
+        "store/sql/audit.sql",
+        " where task.id = :id and queue.tenant = :tenant\n order by audit.place",
+        " where task.id = :id\n order by audit.place",
+        AUDIT + "test_history_is_of_this_tenant_and_goes_with_its_task",
+    ),
+)
