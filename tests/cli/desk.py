@@ -1,6 +1,8 @@
 """An APP whose runs wait: for signals, for a person, for a moment, for other runs."""
 
-from stepwell import Context, Paused, PermanentError, sleep, step, workflow
+import asyncio
+
+from stepwell import Context, Paused, PermanentError, Retry, sleep, step, workflow
 
 
 @step
@@ -58,3 +60,23 @@ async def loop(ctx: Context, left: int) -> int:
     if left:
         ctx.restart(left - 1)
     return left
+
+
+@step(retry=Retry(3, base=3600.0))
+async def call(number: int) -> None:
+    raise ConnectionError("nobody answers")
+
+
+@workflow
+async def phone(number: int) -> None:
+    await call(number)
+
+
+@workflow(timeout="1ms")
+async def hurry() -> None:
+    await sleep("10ms")
+
+
+@workflow
+async def busy() -> None:
+    await asyncio.Event().wait()
