@@ -146,44 +146,46 @@ def test_a_key_that_was_taken_keeps_a_run_deleted(desk: Cli) -> None:
     assert f"try:   stepwell show {second}" in refused.error
 
 
-class TestMany:
-    @pytest.fixture
-    def three(self, desk: Cli) -> list[int]:
-        return [triggered(desk, "nap", "1h", "--tag", "nightly", serve=False) for _ in range(3)]
+@pytest.fixture
+def three(desk: Cli) -> list[int]:
+    return [triggered(desk, "nap", "1h", "--tag", "nightly", serve=False) for _ in range(3)]
 
-    @pytest.mark.proves("L-11")
-    def test_cancel_counts_asks_and_cancels(self, desk: Cli, three: list[int]) -> None:
-        kept = triggered(desk, "nap", "2h", serve=False)
-        planned = desk("cancel", "--workflow", "nap", "--tag", "nightly", "--dry-run")
-        assert "3 runs would be cancelled" in planned.out
-        refused = desk("cancel", "--tag", "nightly", code=4)
-        assert "Cancel 3 runs? Nothing was done" in refused.error
-        assert statuses(desk) == {"PENDING": 4}
-        assert desk("cancel", "--tag", "nightly", "--limit", "1", "--yes", "--json").json == {
-            "count": 1,
-            "dry_run": False,
-        }
-        done = desk("cancel", "--workflow", "nap", "--tag", "nightly", "--status", "pending", "--since", "1h", "--yes")
-        assert "2 runs are cancelled" in done.out
-        assert "next: stepwell runs --status cancelled" in done.out
-        assert statuses(desk) == {"PENDING": 1, "CANCELLED": 3}
-        assert status(desk, kept) == "PENDING"
-        assert desk("cancel", "--all", "--yes", "--json").json["count"] == 1
-        assert desk("cancel", "--status", "pending", "--dry-run", "--json").json == {"count": 0, "dry_run": True}
 
-    def test_delete_and_retry(self, desk: Cli, three: list[int]) -> None:
-        triggered(desk, "buy", "pin")
-        assert "1 runs are queued again; what their other steps recorded is kept" in desk("retry", "--all", "--yes").out
-        desk.serve()
-        assert desk("delete", "--status", "failed", "--yes", "--json").json["count"] == 1
-        assert desk("retry", "--workflow", "buy", "--yes", "--json").json["count"] == 0
-        assert statuses(desk) == {"PENDING": 3}
+@pytest.mark.proves("L-11")
+def test_cancel_counts_asks_and_cancels(desk: Cli, three: list[int]) -> None:
+    kept = triggered(desk, "nap", "2h", serve=False)
+    planned = desk("cancel", "--workflow", "nap", "--tag", "nightly", "--dry-run")
+    assert "3 runs would be cancelled" in planned.out
+    refused = desk("cancel", "--tag", "nightly", code=4)
+    assert "Cancel 3 runs? Nothing was done" in refused.error
+    assert statuses(desk) == {"PENDING": 4}
+    assert desk("cancel", "--tag", "nightly", "--limit", "1", "--yes", "--json").json == {
+        "count": 1,
+        "dry_run": False,
+    }
+    done = desk("cancel", "--workflow", "nap", "--tag", "nightly", "--status", "pending", "--since", "1h", "--yes")
+    assert "2 runs are cancelled" in done.out
+    assert "next: stepwell runs --status cancelled" in done.out
+    assert statuses(desk) == {"PENDING": 1, "CANCELLED": 3}
+    assert status(desk, kept) == "PENDING"
+    assert desk("cancel", "--all", "--yes", "--json").json["count"] == 1
+    assert desk("cancel", "--status", "pending", "--dry-run", "--json").json == {"count": 0, "dry_run": True}
 
-    def test_names_from_standard_input(self, desk: Cli, three: list[int]) -> None:
-        ids = desk("runs", "--tag", "nightly", "--ids").out
-        assert desk("cancel", "-", "--dry-run", given=ids).out.count("would be cancelled") == 3
-        assert len(desk("cancel", "-", "--json", given=ids).json) == 3
-        assert statuses(desk) == {"CANCELLED": 3}
+
+def test_delete_and_retry(desk: Cli, three: list[int]) -> None:
+    triggered(desk, "buy", "pin")
+    assert "1 runs are queued again; what their other steps recorded is kept" in desk("retry", "--all", "--yes").out
+    desk.serve()
+    assert desk("delete", "--status", "failed", "--yes", "--json").json["count"] == 1
+    assert desk("retry", "--workflow", "buy", "--yes", "--json").json["count"] == 0
+    assert statuses(desk) == {"PENDING": 3}
+
+
+def test_names_from_standard_input(desk: Cli, three: list[int]) -> None:
+    ids = desk("runs", "--tag", "nightly", "--ids").out
+    assert desk("cancel", "-", "--dry-run", given=ids).out.count("would be cancelled") == 3
+    assert len(desk("cancel", "-", "--json", given=ids).json) == 3
+    assert statuses(desk) == {"CANCELLED": 3}
 
 
 def statuses(cli: Cli) -> dict[str, int]:

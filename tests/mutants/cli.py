@@ -43,7 +43,7 @@ CLI_MUTANTS = (
         "cli/picking.py",
         '    sure(f"{words[0]} {told}?", yes=picked.yes)\n',
         "",
-        "tests/cli/test_steering.py::TestMany::test_cancel_counts_asks_and_cancels",
+        "tests/cli/test_steering.py::test_cancel_counts_asks_and_cancels",
     ),
     Mutant(
         "a filter that says nothing means every run",
