@@ -25,6 +25,7 @@ TESTS = (
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
     "tests/waiting/test_many_children.py",
+    "tests/cli/test_demo.py::test_it_brings_a_postgres_of_its_own",
 )
 BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite", "turso": "Turso"}
 

@@ -8,7 +8,7 @@ from stepwell.connecting import Config, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
 from stepwell.decider_engine import Engine
-from stepwell.deciders.reading import EventInfo, InstanceInfo
+from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine.background_steps import BackgroundStep as Future
 from stepwell.engine.conditions import condition
@@ -65,6 +65,7 @@ from stepwell.errors import (
 from stepwell.machine import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
 from stepwell.queue import Handler, handler
 from stepwell.records import (
+    Aside,
     AuditInfo,
     CancelAnswer,
     DeadLetter,
@@ -98,6 +99,7 @@ WorkflowContext = Context
 
 __all__ = [
     "Admin",
+    "Aside",
     "AuditInfo",
     "CancelAnswer",
     "CannotOpen",
@@ -131,6 +133,7 @@ __all__ = [
     "NoWorkerAvailable",
     "NonDeterminismError",
     "NotInRun",
+    "OutstandingInfo",
     "Page",
     "PauseError",
     "Paused",

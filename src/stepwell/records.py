@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import msgspec
 
@@ -285,6 +285,18 @@ class Health:
     clock: datetime
     took: float
     held: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Runs that go on only when somebody lets them: how many, and for how many seconds the first has waited.
+
+    They need an "unpause", because an operator holds them back, or a "signal", for which they wait without an end.
+    """
+
+    needs: Literal["unpause", "signal"]
+    runs: int
+    longest: float
 
 
 @dataclass(frozen=True, slots=True)

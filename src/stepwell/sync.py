@@ -19,7 +19,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from stepwell import connecting, decider_engine, worker
 from stepwell.connecting import Config, ConnectOptions
 from stepwell.decider import Decider, Receipt
-from stepwell.deciders.reading import EventInfo, InstanceInfo
+from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.durations import Duration, seconds_of
@@ -97,6 +97,7 @@ class Store:
     counts = verb(store_.Store.counts)
     workers = verb(store_.Store.workers)
     queue_stats = verb(store_.Store.queue_stats)
+    set_aside = verb(store_.Store.set_aside)
     health = verb(store_.Store.health)
     dead_letters = verb(store_.Store.dead_letters)
     requeue = verb(store_.Store.requeue)
@@ -432,6 +433,10 @@ class Engine:
     def instances(self, type: str | None = None, *, limit: int = 100, after: str | None = None) -> Page[InstanceInfo]:
         """Instances of a type, or of all, by type and id."""
         return self._store.wait_for(lambda: self.async_engine.instances(type, limit=limit, after=after))
+
+    def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
+        """What an instance still waits for: its effects and timers that are not finished."""
+        return self._store.wait_for(lambda: self.async_engine.outstanding(type, id))
 
     def run(self, *, signals: bool = False) -> None:
         """Carry out effects and deliver timers and inputs, until the process is told to end."""

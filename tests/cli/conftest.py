@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,11 @@ def cli(empty: Cli) -> Cli:
     """The command line on a store that the shop's worker has been seen in."""
     empty("worker", "tests.cli.shop", "--once")
     return empty
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Cli:
+    """The command line on a store in a file, in which the runs of `tests.cli.desk` wait."""
+    cli = Cli(f"sqlite:///{tmp_path}/desk.db", "tests.cli.desk")
+    cli.serve()
+    return cli

@@ -30,8 +30,9 @@ class Answer:
 class Cli:
     """`stepwell`, asked about one store."""
 
-    def __init__(self, url: str | None) -> None:
+    def __init__(self, url: str | None, app: str = APP) -> None:
         self.url = url
+        self.app = app
 
     def __call__(self, *words: object, code: int = 0, given: str | None = None) -> Answer:
         """Run a command; it has to end with this exit code."""
@@ -43,10 +44,14 @@ class Cli:
         assert answer.code == code, answer
         return answer
 
+    def serve(self) -> None:
+        """Have a worker do what is due now."""
+        self("worker", self.app, "--once")
+
     def work(self) -> None:
         """Have a worker do all there is to do, what becomes due meanwhile included."""
         for _ in range(100):
-            self("worker", APP, "--once")
+            self.serve()
             if all(run["status"] in ("SUCCESS", "ERROR", "CANCELLED") for run in self("runs", "--json").json["runs"]):
                 return
         raise AssertionError("the runs do not come to an end")

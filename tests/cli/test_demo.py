@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from stepwell import sync
 from stepwell.cli.demo.live import Live
+from stepwell.cli.demo.server import Server
 from stepwell.cli.demo.service import Service
-from stepwell.cli.demo.shop import ACTS
+from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.demo.story import POINTS, Frame, Result, Story
 from stepwell.cli.demo.words import Plain, Silent, source, verdict
 from stepwell.cli.output import drawable
@@ -90,6 +92,22 @@ def test_it_tells_its_story_in_plain_lines(temporary: Path) -> None:
     assert not list(temporary.iterdir())
 
 
+@pytest.mark.backends("postgres", reason="its server is the demo's own")
+def test_its_server_keeps_what_was_committed_and_goes_with_its_folder(
+    temporary: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPWELL_PG_BIN", str(find_binaries()))
+    with Server(temporary / "server") as server:
+        with sync.connect(server.url("shop")) as store, sync.connect(server.url("point_0")) as other:
+            assert store.health().settings["fsync"] == "on"
+            fulfil.trigger("order-1").options(require_worker="ignore").execute(store)
+            assert (len(store.runs()), len(other.runs())) == (1, 0), "each store in a schema of its own"
+        process = server._process
+    assert process is not None
+    assert process.poll() is not None
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(100)
 @pytest.mark.backends("postgres", reason="its server is the demo's own")
 def test_it_brings_a_postgres_of_its_own(temporary: Path, backend: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from stepwell import sync
 from stepwell.cli.checks import Facts, Finding, findings
-from stepwell.records import Health, QueueStats, WorkerInfo
+from stepwell.records import Aside, Health, QueueStats, WorkerInfo
 from stepwell.worker import Serves
 from tests.cli.kit import APP, Cli
 from tests.cli.shop import fulfil, send, wait_long, welcome
@@ -98,6 +98,16 @@ class TestMadeForReal:
             "next": "stepwell dead ls",
         }
 
+    def test_runs_that_wait_for_somebody(self, desk: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs = [desk("trigger", "purchase", "lamp", "--json").json["run"] for _ in range(3)]
+        desk.serve()
+        assert said(desk, "runs", problems=True) == [], "a signal may take its time"
+        desk("pause", runs[0])
+        monkeypatch.setattr("stepwell.cli.checks.LONG_WAITING", 0.0)
+        held, waiting = said(desk, "runs", problems=True)
+        assert held["said"].startswith("1 are held back, the first for ")
+        assert waiting["said"].startswith("2 wait for a signal without an end")
+
     @pytest.mark.backends(
         "postgres", reason="only there a transaction of somebody else keeps rows from being cleaned up"
     )
@@ -180,6 +190,24 @@ TOLD: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "stepwell workers --all",
     ),
     "another release": ({"workers": (worker(version="0.0.1"),)}, "warning", "stepwell 0.0.1", "same release"),
+    "runs that are held back": (
+        {"aside": (Aside("unpause", 2, 7200.0),)},
+        "warning",
+        "2 are held back, the first for 2.0 h",
+        "stepwell runs --status paused",
+    ),
+    "a run that nobody signals": (
+        {"aside": (Aside("signal", 1, 8 * 86_400.0),)},
+        "warning",
+        "1 wait for a signal without an end, the first for 8 d",
+        "stepwell why RUN",
+    ),
+    "effects that nobody carries out": (
+        {"queues": (queue(queue="order:effects", ready=3),)},
+        "problem",
+        "3 effects of the decider order wait",
+        "stepwell worker APP --queue order",
+    ),
     "a served queue that is behind": (
         {"queues": (queue(ready=9, oldest=300.0),)},
         "warning",
@@ -204,6 +232,7 @@ def test_nothing_is_wrong_with_a_store_that_is_well() -> None:
     well = [
         facts(),
         facts(**SQLITE, version="3.51.3", settings={"journal_mode": "wal", "synchronous": "full"}),
+        facts(aside=(Aside("signal", 5, 6 * 86_400.0),)),
         facts(queues=(queue(ready=5, oldest=1.0), queue(queue="other", paused=True))),
     ]
     assert all(one.level == "good" for each in well for one in findings(each))

@@ -12,6 +12,8 @@ from stepwell.store.sql import Statements
 from tests.cli.kit import APP, Cli
 from tests.cli.shop import welcome
 
+DOORS = "tests.cli.doors"
+
 
 @pytest.fixture
 def here(tmp_path: Path) -> Cli:
@@ -43,12 +45,34 @@ def here(tmp_path: Path) -> Cli:
         (["trigger", "fulfill", "1"], 3, "no workflow is named fulfill", "the same with fulfil"),
         (["send", "email", "1"], 3, "no queue is named email", "the same with emails"),
         (["send", "nope", "1"], 3, "no queue is named nope", "stepwell queue ls"),
+        (["why", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["pause", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["resume", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["resume", "12345", "approval", "1"], 3, "there is no run 12345", "stepwell runs"),
+        (["signal", "12345", "approved"], 3, "there is no run 12345", "stepwell runs"),
+        (["fork", "12345", "--at", "charge"], 3, "there is no run 12345", "stepwell runs"),
+        (["delete", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["restore", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["restore", "order-404"], 3, "no deleted run has the key 'order-404'", "stepwell runs --deleted"),
+        (["runs", "--parent", "12345"], 3, "there is no run 12345", "stepwell runs"),
+        (["cancel"], 2, "no run was named", "--workflow"),
+        (["cancel", "1", "--workflow", "fulfil"], 2, "say one of both", None),
+        (["cancel", "--workflow", "nope", "--yes"], 3, "no workflow is named nope", None),
+        (["cancel", "--workflow", "fulfil"], 4, "Nothing was done: nobody is here to ask", "--yes"),
+        (["delete", "--all"], 4, "Nothing was done: nobody is here to ask", "--yes"),
+        (["retry", "--workflow", "fulfil", "--from", "a"], 2, "--from goes on with one run", "retry RUN --from a"),
+        (["decider", "show", "door", "front"], 3, "there is no door front", "stepwell decider ls door"),
+        (["decider", "graph", "door", "--app", APP], 3, f"{APP} defines no decider", "a class of Decider"),
+        (["decider", "graph", "gate", "--app", DOORS], 3, "no decider of type 'gate'", "--app"),
+        (["decider", "send", "door", "Nope", "--app", DOORS], 2, "door has no input Nope", "Push, Close, Lock"),
+        (["decider", "send", "door", "Push", "force=1", "--app", DOORS], 2, "door", None),
+        (["decider", "send", "door", "{", "--app", DOORS], 2, "say which input it is", None),
         (["queue", "pause", "nope"], 3, "no queue is named nope", "stepwell queue ls"),
         (["worker", "tests.cli.nowhere"], 3, "there is no module tests.cli.nowhere", None),
         (["worker", "tests/cli/shop.py"], 2, "APP is a module, not a file", "tests.cli.shop"),
         (["worker", f"{APP}:nope"], 3, f"module {APP} has no nope", f"{APP}:fulfil"),
-        (["worker", f"{APP}:nothing"], 2, "a worker serves functions", None),
-        (["worker", "tests.cli.flaws"], 3, "defines no workflow and no handler", "@workflow"),
+        (["worker", f"{APP}:nothing"], 2, "a worker serves what is decorated", None),
+        (["worker", "tests.cli.flaws"], 3, "defines no workflow, handler or decider", "@workflow"),
         (["worker", APP, "--queue", "nope"], 3, "APP serves no queue nope", "--queue fulfil"),
         (["worker", APP, "--health", "everywhere", "--once"], 2, "--health takes a port", "--health 8081"),
     ],

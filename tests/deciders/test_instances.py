@@ -7,6 +7,7 @@ import pytest
 
 from stepwell import Engine, InvalidOption, Store
 from stepwell.deciders.waiting import Held, Memory
+from tests.deciders.shop import Create, Orders, Pay
 from tests.deciders.workbench import Bench, Do, Event, Noted, State, asked, labels, versions
 from tests.store.seam import Watched, watched
 
@@ -48,6 +49,21 @@ def _rows_read(driver: Watched) -> dict[str, int]:
     assert isinstance(after, int)
     assert isinstance(until, int)
     return {"snapshots": len(asked_for["lock_instances"].rows or ()), "events": until - after}
+
+
+async def test_what_an_instance_still_waits_for(store: Store) -> None:
+    engine = Engine(store).register(Orders())
+    await engine.execute(Create("a", 5))
+    await engine.execute(Create("b", 5))
+    effect, timer = await Engine(store).outstanding("order", "a")
+    assert (effect.kind, effect.name, effect.key, effect.status) == ("effect", "SendEmail", None, "PENDING")
+    assert (timer.kind, timer.name, timer.key) == ("timer", "Expire", "payment")
+    assert timer.due is not None
+    assert effect.due is not None
+    assert timer.due > effect.due
+    await engine.execute(Pay("a"))
+    assert [one.kind for one in await engine.outstanding("order", "a")] == ["effect"], "the timer was cancelled"
+    assert await engine.outstanding("order", "nobody") == await engine.outstanding("gate", "a") == []
 
 
 @pytest.mark.proves("M-21")

@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from stepwell import Store, sync
+from stepwell import Aside, Context, Store, connect, sleep, sync, workflow
 from stepwell.clock import TestClock
 from stepwell.store import schema
 from stepwell.store.sql import Statements
 from tests.queue.raw import ask, change
+from tests.workflows.kit import drained
 
 
 @pytest.mark.proves("MM-02", "MM-07")
@@ -39,6 +40,40 @@ def test_another_tenants_queues_are_not_counted(store_url: str) -> None:
         assert [one.queue for one in store.queue_stats()] == ["theirs"]
     with sync.connect(store_url, tenant="b") as store:
         assert list(store.queue_stats()) == []
+
+
+@workflow
+async def asks(ctx: Context, name: str) -> str | None:
+    return await ctx.wait(name, str, timeout="1h" if name == "soon" else None)
+
+
+@workflow
+async def sleeps() -> None:
+    await sleep("1h")
+
+
+@workflow
+async def parent(ctx: Context) -> None:
+    await asks.trigger("soon").wait().execute(ctx)
+
+
+@pytest.mark.proves("P-02")
+async def test_runs_that_go_on_only_when_somebody_lets_them(store: Store, clock: TestClock, store_url: str) -> None:
+    assert await store.set_aside() == []
+    for trigger in (asks.trigger("ever"), asks.trigger("soon"), sleeps.trigger(), parent.trigger()):
+        await trigger.options(require_worker="ignore").execute(store)
+        await drained(store, asks, sleeps, parent)
+        clock.advance(60)
+    assert await store.set_aside() == [Aside("signal", 1, 240.0)], "neither what has an end, nor who waits for it"
+    held = [run.id for run in await store.runs("sleeps")] + [run.id for run in await store.runs("parent")]
+    for run_id in held:
+        await store.pause(run_id)
+        clock.advance(60)
+    assert await store.set_aside() == [Aside("unpause", 2, 120.0), Aside("signal", 1, 360.0)]
+    await store.delete(held[0])
+    assert (await store.set_aside())[0] == Aside("unpause", 1, 60.0)
+    async with connect(store_url, tenant="other") as tenant:
+        assert await tenant.set_aside() == []
 
 
 async def test_the_database_says_what_durability_hangs_on(store: Store, backend: str, clock: TestClock) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from stepwell import Context, ExecutionFailed, PermanentError, RunCancelled, Store, Timeout, sync, workflow
+from stepwell import Context, ExecutionFailed, PermanentError, RunCancelled, Store, Timeout, connect, sync, workflow
 from stepwell.clock import TestClock
 from tests.workflows.kit import begun, drained, statuses, task_of
 
@@ -63,6 +63,25 @@ async def test_the_transaction_that_ends_the_child_makes_its_parent_ready(store:
     await drained(store, one)
     assert (await store.get_run(run_id)).output() == 8
     assert await statuses(store, run_id) == {"double()#1": "SUCCESS"}
+
+
+@pytest.mark.proves("R-19", "R-21")
+async def test_the_runs_that_a_run_asked_for_are_listed(store: Store, store_url: str) -> None:
+    first, other = await begun(store, many, 5), await begun(store, one, 9)
+    await drained(store, many, one)
+    newest = await store.runs(parent=first)
+    assert [run.input() for run in newest] == [4, 3, 2, 1, 0]
+    assert {run.parent_id for run in newest} == {first}
+    assert [run.input() for run in await store.runs("double", parent=other, status="PENDING")] == [9]
+    assert await store.runs("many", parent=first) == await store.runs(parent=first, status="ERROR") == []
+    assert await store.runs(parent=first, tag="x") == await store.runs(parent=first, key="x") == []
+    page = await store.runs(parent=first, limit=2)
+    assert [run.input() for run in await store.runs(parent=first, limit=2, after=page.next)] == [2, 1]
+    await store.delete(newest[0].id)
+    assert len(await store.runs(parent=first)) == 4
+    assert len(await store.runs(parent=first, deleted=True)) == 5
+    async with connect(store_url, tenant="other") as tenant:
+        assert await tenant.runs(parent=first) == []
 
 
 @pytest.mark.proves("R-21")

@@ -1,6 +1,7 @@
 """APP on the command line: `module`, for everything defined in it, or `module:attribute`.
 
-The attribute is a workflow, a handler, a list of these, or a function of the store that returns any of them.
+The attribute is a workflow, a handler, a decider, a list of these, or a function of the store that returns any of them,
+or an engine. Of a module's deciders those that it has made are meant, else one is made of each class.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from types import ModuleType
 from typing import Any
 
 from stepwell.cli.exits import NOT_FOUND, USAGE, Stop
+from stepwell.decider import Decider
+from stepwell.decider_engine import Engine
+from stepwell.deciders.service import Service
 from stepwell.queue import Handler
+from stepwell.step import Step
 from stepwell.store.store import Store
 from stepwell.worker import each_served
 from stepwell.workflow import Workflow
 
-Named = Handler[Any] | Workflow[..., Any]
+AnyDecider = Decider[Any, Any, Any, Any]
+Named = Handler[Any] | Workflow[..., Any] | AnyDecider | Service
+ONE = (Handler, Workflow, Step, Decider, Service, ModuleType)
 
 
 def load(app: str) -> Any:
@@ -44,21 +51,72 @@ def load(app: str) -> Any:
 async def served(app: str, store: Store) -> list[Named]:
     """All that APP stands for; ends the command if that is nothing."""
     found = load(app)
-    if callable(found) and not isinstance(found, Handler | Workflow):
+    if inspect.isclass(found) and issubclass(found, Decider):
+        found = _made(found)
+    elif callable(found) and not isinstance(found, ONE):
         found = found(store)
         found = await found if inspect.isawaitable(found) else found
-    several = (
-        [found] if isinstance(found, Handler | Workflow | ModuleType) or not isinstance(found, Iterable) else found
-    )
-    serves = list(each_served(several))
+    several = [found] if isinstance(found, ONE) or not isinstance(found, Iterable) else list(found)
+    deciders = [each for one in several for each in _deciders(one)]
+    serves: list[Named] = [*each_served(one for one in several if not isinstance(one, Decider | Service)), *deciders]
     if not serves:
-        raise Stop(NOT_FOUND, f"{app} defines no workflow and no handler", "@workflow or @handler(queue) on a function")
+        said = f"{app} defines no workflow, handler or decider"
+        raise Stop(NOT_FOUND, said, "@workflow or @handler(queue) on a function, or a class of Decider")
     return serves
 
 
-def name_of(one: Named) -> str:
-    """The queue it serves."""
-    return one.name if isinstance(one, Workflow) else one.queue
+async def deciders_of(app: str, store: Store) -> Engine:
+    """An engine with the deciders of APP; ends the command if it has none."""
+    engine = Engine(store)
+    for one in await served(app, store):
+        if isinstance(one, Service):
+            for family in one.registry:
+                engine.register(family.decider)
+        elif isinstance(one, Decider):
+            engine.register(one)
+    if not len(engine.registry):
+        raise Stop(NOT_FOUND, f"{app} defines no decider", "a module with a class of Decider")
+    return engine
+
+
+def names_of(one: Named) -> list[str]:
+    """The queue it serves, or the types of its deciders."""
+    match one:
+        case Workflow():
+            return [one.name]
+        case Handler():
+            return [one.queue]
+        case Service():
+            return [family.type for family in one.registry]
+        case _:
+            return [one.type]
+
+
+def _deciders(one: Any) -> Iterator[AnyDecider | Service]:
+    if isinstance(one, Decider | Service):
+        yield one
+    if isinstance(one, ModuleType):
+        made = {id(each): each for each in vars(one).values() if isinstance(each, Decider)}
+        yield from made.values()
+        known = {type(each) for each in made.values()}
+        for each in vars(one).values():
+            if _is_decider(each, one) and each not in known:
+                yield _made(each)
+
+
+def _is_decider(one: object, module: ModuleType) -> bool:
+    """True for a class of Decider that is defined in the module and whole: it lacks neither a method nor its type."""
+    if not (inspect.isclass(one) and issubclass(one, Decider) and one.__module__ == module.__name__):
+        return False
+    return not inspect.isabstract(one) and hasattr(one, "type")
+
+
+def _made(cls: type[AnyDecider]) -> AnyDecider:
+    try:
+        return cls()
+    except TypeError as error:
+        said = f"{cls.__name__} cannot be made without arguments: {error}"
+        raise Stop(USAGE, said, f"{cls.type} = {cls.__name__}(...) in its module") from error
 
 
 def _module(name: str) -> ModuleType:
@@ -76,5 +134,5 @@ def _offers(module: ModuleType) -> str:
 
 def _offered(module: ModuleType) -> Iterator[str]:
     for name, value in vars(module).items():
-        if isinstance(value, Handler | Workflow):
+        if isinstance(value, Handler | Workflow | Decider) or _is_decider(value, module):
             yield f"{module.__name__}:{name}"

@@ -10,13 +10,14 @@ from typing import Final, Literal
 from stepwell._version import __version__
 from stepwell.cli.output import ago, span
 from stepwell.names import is_served
-from stepwell.records import Health, Maintenance, QueueStats, WorkerInfo
+from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
 
 Level = Literal["good", "warning", "problem"]
 SAFE_SQLITE: Final = (3, 51, 3)
 FAR_CLOCK: Final = 1.0  # seconds between two clocks that people would notice
 LONG_READY: Final = 60.0  # seconds that a served task should not have to wait
 LONG_HELD: Final = 60.0
+LONG_WAITING: Final = 7 * 86_400.0  # that a run waits for a signal: somebody may have forgotten it
 SLOW_ANSWER: Final = 0.1
 LATELY: Final = timedelta(hours=1)
 
@@ -32,6 +33,7 @@ class Facts:
     workers: Sequence[WorkerInfo]
     maintenance: Maintenance | None
     now: datetime
+    aside: Sequence[Aside] = ()
 
     @property
     def living(self) -> list[WorkerInfo]:
@@ -151,14 +153,35 @@ def _queues(facts: Facts) -> Iterator[Finding]:
             said = f"{one.queue} is paused and {waiting} tasks wait in it"
             yield Finding("warning", "queue", said, f"stepwell queue resume {one.queue}")
         elif facts.living and waiting and not is_served(one.queue, served):
-            said = f"{one.queue} has {waiting} tasks and no living worker serves it"
-            yield Finding("problem", "queue", said, f"stepwell worker APP --queue {one.queue}")
+            yield _unserved(one.queue, waiting)
         elif one.ready and (one.oldest or 0.0) > LONG_READY and facts.living and facts.maintenance is None:
             said = f"in {one.queue} the oldest of {one.ready} ready tasks has waited for {span(one.oldest)}"
             yield Finding("warning", "queue", said, f"stepwell worker APP --queue {one.queue}, one more of them")
         if one.draining:
             said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
+
+
+def _unserved(queue: str, waiting: int) -> Finding:
+    type_, _, part = queue.rpartition(":")
+    if type_ and part in ("effects", "inputs"):
+        what = "effects" if part == "effects" else "timers or inputs"
+        said = f"{waiting} {what} of the decider {type_} wait and no living worker registers it"
+        return Finding("problem", "decider", said, f"stepwell worker APP --queue {type_}")
+    said = f"{queue} has {waiting} tasks and no living worker serves it"
+    return Finding("problem", "queue", said, f"stepwell worker APP --queue {queue}")
+
+
+def _aside(facts: Facts) -> Iterator[Finding]:
+    """Runs that go on only when somebody lets them: held back at all, or waiting for a signal for long."""
+    for one in facts.aside:
+        listed = "stepwell runs --status paused, and stepwell why RUN"
+        if one.needs == "unpause":
+            said = f"{one.runs} are held back, the first for {span(one.longest)}"
+            yield Finding("warning", "runs", said, listed)
+        elif one.longest > LONG_WAITING:
+            said = f"{one.runs} wait for a signal without an end, the first for {span(one.longest)}"
+            yield Finding("warning", "runs", said, listed)
 
 
 def _dead(facts: Facts) -> Iterator[Finding]:
@@ -176,6 +199,7 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _maintenance,
     _workers,
     _queues,
+    _aside,
     _dead,
 )
 

@@ -16,6 +16,7 @@ NO_STORE: Final = 5  # the database does not answer, or its tables are missing, 
 INTERRUPTED: Final = 130
 
 _HELPS: Final[dict[type[BaseException], str]] = {
+    errors.DeciderNotFound: "--app with the module that has it",
     errors.CannotOpen: "start the database, or name another with --url or STEPWELL_URL",
     errors.SchemaDiffers: "stepwell migrate --sql, which prints what they should be",
     errors.SchemaNewer: "pip install --upgrade stepwell",
@@ -24,7 +25,13 @@ _HELPS: Final[dict[type[BaseException], str]] = {
     errors.UnknownStore: "--url sqlite:///stepwell.db",
 }
 _CODES: Final = {
-    NOT_FOUND: (errors.RunNotFound, errors.QueueNotFound, errors.WorkflowNotFound),
+    NOT_FOUND: (
+        errors.DeciderNotFound,
+        errors.QueueNotFound,
+        errors.RunNotFound,
+        errors.StepNotFound,
+        errors.WorkflowNotFound,
+    ),
     USAGE: (errors.InvalidName, errors.InvalidOption, errors.SerializationError, errors.UnknownStore, TypeError),
     FAILED: (errors.ExecutionFailed, errors.Timeout),
     NO_STORE: (
@@ -74,7 +81,7 @@ def told(error: BaseException) -> Told:
             return Told(NOT_FOUND, f"no queue is named {error.name}", "stepwell queue ls")
         case errors.RunNotFound():
             return Told(NOT_FOUND, str(error), "stepwell runs")
-        case errors.IdempotencyConflict():
+        case errors.IdempotencyConflict() | errors.KeyTaken():
             return Told(REFUSED, str(error), f"stepwell show {error.existing}")
         case errors.ExecutionFailed():
             return Told(FAILED, str(error).partition("; `store.")[0], f"stepwell show {int(error.run_id)}")

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import Any, Final
 
+from stepwell.cli.looking import look_at
 from stepwell.cli.output import drawable, is_lively, say
 from stepwell.cli.timeline import lines_of
 from stepwell.records import Run
@@ -24,7 +25,7 @@ async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until:
             if until is not None and asyncio.get_running_loop().time() - began >= until:
                 break
             if view is not None:
-                view.show(lines_of(run, await store.steps(run.id)))
+                view.show(lines_of(await look_at(store, run)))
             elif not quiet:
                 await _tell_steps(store, run, told)
             await asyncio.sleep(PAUSE)

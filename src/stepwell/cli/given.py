@@ -16,7 +16,7 @@ def parsed(given: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
     if not any(_name_of(one) for one in given):
         if len(given) > 1:
             raise Stop(USAGE, f"{given[1]!r} is neither name=text nor name:=json, and only one value can stand alone")
-        return [_whole(one) for one in given], {}
+        return [whole(one) for one in given], {}
     named: dict[str, Any] = {}
     for one in given:
         name = _name_of(one)
@@ -55,7 +55,7 @@ def _value(text: str, name: str) -> Any:
     return _json(value[2:], f"{name}:= takes JSON")
 
 
-def _whole(text: str) -> Any:
+def whole(text: str) -> Any:
     """One value that is the whole input: JSON if it is that, else a text."""
     if text == "-":
         return _json(sys.stdin.read(), "standard input is to hold JSON")

@@ -9,13 +9,16 @@ import click
 from stepwell._version import __version__
 from stepwell.cli import (
     benching,
+    changing,
     completing,
+    deciding,
     doctor,
     exporting,
     operating,
     queues,
     runs,
     showing,
+    steering,
     top,
     triggering,
     working,
@@ -23,7 +26,9 @@ from stepwell.cli import (
 
 SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Start": [showing.demo, working.worker, working.dev],
-    "Runs": [triggering.trigger, runs.runs, runs.show, runs.retry, runs.cancel],
+    "Runs": [triggering.trigger, runs.runs, runs.show, steering.why, changing.retry, changing.cancel],
+    "Steer": [steering.signal, steering.pause, steering.resume, steering.fork, changing.delete, changing.restore],
+    "Deciders": [deciding.decider],
     "Queues": [triggering.send, queues.queue, queues.dead],
     "Operate": [top.top, operating.workers, doctor.doctor, operating.maintenance, operating.migrate, operating.prune],
     "More": [exporting.export, benching.bench, completing.completion],
@@ -43,7 +48,7 @@ class Sections(click.Group):
 @click.group(cls=Sections, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="stepwell")
 def main() -> None:
-    """Durable queues and workflows on SQLite, Postgres and Turso: work that must not be lost.
+    """Durable queues, workflows and deciders on SQLite, Postgres and Turso: work that must not be lost.
 
     Exit codes: 0 done, 1 a run failed or a check found a problem, 2 wrong use, 3 not found, 4 refused, 5 no store
     (it does not answer, or its tables are missing, older or newer), 130 interrupted.

@@ -11,17 +11,21 @@ from stepwell.records import Run, RunStatus
 from stepwell.store.store import Store
 
 
-async def run_named(store: Store, name: str) -> Run[Any]:
-    """The run that is meant; ends the command if there is none, or several."""
+async def run_named(store: Store, name: str, *, deleted: bool | None = False) -> Run[Any]:
+    """The run that is meant; ends the command if there is none, or several.
+
+    With `deleted` a key means one that is deleted, and a number any run; with None only a number finds deleted ones.
+    """
     if name.startswith("@"):
         return await _newest(store, name)
     if name.isdecimal():
-        return await store.get_run(int(name))
-    found = await _with_key(store, name)
+        return await store.get_run(int(name), deleted=deleted is not False)
+    found = await _deleted_with_key(store, name) if deleted else await _with_key(store, name)
     if not found:
-        raise Stop(NOT_FOUND, f"no run has the key {name!r}", "stepwell runs")
+        said = f"no {'deleted ' if deleted else ''}run has the key {name!r}"
+        raise Stop(NOT_FOUND, said, f"stepwell runs{' --deleted' if deleted else ''}")
     if len(found) > 1:
-        meant = " or ".join(f"{run.workflow}:{run.key}" for run in found)
+        meant = " or ".join(str(run.id) if deleted else f"{run.workflow}:{run.key}" for run in found)
         raise Stop(REFUSED, f"{name!r} is the key of {len(found)} runs", f"one of {meant}")
     return found[0]
 
@@ -50,10 +54,23 @@ async def _newest(store: Store, name: str) -> Run[Any]:
 
 async def _with_key(store: Store, name: str) -> list[Run[Any]]:
     """The runs that have this key now, in whatever workflow; else the newest that had it, where keys are reused."""
-    workflows = [each.name for each in await store.workflows()]
-    held = [(each, name) for each in workflows]
-    held += [(each, name[len(each) + 1 :]) for each in workflows if name.startswith(f"{each}:") and name != f"{each}:"]
+    held = await _places(store, name)
     found = [run for workflow, key in held if (run := await store.find_run(workflow, key)) is not None]
     if found:
         return found
     return [run for workflow, key in held for run in await store.runs(workflow, key=key, limit=1)]
+
+
+async def _deleted_with_key(store: Store, name: str) -> list[Run[Any]]:
+    """The deleted runs that had this key."""
+    pages = [await store.runs(workflow, key=key, deleted=True) for workflow, key in await _places(store, name)]
+    return [run for page in pages for run in page if run.deleted_at is not None]
+
+
+async def _places(store: Store, name: str) -> list[tuple[str, str]]:
+    """Each workflow with the key that the name may mean in it."""
+    workflows = [each.name for each in await store.workflows()]
+    held = [(each, name) for each in workflows]
+    return held + [
+        (each, name[len(each) + 1 :]) for each in workflows if name.startswith(f"{each}:") and name != f"{each}:"
+    ]

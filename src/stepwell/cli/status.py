@@ -30,6 +30,8 @@ def glyph_of(status: RunStatus) -> str:
 def word_of(run: Run[Any]) -> str:
     """Where a run stands, in a glyph and a word: what is PENDING waits to be tried again, for a moment, or in line."""
     match run.status:
+        case RunStatus.PAUSED if run.held_at is None and run.error is None:
+            return "◷ waiting"
         case RunStatus.PENDING if run.run_at is not None and run.run_at > datetime.now(UTC):
             return "↻ retrying" if run.last_error else "◷ waiting"
         case RunStatus.PENDING:
@@ -62,8 +64,10 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
         "last_error",
         "tags",
         "parent_id",
+        "cause",
+        "progress",
     )
-    moments = ("run_at", "created_at", "updated_at", "started_at", "paused_at", "finished_at", "deleted_at")
+    moments = ("run_at", "created_at", "updated_at", "started_at", "paused_at", "held_at", "finished_at", "deleted_at")
     return {
         **{name: getattr(run, name) for name in (*names, "worker", *moments)},
         "input": run.input(),

@@ -1,6 +1,7 @@
 """A run as a timeline: its steps, attempts and waits as bars over one scale, and what the store has not recorded.
 
-Solid is executing, shaded is waiting on purpose. Values in, lines out: nothing here asks a store or prints.
+Solid is executing, shaded is waiting on purpose, a cross an attempt that failed, a broken line through all bars a
+worker that was lost. Values in, lines out: nothing here asks a store or prints.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from stepwell.cli.looking import Child, Look, Mark
 from stepwell.cli.output import ago, short, span
 from stepwell.cli.status import glyph_of, took, word_of
 from stepwell.durations import datetime_of
@@ -18,6 +20,8 @@ from stepwell.records import Run, RunStatus, StepInfo
 WIDTH: Final = 40
 LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
+MOST_MARKS: Final = 12
+LOST: Final = "worker lost"
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 
 
@@ -31,23 +35,27 @@ class Bar:
     begin: datetime | None
     end: datetime | None
     waiting: bool
+    key: str = ""  # the step's
 
 
-def lines_of(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
+def lines_of(look: Look) -> list[str]:
     """The whole picture of a run."""
+    run, steps = look.run, look.steps
     bars = [_bar(step) for step in steps]
     begin = run.started_at or run.created_at
     end = run.finished_at or max([datetime.now(UTC), *(bar.end for bar in bars if bar.end is not None)])
+    scale = Scale.over(begin, end, bars)
     names = max([len(bar.name) for bar in bars], default=0)
     notes = max([len(bar.note) for bar in bars], default=0)
-    scale = Scale.over(begin, end, bars)
     drawn = [
-        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale)}".rstrip() for bar in bars
+        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale, look.marks)}".rstrip()
+        for bar in bars
     ]
     said = f"{span(scale.folded)} in which nothing executed are folded"
-    told = [*_unrecorded(run, steps), *([said] if scale.gaps else [])]
+    told = [*_unrecorded(look), *([said] if scale.gaps else [])]
     below = ["", *(f"note: {one}" for one in told)] if told else []
-    return [*_head(run), "", *(drawn or ["  no step is recorded yet"]), *_error(run, steps), *below]
+    picture = drawn or ["  no step is recorded yet"]
+    return [*_head(look), "", *picture, *_past(look, begin), *_family(look), *_error(run, steps), *below]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,23 @@ class Scale:
         return at - self.begin - hidden
 
 
-def _head(run: Run[Any]) -> list[str]:
+def _head(look: Look) -> list[str]:
+    run = look.run
     about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
     if (seconds := took(run)) is not None:
         about.append(f"{'took' if run.finished_at else 'for'} {span(seconds)}")
+    lines = ["   ".join(about), " · ".join(_facts(run))]
+    if look.why is not None:
+        lines.append(f"why    {look.why.message}")
+    lines.append(f"input  {short(run.input(), 100)}")
+    if run.progress is not None:
+        lines.append(f"says   {short(run.progress, 100)}")
+    if run.status == RunStatus.SUCCESS:
+        lines.append(f"output {short(run.output(object), 100)}")
+    return lines
+
+
+def _facts(run: Run[Any]) -> list[str]:
     facts = [f"triggered {ago(run.created_at)}", f"attempt {run.attempt} of {run.max_attempts}"]
     if run.worker is not None:
         facts.append(f"held by worker session {run.worker}")
@@ -105,12 +126,13 @@ def _head(run: Run[Any]) -> list[str]:
         facts.append(f"goes on {ago(run.run_at)}")
     if run.parent_id is not None:
         facts.append(f"child of run {run.parent_id}")
+    if run.cause is not None:
+        facts.append(run.cause)
+    if run.deleted_at is not None:
+        facts.append(f"deleted {ago(run.deleted_at)}")
     if run.tags:
         facts.append(f"tags {', '.join(run.tags)}")
-    lines = ["   ".join(about), " · ".join(facts), f"input  {short(run.input(), 100)}"]
-    if run.status == RunStatus.SUCCESS:
-        lines.append(f"output {short(run.output(object), 100)}")
-    return lines
+    return facts
 
 
 def _bar(step: StepInfo) -> Bar:
@@ -121,21 +143,84 @@ def _bar(step: StepInfo) -> Bar:
         end = datetime_of(step.output)
         length = span((end - begin).total_seconds()) if begin else ""
         return Bar("◷" if end > datetime.now(UTC) else "✓", name, f"{length} asleep", begin, end, waiting=True)
+    if step.status == RunStatus.PAUSED or (end is not None and end == begin):
+        return _wait(step, name)
     lasted = (end or datetime.now(UTC)) - begin if begin else None
     tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
     again = step.status == RunStatus.PENDING and step.attempt > 0
     glyph = "↻" if again else glyph_of(step.status)
     return Bar(
-        glyph, name, f"{span(lasted.total_seconds()) if lasted else 'not begun'}{tries}", begin, end, waiting=False
+        glyph, name, f"{span(lasted.total_seconds()) if lasted else 'not begun'}{tries}", begin, end, False, step.key
     )
 
 
-def _drawn(bar: Bar, scale: Scale) -> str:
+def _wait(step: StepInfo, name: str) -> Bar:
+    """A wait, for a signal, a resume or other runs; of one that is over only the end is recorded."""
+    if step.status == RunStatus.PAUSED:
+        begun = step.started_at
+        lasted = "" if begun is None else f", for {span((datetime.now(UTC) - begun).total_seconds())}"
+        return Bar("◷", name, f"waits for {_awaited(step)}{lasted}", begun, None, waiting=True)
+    late = "nothing came in time" if (step.error or {}).get("type") == "Timeout" else ""
+    return Bar(glyph_of(step.status), name, late, step.started_at, step.finished_at, waiting=True)
+
+
+def _awaited(step: StepInfo) -> str:
+    """What an open wait needs: the recorded step says it."""
+    if "resume_condition" in (step.error or {}):
+        condition = (step.error or {}).get("resume_condition")
+        return f"{condition}, or a resume" if condition else "a resume"
+    if step.name.endswith("()") or isinstance(step.output, dict):
+        return "runs"
+    return "a signal"
+
+
+def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
     if bar.begin is None:
         return ""
     first = scale.column(bar.begin)
     last = WIDTH - 1 if bar.end is None else max(first, scale.column(bar.end))
-    return "│" + " " * first + ("░" if bar.waiting else "█") * (last - first + 1) + " " * (WIDTH - 1 - last) + "│"
+    cells = [" "] * first + ["░" if bar.waiting else "█"] * (last - first + 1) + [" "] * (WIDTH - 1 - last)
+    for mark in marks:
+        if mark.what == LOST:
+            cells[scale.column(mark.at)] = "╎"
+        elif mark.step is not None and mark.step == bar.key:
+            cells[scale.column(mark.at)] = "✕"
+    return f"│{''.join(cells)}│"
+
+
+def _past(look: Look, begin: datetime) -> list[str]:
+    """What happened to it while it went on, in words, with the time since its beginning."""
+    if not look.marks:
+        return []
+    shown = look.marks[-MOST_MARKS:]
+    lines = [f"  … {len(look.marks) - MOST_MARKS} earlier"] if len(look.marks) > MOST_MARKS else []
+    for mark in shown:
+        sign = "╎" if mark.what == LOST else "✕" if "fail" in mark.what or "gave up" in mark.what else "·"
+        after = span(max(0.0, (mark.at - begin).total_seconds()))
+        said = f" ({short(mark.said, 90)})" if mark.said else ""
+        lines.append(f"  {sign} after {after}: {f'{mark.step} ' if mark.step else ''}{mark.what}{said}")
+    return ["", *lines]
+
+
+def _family(look: Look) -> list[str]:
+    """The runs it asked for, as a tree."""
+    if not look.children:
+        return []
+    return ["", "runs it asked for", *_branches(look.children, "  ", look.run.id, more=look.more)]
+
+
+def _branches(children: Sequence[Child], indent: str, parent: int, *, more: bool) -> list[str]:
+    lines = [f"{indent}… and more: stepwell runs --parent {int(parent)}"] if more else []
+    for child in children:
+        run = child.run
+        seconds = took(run)
+        length = "" if seconds is None else f"  {span(seconds)}"
+        error = f"  {short(run.last_error, 60)}" if run.last_error and run.status != RunStatus.SUCCESS else ""
+        lines.append(
+            f"{indent}{word_of(run)}  {run.workflow} {run.key or ''}".rstrip() + f"  run {run.id}{length}{error}"
+        )
+        lines += _branches(child.children, f"{indent}    ", run.id, more=child.more)
+    return lines
 
 
 def _error(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
@@ -160,12 +245,14 @@ def _traced(traceback: str) -> list[str]:
     return found
 
 
-def _unrecorded(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
+def _unrecorded(look: Look) -> list[str]:
     """What a reader might look for here and the store does not keep."""
-    missing = []
-    if any(step.attempt > 1 for step in steps):
+    run, steps, missing = look.run, look.steps, []
+    if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):
         missing.append("of a step's attempts only the last is recorded")
-    if run.attempt > 1:
+    if any(step.started_at and step.started_at == step.finished_at for step in steps if step.name != "sleep"):
+        missing.append("of a wait only its end is recorded")
+    if run.attempt > 1 and not look.marks:
         lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
         missing.append(f"{run.attempt - 1} earlier attempt(s) of the run ended because {lost}; when is not recorded")
     return missing

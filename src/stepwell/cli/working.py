@@ -10,6 +10,7 @@ import click
 from stepwell.cli.asking import Asked, asks_store
 
 if TYPE_CHECKING:
+    from stepwell.cli.apps import Named
     from stepwell.store.store import Store
 
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 def worker(asked: Asked, app: str, **options: Any) -> None:
     """Run a worker for APP until SIGTERM or Ctrl-C.
 
-    APP is a module, for every workflow and handler defined in it, or module:attribute: a workflow, a handler, a list of
-    these, or a function of the store that returns them. The tables are made or upgraded first.
+    APP is a module, for every workflow, handler and decider defined in it, or module:attribute: one of these, a list of
+    them, or a function of the store that returns them, or an engine. The tables are made or upgraded first.
 
     The first signal lets bodies finish within the grace; the second gives back at once what is under way.
 
@@ -72,24 +73,20 @@ async def _work(
     grace: str,
     health: str,
 ) -> None:
-    from stepwell.cli.apps import name_of, served
+    from stepwell.cli.apps import names_of, served
     from stepwell.cli.health import healthy
     from stepwell.cli.output import say, say_json
     from stepwell.worker import Worker
 
-    limits = _limits(queues)
-    serves = await served(app, store)
-    if limits:
-        _check_named(limits, [name_of(one) for one in serves])
-        serves = [one for one in serves if name_of(one) in limits]
-    limited = {name: most for name, most in limits.items() if most is not None}
-    one = Worker(store, serves, concurrency=concurrency, limits=limited, grace=grace)
+    serves, limits = _chosen(await served(app, store), _limits(queues), store)
+    names = [name for each in serves for name in names_of(each)]
+    one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
     async with healthy(health, store, one):
         if once:
             attempts = await one.drain()
             say_json({"attempts": attempts}) if asked.as_json else say(f"nothing is due any more: {attempts} attempts")
             return
-        say(_introduction(store, [name_of(each) for each in serves], concurrency), to_stderr=True)
+        say(_introduction(store, names, concurrency), to_stderr=True)
         await one.run(signals=True)
         say("stopped: what was not finished is given back", to_stderr=True)
 
@@ -107,6 +104,28 @@ def _limits(queues: Sequence[str]) -> dict[str, int | None]:
         name, _, most = text.rpartition(":")
         limits[name if name and most.isdecimal() else text] = int(most) if name and most.isdecimal() else None
     return limits
+
+
+def _chosen(
+    serves: Sequence[Named], limits: dict[str, int | None], store: Store
+) -> tuple[Sequence[Named], dict[str, int]]:
+    """Those that were named, all if none were, and how many of a queue run at once; a decider's number is its own."""
+    from stepwell.cli.apps import names_of
+    from stepwell.decider import Decider
+    from stepwell.decider_engine import Engine
+
+    if not limits:
+        return serves, {}
+    _check_named(limits, [name for one in serves for name in names_of(one)])
+    chosen: list[Named] = []
+    for one in serves:
+        most = limits.get(names_of(one)[0])
+        if isinstance(one, Decider) and most is not None:
+            del limits[one.type]
+            chosen.append(Engine(store).register(one, workers=most))
+        elif any(name in limits for name in names_of(one)):
+            chosen.append(one)
+    return chosen, {name: most for name, most in limits.items() if most is not None}
 
 
 def _check_named(limits: dict[str, int | None], names: Sequence[str]) -> None:

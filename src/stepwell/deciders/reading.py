@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from stepwell.deciders.proposing import restored, schema_of
+from stepwell.deciders.proposing import Envelope, restored, schema_of, stored_key
 from stepwell.deciders.waiting import Held, Memory
 from stepwell.durations import datetime_of
 from stepwell.errors import InvalidOption
 from stepwell.family import Family, Registry
 from stepwell.names import check_key
-from stepwell.records import Page
+from stepwell.records import Page, RunStatus, TaskKind
 from stepwell.store.decisions import EventRow, Standing, Wanted
 from stepwell.store.driver import Call, Value
 from stepwell.store.store import Store
@@ -41,6 +41,20 @@ class InstanceInfo:
     created_at: datetime
     last_event_at: datetime
     completed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutstandingInfo:
+    """An unfinished effect or timer of an instance; `name` is the effect's, or that of the timer's input."""
+
+    id: int
+    kind: TaskKind
+    name: str
+    key: str | None  # a timer's
+    status: RunStatus
+    due: datetime | None
+    attempt: int
+    last_error: str | None
 
 
 class Reading:
@@ -88,6 +102,13 @@ class Reading:
         found = [_instance_info(row) for row in rows[:limit]]
         return Page(found, next=f"{found[-1].type}:{found[-1].id}" if len(rows) > limit else None)
 
+    async def outstanding(self, type: str, id: str) -> list[OutstandingInfo]:
+        """What an instance still waits for."""
+        self._store.check()
+        return [
+            _outstanding_info(row) for row in await self._store.decisions.open_tasks(type, check_key(id, "instance"))
+        ]
+
     async def now(self) -> int:
         """The time by the clock that everything is judged by."""
         [row] = await self._store.driver.read(Call("moment", {"now": self._store.clock.now()}))
@@ -115,4 +136,17 @@ def _instance_info(row: Mapping[str, Any]) -> InstanceInfo:
         created_at=datetime_of(row["created_at"]),
         last_event_at=datetime_of(row["updated_at"]),
         completed_at=None if completed is None else datetime_of(completed),
+    )
+
+
+def _outstanding_info(row: Mapping[str, Any]) -> OutstandingInfo:
+    return OutstandingInfo(
+        id=row["id"],
+        kind=TaskKind(row["kind"]),
+        name=Envelope.read(row["input"]).type,
+        key=None if row["key"] is None else row["key"].removeprefix(stored_key(row["instance_id"], "")),
+        status=RunStatus(row["status"]),
+        due=None if row["run_at"] is None else datetime_of(row["run_at"]),
+        attempt=row["attempt"],
+        last_error=row["last_error"],
     )

@@ -14,7 +14,7 @@ from stepwell.decider import Decider, Receipt
 from stepwell.deciders.deciding import Decided, Deciding
 from stepwell.deciders.mailbox import Mailbox
 from stepwell.deciders.proposing import ATTEMPTS, effects_queue, inputs_queue
-from stepwell.deciders.reading import EventInfo, InstanceInfo, Reading
+from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo, Reading
 from stepwell.deciders.serving import Serving, enveloped
 from stepwell.deciders.swift import Swift
 from stepwell.deciders.waiting import Memory, Pending
@@ -165,6 +165,10 @@ class Service:
     ) -> Page[InstanceInfo]:
         """Instances of a type, or of all, by type and id."""
         return await self._reading.instances(type, check_whole("limit", limit, 1, 10_000), after)
+
+    async def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
+        """What an instance still waits for: its effects and timers that are not finished, the first due first."""
+        return await self._reading.outstanding(type, id)
 
     async def flush(self) -> None:
         """Wait until no input of this process waits for its decision."""

@@ -219,6 +219,10 @@ class Decisions:
         """Instances of a type, or all, after a place."""
         return await self.driver.read(Call("instances", self._params(**params)))
 
+    async def open_tasks(self, type: str, name: str) -> list[Row]:
+        """The effects and timers of an instance that are not finished."""
+        return await self.driver.read(Call("open_tasks_of", self._params(type=type, name=name)))
+
     def queue(self, name: str) -> Script[int]:
         """The number of a queue, made if it is missing, in this transaction."""
         params = self._params(name=name)

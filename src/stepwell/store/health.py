@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from stepwell.durations import datetime_of
-from stepwell.records import Health, QueueStats
+from stepwell.records import Aside, Health, QueueStats
 from stepwell.store import schema
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.opened import Opened
@@ -25,6 +25,13 @@ class Observing(Opened):
         self.check()
         params = {"now": self.clock.now(), "tenant": self.options.tenant}
         return [_stats(row) for row in await self.driver.read(Call("queue_stats", params))]
+
+    async def set_aside(self) -> Sequence[Aside]:
+        """The runs that go on only when somebody lets them: what they need, how many they are, and for how long."""
+        self.check()
+        params = {"now": self.clock.now(), "tenant": self.options.tenant}
+        rows = await self.driver.read(Call("set_aside", params))
+        return [Aside(row["needs"], row["runs"], max(0.0, row["longest"] / 1_000_000)) for row in rows]
 
     async def health(self) -> Health:
         """What the database says of itself: its version, its clock, and the settings that durability hangs on."""

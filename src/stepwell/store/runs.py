@@ -95,11 +95,12 @@ class Runs(Writing):
         tag: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        parent: int | None = None,
         deleted: bool = False,
         limit: int = 100,
         after: str | None = None,
     ) -> Page[Run[Any]]:
-        """Runs, newest first: of one workflow, status, key or tag, or triggered in a span of time, if given.
+        """Runs, newest first: of one workflow, status, key, tag or parent, or triggered in a span of time, if given.
 
         `after` is the `next` of the page before. Workflow, status and time are found by an index; for a key or a tag
         the runs that fit the rest are looked through, so give those as well where there are many.
@@ -113,7 +114,10 @@ class Runs(Writing):
             "after_id": after_id,
         }
         statuses = list(RunStatus) if status is None else [status_of(status)]
-        return await self._page(await self._lines(workflow, statuses), params, limit)
+        lines = await self._lines(workflow, statuses)
+        if parent is None:
+            return await self._page(Call("find_runs", params, lines), limit)
+        return await self._page(Call("find_children", {**params, "parent": check_id(parent)}, lines), limit)
 
     async def find_run(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has.
@@ -175,8 +179,8 @@ class Runs(Writing):
             ids = [row["id"] for row in rows]
         return [(queue_id, str(status)) for queue_id in ids for status in statuses]
 
-    async def _page(self, lines: Sequence[tuple[int, str]], params: dict[str, Value], limit: int) -> Page[Run[Any]]:
-        rows = await self.driver.read(Call("find_runs", params, lines)) if lines else []
+    async def _page(self, finding: Call, limit: int) -> Page[Run[Any]]:
+        rows = await self.driver.read(finding) if finding.rows else []
         places = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)
         found = await self._read_runs([task_id for _, task_id in places[:limit]], deleted=True)
         return Page(found, next="{}-{}".format(*places[limit - 1]) if len(places) > limit else None)

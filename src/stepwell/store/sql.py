@@ -195,6 +195,7 @@ _SPELLINGS = {
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
     "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own
+    "tags": ("json_array_elements_text(task.tags) as tag (value)", "json_each(task.tags) as tag"),
     "replace_view": ("create or replace view", "create view"),  # SQLite: dropped before
 }
 

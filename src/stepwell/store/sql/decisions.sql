@@ -188,6 +188,16 @@ select instance.id, instance.type, instance.name, instance.version, instance.cre
  order by instance.type, instance.name
  limit :limit;
 
+-- name: open_tasks_of
+-- What an instance still waits for: its effects and timers that are not finished, the first due first.
+select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, task.last_error, task.input,
+       task.instance_id
+  from {task} as task
+ where task.instance_id = (select instance.id from {instance} as instance
+                            where instance.tenant = :tenant and instance.type = :type and instance.name = :name)
+   and task.instance_id is not null and task.finished_at is null and task.deleted_at is null
+ order by task.run_at, task.id;
+
 -- name: remove_receipts
 -- Remove up to :limit receipts of a tenant that are older than the moment given.
 with old as materialized (

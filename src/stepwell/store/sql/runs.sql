@@ -107,6 +107,20 @@ select task.id, task.created_at
  order by task.created_at desc, task.id desc
  limit :limit;
 
+-- name: find_children
+-- Find up to :limit runs that a run asked for and that fit, newest first, after the place given: all of them are looked at.
+with rows as ({rows queue_id bigint, status name})
+select task.id, task.created_at
+  from {task} as task join rows on rows.queue_id = task.queue_id and rows.status = task.status
+ where task.parent_id = :parent and task.parent_id is not null and task.kind = 'run'
+   and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
+   and (task.created_at < :after_time or task.id < :after_id)
+   and (:deleted or task.deleted_at is null)
+   and (cast(:key as text) is null or task.key = :key)
+   and (cast(:tag as text) is null or exists (select 1 from {tags} where tag.value = :tag))
+ order by task.created_at desc, task.id desc
+ limit :limit;
+
 -- name: failed_runs
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
