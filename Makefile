@@ -84,7 +84,7 @@ reference: .venv/.ready ## write docs/reference.md from what the code says
 	@$(DEV) scripts/reference.py
 
 docs: .venv-docs/.ready reference ## build the pages into site/ (zensical is fetched for it; `make test` does not need it)
-	.venv-docs/bin/zensical build --clean  # it warns of links out of docs/, which a test follows
+	.venv-docs/bin/python scripts/build_site.py --zensical .venv-docs/bin/zensical
 
 # ---- environments ------------------------------------------------------------------------------------------------
 
