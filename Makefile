@@ -23,7 +23,8 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons soak mutants bench requirements check lint types imports format wheel lock clean
+.PHONY: help demo test test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
+	clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,15 +80,22 @@ format: .venv/.ready ## let ruff fix and format
 wheel: .venv/.ready ## build the wheel, install it into an empty environment, run the demo from it
 	$(DEV) scripts/try_wheel.py --uv $(UV)
 
+reference: .venv/.ready ## write docs/reference.md from what the code says
+	@$(DEV) scripts/reference.py
+
+docs: .venv-docs/.ready reference ## build the pages into site/ (zensical is fetched for it; `make test` does not need it)
+	.venv-docs/bin/python scripts/build_site.py --zensical .venv-docs/bin/zensical
+
 # ---- environments ------------------------------------------------------------------------------------------------
 
 lock: $(UV_TOOL) ## resolve the versions again (ARGS=--upgrade for newer ones)
 	$(COMPILE) $(ARGS) pyproject.toml --output-file requirements/base.txt
 	$(COMPILE) $(ARGS) pyproject.toml --all-extras --group dev --output-file requirements/dev.txt
 	$(COMPILE) $(ARGS) --group tools --output-file requirements/tools.txt
+	$(COMPILE) $(ARGS) --group docs --output-file requirements/docs.txt
 
 clean: ## remove everything that was built or fetched
-	rm -rf .tools .venv .venv-* dist .coverage .coverage.* .hypothesis .import_linter_cache
+	rm -rf .tools .venv .venv-* dist site .cache .coverage .coverage.* .hypothesis .import_linter_cache
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -110,3 +118,8 @@ endef
 
 .venv-base/.ready: requirements/base.txt $(PACKAGE) | $(UV_TOOL)
 	$(call environment,$(@D),requirements/base.txt)
+
+.venv-docs/.ready: requirements/docs.txt | $(UV_TOOL)
+	@[ -x $(@D)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(@D)
+	$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/docs.txt
+	touch $@

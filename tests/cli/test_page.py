@@ -13,7 +13,7 @@ from tests.cli.reference import PAGE, page
 ROOT = PAGE.parent.parent
 LINES = [
     (document.name, line)
-    for document in (PAGE, ROOT / "README.md", ROOT / "docs" / "upkeep.md")
+    for document in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     for block in re.findall(r"```(?:sh|text)\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
     for line in re.findall(r"^ *(stepwell (?!--)\w.*)$", block, re.MULTILINE)
 ]

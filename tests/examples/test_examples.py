@@ -44,6 +44,58 @@ EXPECTED = {
         "picture3 is 4 by 4, its first row [3, 4, 5, 6]",
         "recorded by the parent: ['list_pictures#1', 'trigger_many()#1', 'described:1/results()#1'] and so on",
     ],
+    "file_processing.py": [
+        "looked twice, new runs: 0",
+        "count monday.csv",
+        "count tuesday.csv",
+        "SUCCESS monday.report",
+        "ERROR StepFailed: step count#1 gave up with PermanentError: tuesday.csv: many is no amount",
+        "count tuesday.csv",
+        "monday.report ['desk', '9900', 'lamp', '3800']",
+        "tuesday.report ['desk', '9900']",
+    ],
+    "crash_recovery.py": [
+        "worker 1 was killed, exit code -9",
+        "recorded by then: ['transfer#1', 'transfer#2']",
+        "worker 2 ended, exit code 0",
+        "the run returned ['receipt 1', 'receipt 2', 'receipt 3', 'receipt 4', 'receipt 5']",
+        "the bank was asked for ['month 1', 'month 2', 'month 3', 'month 3', 'month 4', 'month 5']",
+        "and has moved money 5 times, by its keys",
+    ],
+    "many_workers.py": [
+        "met: 3 workers",
+        "worker 1 has left, exit code 0",
+        "the others have left, exit codes [0, 0]",
+        "150 shirts are pressed, at most 1 time each",
+    ],
+    "agent.py": [
+        "it waits for the user; no worker is left, and the model was asked 2 times",
+        "consent: woke",
+        "user: A room in Paris, please.",
+        "model: use weather, weather",
+        "weather: sunny",
+        "weather: failed, there is no Atlantis",
+        "model: use book",
+        "book: a room in the Ritz for 90000 cents, booked with the key use:3/book#1",
+        "model: It is sunny in Paris, and a room is booked.",
+        "the model was asked 3 times",
+    ],
+    "fastapi_app.py": [
+        "placed, new: True",
+        "placed, new: False",
+        "address: True",
+        "receipt over 1900, shipped to Paris",
+    ],
+    "subscription_decider.py": [
+        "a year is tested by calling",
+        "  1 SubscriptionStarted",
+        "  2 PaymentAsked",
+        "  3 PaymentRefused",
+        "  4 PaymentAsked",
+        "  5 PaymentRefused",
+        "  6 SubscriptionEnded",
+        "cancelled too late: completed",
+    ],
     "order_fulfilment.py": [
         "  worker 1: charge 9900 cents for order 1",
         "  worker 1: reserve lamp and desk",
@@ -119,12 +171,16 @@ def test_example_on_its_own_file(example: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "it cleans up"
 
 
-PROVES = {"approval.py": ["P-12"]}
+GUIDES = ("file_processing.py", "crash_recovery.py", "many_workers.py", "order_decider.py", "subscription_decider.py")
+PROVES = {**{name: ["G-02"] for name in GUIDES}, "approval.py": ["P-12", "G-02"]}
+ONE_PROCESS = {"many_workers.py": "three processes at once"}  # what Turso, which is for one process, is not asked for
 
 
 @pytest.mark.parametrize(
     "example", [pytest.param(name, marks=pytest.mark.proves(*PROVES.get(name, ()))) for name in EXPECTED]
 )
 def test_example_on_a_named_store(example: str, tmp_path: Path, store_url: str) -> None:
-    for _ in range(2):  # a second time on the same store is no different
+    if example in ONE_PROCESS and store_url.startswith("turso:"):
+        pytest.skip(ONE_PROCESS[example])
+    for _ in range(2 if store_url.startswith("sqlite:") else 1):  # a second time on the same store is no different
         assert sorted(output_of(example, tmp_path, STEPWELL_URL=store_url)) == sorted(EXPECTED[example])
