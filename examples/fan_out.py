@@ -37,7 +37,7 @@ def read(path: str) -> Pixels:
 @step(queue="example.arithmetic", retry=3)
 def shrink(pixels: Pixels) -> Pixels:
     """Executed by any worker that serves it; what it needs and returns goes through the database, no path does."""
-    print(f"  arithmetic: shrink {len(pixels)} rows")
+    print(f"  arithmetic: shrink {len(pixels)} rows\n", end="")  # one write: other threads print too
     rows = zip(pixels[::2], pixels[1::2], strict=True)
     return [[sum(four) // 4 for four in zip(a[::2], a[1::2], b[::2], b[1::2], strict=True)] for a, b in rows]
 

@@ -32,7 +32,8 @@ def post(invoice: Invoice) -> None:
         raise PermanentError(f"{invoice.customer} has no address")  # never tried again: a dead letter at once
     if invoice.customer == "alan" and tries["alan"] == 1:
         raise ConnectionError("the printer is busy")  # any other error: tried again after a pause
-    print(f"posted {invoice.cents} cents to {addresses[invoice.customer]}, try {tries[invoice.customer]}")
+    posted = f"posted {invoice.cents} cents to {addresses[invoice.customer]}, try {tries[invoice.customer]}"
+    print(f"{posted}\n", end="")  # one write: other threads print too
 
 
 def main() -> None:
