@@ -121,7 +121,7 @@ async def test_an_instance_is_told_of_an_effect_that_was_lost_with_its_workers(s
     assert await labels(engine) == ["x", "mail given up: worker_lost"]
 
 
-@pytest.mark.proves("F-07", "F-08", "F-10")
+@pytest.mark.proves("F-07", "F-08", "F-10", "L-19")
 async def test_an_effect_whose_worker_was_lost_is_carried_out_by_another(store: Store) -> None:
     begun = asyncio.Event()
 
@@ -225,7 +225,7 @@ async def test_a_worker_that_is_lost_after_the_answer_was_kept_does_not_repeat_t
     assert len(bench.asked) == 1
 
 
-@pytest.mark.proves("F-14")
+@pytest.mark.proves("F-14", "L-19")
 async def test_a_long_effect_keeps_its_lease(live_store: Store) -> None:
     async def long(effect: Ask, ctx: EffectContext) -> Do:
         await asyncio.sleep(2.5)  # the lease of this store is two seconds

@@ -34,7 +34,7 @@ def engine(store: Store, bench: Bench) -> Engine:
     return Engine(store).register(bench)
 
 
-@pytest.mark.proves("M-03", "M-04", "M-06", "M-16", "F-01", "TM-01", "M-22")
+@pytest.mark.proves("M-03", "M-04", "M-06", "M-16", "F-01", "TM-01", "M-22", "promise-08")
 async def test_an_input_makes_its_instance_and_all_it_leads_to_is_there_at_once(engine: Engine, store: Store) -> None:
     receipt = await engine.execute(Do("a", "one", ask="mail", after=60, timer="pay"))
     assert (receipt.outcome, receipt.first, receipt.last) == ("applied", 1, 1)
@@ -280,7 +280,7 @@ async def test_a_decider_without_effects_reads_a_stream_that_an_older_one_wrote(
     assert [served.queue for served in engine.served()] == ["poke:effects", "poke:inputs"]
 
 
-@pytest.mark.proves("M-27", "M-14")
+@pytest.mark.proves("M-27", "M-14", "V-07")
 async def test_what_is_no_input_or_no_key_is_refused_before_anything_is_written(engine: Engine, store: Store) -> None:
     for wrong in ("text", object(), Ask("x", "a")):
         with pytest.raises(InvalidOption, match="no registered decider has inputs of this class"):

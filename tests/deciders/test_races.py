@@ -24,7 +24,7 @@ DUPLICATES = 0.2
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.proves("M-09", "M-10", "M-11", "II-03", "protocol-12")
+@pytest.mark.proves("M-09", "M-10", "M-11", "II-03", "protocol-12", "promise-08")
 @pytest.mark.parametrize("together", [True, False], ids=["mailbox", "one by one"])
 async def test_inputs_from_many_processes_are_each_decided_once_and_without_gaps(
     store_url: str, backend: str, tmp_path: Path, scale: Scale, together: bool

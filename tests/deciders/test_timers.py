@@ -16,7 +16,7 @@ def engine(store: Store) -> Engine:
     return Engine(store).register(Bench())
 
 
-@pytest.mark.proves("TM-02", "TM-03", "TM-12", "II-07")
+@pytest.mark.proves("TM-02", "TM-03", "TM-12", "II-07", "promise-10")
 async def test_a_timer_is_delivered_when_it_is_due_and_not_before(
     engine: Engine, store: Store, clock: TestClock
 ) -> None:
@@ -103,7 +103,7 @@ async def test_the_last_word_on_a_key_counts_among_inputs_that_are_decided_toget
     assert cancelled == ["gone", "k"]
 
 
-@pytest.mark.proves("TM-08", "TM-09")
+@pytest.mark.proves("TM-08", "TM-09", "promise-10")
 async def test_a_cancelled_timer_never_fires_and_the_stream_says_so(
     engine: Engine, store: Store, clock: TestClock
 ) -> None:
@@ -213,7 +213,7 @@ async def test_timers_that_were_due_while_nobody_worked_are_delivered_once_in_th
     assert await labels(engine) == ["set"] * 3 + ["due 1", "due 2", "due 3"]
 
 
-@pytest.mark.proves("TM-06", "TM-04")
+@pytest.mark.proves("TM-06", "TM-04", "L-19", "promise-10")
 async def test_a_timer_whose_worker_was_lost_is_delivered_by_another_once(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

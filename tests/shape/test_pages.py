@@ -39,6 +39,23 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        pytest.param("deciders.md", ("actor", "mailbox", "One input at a time"), marks=pytest.mark.proves("M-28")),
+        pytest.param(
+            "howto/idempotency.md", ("`ctx.key` in an effect", "upsert", "repeated"), marks=pytest.mark.proves("F-16")
+        ),
+        pytest.param(
+            "deciders.md", ("let the state remember what it has seen", "`Ignored`"), marks=pytest.mark.proves("II-06")
+        ),
+    ],
+)
+def test_what_only_a_page_can_say_is_said(page: str, words: tuple[str, ...]) -> None:
+    said = " ".join(prose(DOCS / page).split())
+    assert [word for word in words if word not in said] == []
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     site = tomllib.loads(text(ROOT / "zensical.toml"))["project"]
     listed = re.findall(r"'([\w/]+\.md)'", str(site["nav"]))

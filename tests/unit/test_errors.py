@@ -8,6 +8,7 @@ import pickle
 
 import pytest
 
+import stepwell
 from stepwell import errors
 from stepwell.errors import (
     DriverMissing,
@@ -163,3 +164,17 @@ def test_a_driver_cannot_leak_a_password_through_our_errors(text: str) -> None:
 def test_what_is_no_secret_stays_readable() -> None:
     assert redact_url("postgresql://ann:x@db:5432/shop?lease=2") == "postgresql://ann:***@db:5432/shop?lease=2"
     assert redact_url("sqlite:///my files/app.db?lease=2") == "sqlite:///my files/app.db?lease=2"
+
+
+@pytest.mark.proves("E-09")
+def test_the_exceptions_that_users_meet_are_public_and_carry_what_they_tell() -> None:
+    assert stepwell.WorkflowNotFound("zip_files").name == "zip_files"
+    failed = stepwell.ExecutionFailed(7, {"type": "ValueError", "message": "no"})
+    assert (failed.run_id, failed.error) == (7, {"type": "ValueError", "message": "no"})
+    assert isinstance(stepwell.SerializationError("a date"), stepwell.StepwellError)
+    assert isinstance(stepwell.Timeout("late"), TimeoutError)
+    assert stepwell.TransientError("busy", retry_after=30).retry_after == 30
+    assert str(stepwell.PermanentError("gone")) == "gone"
+    paused = stepwell.Paused("ask the boss", resume_condition="approved")
+    assert (str(paused), paused.resume_condition) == ("ask the boss", "approved")
+    assert stepwell.PauseError is stepwell.Paused
