@@ -109,12 +109,34 @@ PROMISES = {
             f"{of['others']} others acknowledged"
         ),
     ),
+    "signal race": Promise(
+        "A signal and the end of its wait: one of them wins",
+        "Two processes send each run a signal about when its wait is over, or when the run is; two others execute it. "
+        "A signal that woke is what the wait returned, one that was kept is taken or not as it returned, one that came "
+        "too late is nowhere; and every replay saw the same, by a ledger that stepwell does not know of. Void unless "
+        "each answer was a tenth of them.",
+        lambda of: (
+            f"{of['races']:,} races: {of['woke']:,} woke, {of['kept']:,} kept, {of['too_late']:,} too late, "
+            f"0 answers untrue, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "cancel race": Promise(
+        "A cancel and the end of its run: one of them wins",
+        "Two processes cancel each run while it works, sleeps or completes; two others execute them. A run that was "
+        "cancelled, or asked to stop, ends CANCELLED and without a result; one for which it was too late keeps its "
+        "own. Void unless each answer was a tenth of them.",
+        lambda of: (
+            f"{of['races']:,} races: {of['cancelled']:,} cancelled, {of['requested']:,} requested, "
+            f"{of['too_late']:,} too late, 0 answers untrue, in {of['seconds']:.0f} s"
+        ),
+    ),
     "sweep": Promise(
         "A run survives the loss of its worker at any database call",
         "The worker is cut off before a call reaches the database, and another time after the database did it and "
         "before the worker heard; for every call of runs of every shape, with loops, gathers, task groups, sleeps, "
-        "retries and compensation. Each crash happened. Another worker ends each run with the same result and the same "
-        "recorded steps, and a ledger shows that no body whose outcome was recorded was executed again.",
+        "retries, compensation, signals, children, races and cancels. Each crash happened. Another worker ends each "
+        "run with the same result and the same recorded steps, and a ledger shows that no body whose outcome was "
+        "recorded was executed again.",
         lambda of: (
             f"{of['flows']} {of['kind']} workflows, {of['calls']} database calls, {of['cases']} crashes: "
             "0 results or recorded steps differ, 0 recorded bodies executed again"
@@ -122,8 +144,8 @@ PROMISES = {
     ),
     "trees": Promise(
         "So does a workflow that nobody thought of",
-        "Random trees of sequences, loops, branches, gathers, task groups, failing steps and sleeps, under random "
-        "schedules, each cut off at a random database call.",
+        "Random trees of sequences, loops, branches, gathers, task groups, failing steps, sleeps, waits for signals, "
+        "children, races and cancelled runs, under random schedules, each cut off at a random database call.",
         lambda of: (
             f"{of['trees']} workflows with {of['steps']:,} recorded steps, {of['crashes']} crashes: "
             "0 results or recorded steps differ"

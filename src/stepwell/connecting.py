@@ -76,9 +76,7 @@ class Config:
             payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
             retry=_retry(said.get("retry", retry)),
             visibility=_span("visibility", said.get("visibility", visibility)),
-            pause_check_interval=_span(
-                "pause_check_interval", said.get("pause_check_interval", pause_check_interval)
-            ),
+            pause_check_interval=_span("pause_check_interval", said.get("pause_check_interval", pause_check_interval)),
             keep=_kept("keep", said.get("keep", keep)),
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",

@@ -132,7 +132,7 @@ def _place(on: object, workflow: str) -> object:
     branch = current_branch.get()
     if on is None:
         if isinstance(branch, Branch) and branch.run.is_sync:
-            raise InvalidOption("on", on, f"in a sync workflow pass its context: `{workflow}.trigger(...).execute(ctx)`")
+            raise InvalidOption("on", on, f"in a sync workflow pass its context: `{workflow}.trigger().execute(ctx)`")
         return current()
     if isinstance(branch, Branch) and not isinstance(on, Context | SyncContext):
         why = "in a workflow every replay would write another run: pass `ctx`, for a child, or do it in a step"

@@ -303,7 +303,7 @@ def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..
                 yield from (each for each in handlers.values() if each.fn.__module__ == one.__name__)
                 steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
             case _:
-                why = "a worker serves what is decorated with @handler, @workflow or @step(queue=...), and modules of them"
+                why = "a worker serves what is decorated with @handler, @workflow or @step(queue=...), and modules"
                 raise InvalidOption("serves", one, why)
     yield from workflows_of(steps.values())
 

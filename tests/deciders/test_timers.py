@@ -186,6 +186,22 @@ async def test_a_timer_that_is_set_again_under_its_own_key_while_it_is_delivered
     assert await names(engine) == ["Noted"] * 4, "it has cancelled nothing"
 
 
+@pytest.mark.proves("TM-09", "TM-08")
+async def test_a_timer_that_cancels_its_own_key_while_it_is_delivered_cancels_nothing(
+    store: Store, clock: TestClock
+) -> None:
+    class Tidy(Bench):
+        def decide(self, state, input, now):  # type: ignore[no-untyped-def]
+            decision = super().decide(state, input, now)
+            return decision.cancel_timer("k") if input.label == "tick" else decision
+
+    engine = Engine(store).register(Tidy())
+    await engine.execute(Do("a", "go", after=10, timer="k"))
+    clock.advance(10)
+    await drained(store, engine)
+    assert await names(engine) == ["Noted", "Noted"]
+
+
 @pytest.mark.proves("TM-14")
 async def test_timers_that_were_due_while_nobody_worked_are_delivered_once_in_their_order(
     engine: Engine, store: Store, clock: TestClock

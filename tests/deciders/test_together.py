@@ -1,6 +1,8 @@
 """One commit across models: an input, a run, a message and rows of one's own, all or none; and steps that execute."""
 
 import asyncio
+import dataclasses
+import itertools
 import sqlite3
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from stepwell import Engine, InvalidOption, RunStatus, Store, Worker, connect, step, sync, workflow
 from stepwell.clock import TestClock
+from stepwell.testing.doomed import Doomed
 from tests.deciders.workbench import Bench, Do, asked, count, double, drained, labels, post, posted, tasks
 from tests.workflows.kit import begun, die
 
@@ -53,6 +56,33 @@ async def test_an_input_a_run_a_message_and_ones_own_rows_are_all_there_or_none_
     await drained(store, engine, post, double)
     assert posted == ["hello"]
     assert await labels(engine) == ["one", "mail answered"]
+
+
+@pytest.mark.proves("M-04", "M-05", "TU-06")
+async def test_whoever_is_cut_off_in_the_middle_of_a_transaction_has_written_nothing_of_it(
+    store: Store, engine: Engine
+) -> None:
+    cut = 0
+    there: tuple[int, ...] = ()
+    for at in itertools.count(1):
+        doomed = Doomed(store.driver, at)
+        options = dataclasses.replace(store.options, listen=False)
+        own = Store(doomed, store.statements, options, store.clock, store.telemetry)
+        for name in ("bench:effects", "bench:inputs", "posts"):
+            await own.queue_id(name, create=True)
+        doomed.arm()
+        work = asyncio.ensure_future(all_four(own, Engine(own).register(Bench()), fails=False))
+        died = asyncio.ensure_future(doomed.died.wait())
+        await asyncio.wait([work, died], return_when=asyncio.FIRST_COMPLETED)
+        for one in (work, died):  # as a process that is killed: its connection is gone, and with it the transaction
+            one.cancel()
+        await asyncio.gather(work, died, return_exceptions=True)
+        there = await found(store)
+        if there != (0, 0, 0, 0, 0):  # committed: what it would have done since is to wake the workers
+            break
+        cut += 1
+    assert cut >= 10
+    assert there == (1, 1, 1, 1, 1)
 
 
 @pytest.mark.proves("M-04", "M-10")

@@ -15,6 +15,7 @@ import pytest
 
 from tests.ground.databases import create_database, drop_database, host_and_port
 from tests.ground.faultproxy import FaultProxy
+from tests.ground.installed import forget_database, installed_database, installed_file
 from tests.ground.postgres import PostgresServer
 
 BACKENDS = ("sqlite", "turso", "postgres")
@@ -53,6 +54,8 @@ def pytest_configure_node(node: Node) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if os.environ.get("STEPWELL_TEST_POSTGRES"):
+        forget_database(config, server_address(config))
     if server := config.stash.get(_SERVER, None):
         server.close()
 
@@ -104,6 +107,10 @@ def server_address(config: pytest.Config) -> str:
     return config.stash[_SERVER].url()
 
 
+def _is_installed(request: pytest.FixtureRequest) -> bool:
+    return not {"store", "live_store"}.isdisjoint(request.fixturenames)
+
+
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> str:
     """The name of the database this test runs on: `sqlite`, `turso` or `postgres`."""
@@ -113,18 +120,20 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def store_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
-    """The address of a fresh, empty place on the backend."""
+    """The address of a fresh place on the backend; empty, unless the test asks for a store in it as well."""
     if backend == "postgres":
         url: str = request.getfixturevalue("postgres_url")
         return url
+    if _is_installed(request):
+        installed_file(request.config, backend, tmp_path / "store.db", request.getfixturevalue("tmp_path_factory"))
     return f"{backend}:///{tmp_path}/store.db"
 
 
 @pytest.fixture
 def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a fresh, empty database on the run's Postgres server, dropped afterwards."""
+    """The address of a fresh database on the run's Postgres server, dropped afterwards; empty as `store_url` is."""
     server = server_address(request.config)
-    url = create_database(server)
+    url = installed_database(request.config, server) if _is_installed(request) else create_database(server)
     yield url
     drop_database(url, server)
 

@@ -1,5 +1,6 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
@@ -7,6 +8,8 @@ from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
+from tests.mutants.signals import SIGNAL_MUTANTS
+from tests.mutants.steering import STEERING_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
@@ -484,10 +487,13 @@ MUTANTS = (
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *RUNS_MUTANTS,
+    *CHILDREN_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
     *MODEL_MUTANTS,
+    *SIGNAL_MUTANTS,
+    *STEERING_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,

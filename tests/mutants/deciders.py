@@ -28,14 +28,6 @@ DECIDER_MUTANTS = (
         EXECUTE + "test_an_engine_that_was_overtaken_decides_on_what_the_other_has_done",
     ),
     Mutant(
-        "an instance is not locked while it is decided",
-        "M-10",
-        "store/sql/decisions.sql",
-        " order by instance.id\n {for_update_of_instance};",
-        " order by instance.id;",
-        RACES + "test_inputs_from_many_processes_are_each_decided_once_and_without_gaps",
-    ),
-    Mutant(
         "a decider that raises takes its neighbours along",
         "M-05",
         "deciders/proposing.py",
@@ -172,12 +164,12 @@ DECIDER_MUTANTS = (
         TIMERS + "test_a_timer_that_is_set_again_under_its_own_key_while_it_is_delivered_fires_again",
     ),
     Mutant(
-        "a timer that sets itself again cancels itself",
-        "TM-11",
+        "a timer that is being delivered counts as one that can be cancelled",
+        "TM-09",
         "deciders/proposing.py",
         "for key, task_id in pending.items() if task_id not in delivered}",
         "for key, task_id in pending.items()}",
-        TIMERS + "test_a_timer_that_is_set_again_under_its_own_key_while_it_is_delivered_fires_again",
+        TIMERS + "test_a_timer_that_cancels_its_own_key_while_it_is_delivered_cancels_nothing",
     ),
     Mutant(
         "a timer that is replaced fires too",

@@ -104,8 +104,8 @@ UPKEEP_MUTANTS = (
         "a dead letter that was deleted is dropped with the others",
         "SD-04",
         "store/sql/queues.sql",
-        "where id in (select rows.id from rows) and status = 'ERROR' and deleted_at is null",
-        "where id in (select rows.id from rows) and status = 'ERROR'",
+        "where id {any_of rows} and status = 'ERROR' and deleted_at is null",
+        "where id {any_of rows} and status = 'ERROR'",
         SOFT + "test_what_lists_tasks_leaves_deleted_ones_out",
     ),
     Mutant(

@@ -25,6 +25,8 @@ def waits(worker: int) -> dict[str, list[Call]]:
         "looking": [Call("ends_of", TIME, [(child,) for child in CHILDREN])],
         "signals": [Call("first_signals", TIME, [(parent, "word", "word#1") for parent in PARENTS])],
         "taking": [Call("take_signals", TIME, [(parent, "word", 1, "word#1") for parent in PARENTS])],
+        "replaying": [Call("steps_of", {}, [(parent,) for parent in PARENTS])],
+        "stopping": [Call("cancel_tasks", {**TIME, "error": None, "last_error": None}, [(one,) for one in PARENTS])],
         "cancelling": [Call("unfinished_children", {}, [(parent,) for parent in PARENTS])],
     }
 
@@ -44,6 +46,9 @@ async def full(store: Store, worker: int) -> None:
         "update {task} set parent_id = id - 50000 where id >= 130000",
         "insert into {signal} (run_id, name, place, data, sent_at)"
         " select id, 'word', 1, '1', 1 from {task} where id >= 140000",
+        "insert into {step} (run_id, key, place, status, attempt, started_at)"
+        " select id, 'one#1', 1, 'SUCCESS', 1, 1 from {task} where id >= 120000 or id between"
+        f" {PARENTS[0]} and {PARENTS[-1]}",
     )
     for parent in PARENTS:
         signals = ", ".join(f"({parent}, 'word', {place}, '1', 1)" for place in (1, 2))
@@ -60,13 +65,13 @@ async def test_plans_of_waiting_made_on_an_empty_table_stay_good_on_a_full_one(
     worker = await begin(store)
     settle, count = await Calls(store, worker).settle(CHILDREN)
     asked = {"ending": [settle, count, Call("wake_parents", TIME, fed_by=0)], **waits(worker)}
-    await do(store, "analyze {task}", "analyze {signal}", "analyze {fence}")
+    await do(store, "analyze {task}", "analyze {signal}", "analyze {step}", "analyze {fence}")
     for name, calls in asked.items():
         await prepared.prepare(name, calls)
     await full(store, worker)
     plans = {name: await prepared.explain(name, calls) for name, calls in asked.items()}
     for name, plan in plans.items():
-        reads = [node for node in nodes(plan) if node.get("Relation Name") in ("task", "signal")]
+        reads = [node for node in nodes(plan) if node.get("Relation Name") in ("task", "signal", "step")]
         assert "Seq Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
         assert all(node.get("Rows Removed by Filter", 0) <= 2 for node in reads), drawn(name, plan)
         assert all(node.get("Rows Removed by Index Recheck", 0) == 0 for node in reads), drawn(name, plan)
@@ -79,8 +84,41 @@ async def test_plans_of_waiting_made_on_an_empty_table_stay_good_on_a_full_one(
         "looking": 10,
         "signals": 5,
         "taking": 5,
+        "replaying": 5,
+        "stopping": 5,
         "cancelling": 10,
     }
+
+
+@pytest.mark.proves("protocol-16", "promise-18")
+@pytest.mark.backends("postgres", reason="an embedded store tells its plans in another way: below")
+async def test_whatever_names_its_tasks_finds_them_by_their_ids(
+    live_store: Store, prepared: Prepared, backend: str
+) -> None:
+    store = live_store
+    await store.create_queue("q")
+    queue, worker = await store.queue_id("q"), await begin(store)
+    named = [(parent,) for parent in PARENTS]
+    asked = {
+        "runs": [Call("runs", {"tenant": "", "deleted": False}, named)],
+        "letters": [Call("letters_of", {}, named)],
+        "purge": [Call("purge", TIME, named)],
+        "drop": [Call("drop", TIME, named)],
+        "removal": [Call("delete_taken", TIME, [(parent, 1) for parent in PARENTS])],
+        "forgetting": [Call("forget_steps", {}, [(parent, "") for parent in PARENTS])],
+        "found": [Call("find_added", {}, [(parent, queue, f"key-{parent}") for parent in PARENTS])],
+        "turns": [Call("turns_of", {}, named)],
+    }
+    await do(store, "analyze {task}", "analyze {step}", "analyze {queue}")
+    for name, calls in asked.items():
+        await prepared.prepare(name, calls)
+    await full(store, worker)
+    await do(store, "update {task} set kind = 'run', key = 'key-' || id where id > 20000")
+    ended = "owner = null, status = 'ERROR', finished_at = 1"
+    await do(store, f"update {{task}} set {ended} where id between {PARENTS[0]} and {PARENTS[-1]}")
+    for name, calls in asked.items():
+        plan = await prepared.explain(name, calls)
+        assert buffers(plan) < 200, drawn(name, plan)
 
 
 @pytest.mark.proves("PR-15", "R-21")

@@ -396,7 +396,7 @@ SPELLED_TWICE = {
     "reserve_blocks",
     "take_time",
 }
-POSTGRES_ONLY = {"claim_above", "mark", "notify"}
+POSTGRES_ONLY = {"claim_above", "mark", "notify", "decide_at_once"}
 
 
 def headings() -> list[tuple[str, str, str, str]]:

@@ -10,18 +10,18 @@ import pytest
 from stepwell import RunStatus
 from stepwell.testing import world
 from stepwell.testing.crashing import WHENS, Crash, Life, every_crash
-from tests.sweep import flows, sync_flows
+from tests.sweep import flows, sync_flows, waiting_flows
 from tests.sweep.conftest import Scale
 from tests.sweep.ledger import LEDGER, assert_nothing_recorded_ran_again
 
-TELLING = ("steps", "settle")  # what the statements are called that read and write what a run has done
+TELLING = ("steps", "settle", "Waiting")  # what the statements are called that read and write what a run has done
 MOST_MISSED = 0.1
 
 
 @pytest.mark.proves("S-06", "S-11", "S-12", "S-26", "R-04", "R-06", "R-08", "R-15", "W-10", "E-08", "TU-06")
 @pytest.mark.proves("promise-03", "promise-05", "rule-03", "rule-13", "rule-16", "protocol-18")
 @pytest.mark.backends("sqlite", "postgres", reason="the same driver serves Turso")
-@pytest.mark.parametrize("module", [flows, sync_flows], ids=["async", "sync"])
+@pytest.mark.parametrize("module", [flows, sync_flows, waiting_flows], ids=["async", "sync", "waiting"])
 async def test_a_run_survives_a_crash_at_every_database_call(
     module: ModuleType, backend: str, store_url: str, scale: Scale, measured: Callable[..., None]
 ) -> None:
@@ -36,7 +36,7 @@ async def test_a_run_survives_a_crash_at_every_database_call(
             assert json.loads(report.life.output or "null") == output, report.life
             calls, cases, missed = calls + len(report.calls), cases + report.cases, missed + len(report.missed)
     assert missed <= MOST_MISSED * cases, f"{missed} crashes did not happen, {cases} did"
-    kind = "async" if module is flows else "sync"
+    kind = {flows: "async", sync_flows: "sync", waiting_flows: "waiting"}[module]
     measured("sweep", kind=kind, flows=len(module.FLOWS), calls=calls, cases=cases)
 
 
@@ -57,6 +57,6 @@ async def test_a_sequence_beside_a_sleep_ends_before_the_run_is_given_back_and_t
 
 
 def _few_crashes(first: int, whole: Life) -> Iterable[Crash]:
-    """Those at calls that read or write what the run has done: every other one, on one side in turn."""
-    telling = [at for at, call in enumerate(whole.calls, 1) if any(word in call for word in TELLING)]
-    return [(at, WHENS[number % 2]) for number, at in enumerate([1, *telling][first::2])]
+    """Those at calls that read or write what the run has done: every other one, fewer of many, on one side in turn."""
+    telling = [1, *(at for at, call in enumerate(whole.calls, 1) if any(word in call for word in TELLING))]
+    return [(at, WHENS[number % 2]) for number, at in enumerate(telling[first :: max(2, len(telling) // 6)])]

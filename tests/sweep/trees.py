@@ -1,4 +1,5 @@
-"""Random workflows: a tree of steps, sequences, loops, branches, gathers, task groups, failures and sleeps.
+"""Random workflows: a tree of steps, sequences, loops, branches, gathers, task groups, failures, sleeps, waits for
+signals, children, races and cancelled runs.
 
 A tree is plain data, so it is the input of one workflow that walks it. A value is handed from node to node, so that a
 record that answered the wrong call would show in the arguments of the next one or in the result.
@@ -10,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepwell import PermanentError, StepFailed, TransientError, current, sleep, step, workflow
+from stepwell import PermanentError, RunCancelled, StepFailed, TransientError, current, sleep, step, workflow
 from tests.sweep.ledger import note
 
 Tree = list[Any]
@@ -47,6 +48,27 @@ async def fail(a: int) -> int:
     raise PermanentError(f"never {a}")
 
 
+@step
+async def name() -> str:
+    """A name for a signal that no other call of the run has: that of this call."""
+    note()
+    return current().key.partition("/")[2].replace("/", ".").replace("#", "-")
+
+
+@step
+async def tell(word: str, a: int) -> None:
+    note()
+    await _yield()
+    ctx = current()
+    await ctx._run.slot.store.signal(ctx.run_id, word, a, key=ctx.key)
+
+
+@step
+async def stop(run_id: int) -> None:
+    note()
+    await current()._run.slot.store.cancel(run_id)
+
+
 def threaded(a: int, b: int) -> int:
     note()
     return a - b
@@ -70,6 +92,31 @@ async def walk(tree: Tree, value: int) -> int:  # noqa: C901, PLR0912 - one case
         case ["sleep", int(minutes)]:
             await sleep(60 * minutes)
             return value + 1
+        case ["told", int(n)]:
+            word = await name()
+            _, came = await asyncio.gather(tell(word, value + n), current().wait(word, int))
+            return came
+        case ["kept", int(n)]:
+            word = await name()
+            await tell(word, value * n)
+            return await current().wait(word, int, timeout="1h", default=-1)
+        case ["late", int(minutes)]:
+            return await current().wait(await name(), int, timeout=60 * minutes, default=value + 3)
+        case ["child", list(node)]:
+            return await grow.trigger(node, value).wait().execute()
+        case ["children", [*nodes]]:
+            ids = await current().trigger_many([grow.trigger(node, value) for node in nodes])
+            return _total(await current().results(ids))
+        case ["cancelled", list(node)]:
+            [run_id] = await current().trigger_many([grow.trigger(["sequence", [["sleep", 30], node]], value)])
+            await stop(int(run_id))
+            try:
+                return _total(await current().results([run_id]))
+            except RunCancelled:
+                return value + 5
+        case ["race", list(node)]:
+            place, won = await current().race(current().wait(await name(), int), walk(node, value), sleep("1000d"))
+            return int(won or 0) + place
         case ["sequence", [*nodes]]:
             for node in nodes:
                 value = await walk(node, value)
@@ -111,7 +158,8 @@ async def _yield() -> None:
 numbers = st.integers(0, 9)
 leaves: st.SearchStrategy[Tree] = st.one_of(
     st.tuples(st.sampled_from(["step", "step", "thread", "flaky"]), numbers).map(list),
-    st.tuples(st.just("sleep"), st.integers(1, 30)).map(list),
+    st.tuples(st.sampled_from(["told", "kept"]), numbers).map(list),
+    st.tuples(st.sampled_from(["sleep", "late"]), st.integers(1, 30)).map(list),
 )
 
 
@@ -130,6 +178,8 @@ def _larger(nodes: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
         st.tuples(st.sampled_from(["gather", "group"]), some).map(list),
         st.tuples(st.just("gather all"), either).map(list),
         st.tuples(st.just("try"), _failing(nodes), nodes).map(list),
+        st.tuples(st.sampled_from(["child", "cancelled", "race"]), nodes).map(list),
+        st.tuples(st.just("children"), some).map(list),
     )
 
 

@@ -19,7 +19,8 @@ import stepwell
 from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, WrongLoop, handler, sync
 from tests.ground.processes import wait_for
 
-NOT_VERBS = {"add", "define", "draft_children", "known", "queue_id", "register_workflow", "workflow_id"}  # the engine's, not the user's
+# The engine's, not the user's.
+NOT_VERBS = {"add", "define", "draft_children", "known", "queue_id", "register_workflow", "workflow_id"}
 
 
 @pytest.fixture
@@ -67,6 +68,13 @@ def test_the_worker_has_the_same_signatures() -> None:
         # There is no awaitable to pass in sync code; `stop()` from another thread does what it did.
         assert parameters(ours) == parameters(theirs, without=("shutdown",)), name
     assert parameters(sync.connect) == parameters(stepwell.connect)
+
+
+def test_the_engine_has_the_same_signatures() -> None:
+    for name in ("register", "execute", "execute_dynamic", "submit", "dry_run", "state", "events", "instances"):
+        ours, theirs = getattr(sync.Engine, name), getattr(stepwell.Engine, name)
+        without = ("tx",) if name == "submit" else ()
+        assert parameters(ours) == parameters(theirs, without=without), name
 
 
 def test_messages_go_through(store: sync.Store) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
-from stepwell import Context, PermanentError, Store, workflow
-from stepwell.records import Claimed
-from tests.store.seam import begin, claim, row_of
+from stepwell import Context, PermanentError, RunStatus, Store, workflow
+from stepwell.records import Claimed, Settlement
+from tests.store.seam import DONE, begin, claim, do, row_of
 from tests.workflows.kit import begun, drained
 
 IGNORE: dict[str, Any] = {"require_worker": "ignore"}
@@ -72,3 +74,21 @@ async def is_ready(store: Store, run_id: int) -> bool:
     row = await row_of(store, run_id)
     assert not row["ready"] or row["status"] == "PENDING"
     return bool(row["ready"])
+
+
+def settled(store: Store, task: Claimed, how: Settlement = DONE) -> Awaitable[str]:
+    """Close the turn of a run, also if it is a child."""
+    return asyncio.create_task(store.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id))
+
+
+def suspension(needed: int) -> Settlement:
+    """How a parent suspends itself that needs so many ends more than it had seen."""
+    return Settlement(RunStatus.PAUSED, attempt_back=True, needed=needed)
+
+
+async def looked_again(store: Store, run_id: int) -> Claimed:
+    """A turn of a parent that waits, taken by hand; it has looked, and not suspended itself yet."""
+    await do(store, f"update {{task}} set ready = true, status = 'PENDING', run_at = 1 where id = {run_id}")
+    [turn] = await claimed(store, "parent_of_many")
+    assert turn.id == run_id
+    return turn

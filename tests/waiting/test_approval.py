@@ -77,7 +77,7 @@ async def test_it_survives_a_crash_at_every_database_call() -> None:
     async def whole(ctx: Context, what: str) -> str:
         request = await send_request(what)
         place, answer = await ctx.race(ctx.wait("granted", str), ctx.sleep("24h"))
-        return await process(request, answer) if place == 0 else "nobody answered"
+        return await process(request, str(answer)) if place == 0 else "nobody answered"
 
     async with world(whole) as w:
         report = await w.crash_everywhere(whole.trigger("a desk"))

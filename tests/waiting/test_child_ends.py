@@ -176,7 +176,7 @@ async def test_a_child_that_has_not_ended_leaves_its_parent_alone(quiet: Store) 
 async def test_what_the_parent_is_told_of_it_is_recorded(quiet: Store, clock: TestClock) -> None:
     told = {
         "cancelled idle": "RunCancelled",
-        "purged": "RunCancelled",
+        "purged": "RunNotFound",
         "deleted": "RunCancelled",
         "kept too long by hand": "ExecutionFailed",
         "worker lost on the last attempt": "ExecutionFailed",

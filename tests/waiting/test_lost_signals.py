@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import asyncpg
 import pytest
 
 from stepwell import Context, SignalAnswer, Store, StoreUnavailable, Worker, step, workflow
@@ -11,7 +12,7 @@ from stepwell.clock import TestClock
 from stepwell.store.driver import Call
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
-from tests.store.seam import Gate, Watched, once, watched
+from tests.store.seam import Gate, Watched, once, waiting_for_locks, watched
 from tests.workflows.kit import begun, die, drained, statuses, steps_of
 
 WOKE, KEPT, TOO_LATE = SignalAnswer.WOKE, SignalAnswer.KEPT, SignalAnswer.TOO_LATE
@@ -114,9 +115,37 @@ async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, ho
         assert (await store.get_run(run_id)).output() == [1, 2]
 
 
+@pytest.mark.proves("protocol-05", "promise-15")
+@pytest.mark.backends("postgres", reason="elsewhere one transaction writes at a time")
+async def test_whoever_asks_locks_its_run_before_it_looks(store: Store, store_url: str, clock: TestClock) -> None:
+    go_on = asyncio.Event()
+
+    @step
+    async def work() -> str:
+        await go_on.wait()
+        return "worked"
+
+    @workflow
+    async def busy(ctx: Context) -> list[Any]:
+        return list(await asyncio.gather(work(), ctx.wait("word", str, timeout="1h")))
+
+    run_id = await begun(store, busy)
+    mine = await asyncpg.connect(store_url)
+    async with Worker(store, [busy]):
+        await until(lambda: _stands(store, run_id, "word#1", "PAUSED"))
+        async with mine.transaction():
+            assert await store.signal(run_id, "word", "came", tx=mine) is WOKE
+            clock.advance(3601)  # its time is over, and whoever judges that has to wait for us
+            await until(lambda: waiting_for_locks(store))
+        go_on.set()
+        assert await store.result(run_id, timeout=10) == ["worked", "came"]
+    await mine.close()
+
+
 @pytest.mark.proves("promise-15", "protocol-18")
+@pytest.mark.parametrize("lost", [False, True], ids=["", "its worker is lost"])
 async def test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step_ended_before(
-    store: Store, clock: TestClock
+    store: Store, clock: TestClock, *, lost: bool
 ) -> None:
     over, driver = watched(store)
     gate, go_on, ended = Gate(), asyncio.Event(), asyncio.Event()
@@ -135,20 +164,25 @@ async def test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step
     run_id = await begun(over, raced)
 
     async def late(calls: Sequence[Call]) -> None:
-        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+        if not calls and any(call.statement == "take_signals" for call in driver.said):
             await gate(calls)
 
     async with Worker(over, [raced]):
         await until(lambda: _stands(store, run_id, "word#1", "PAUSED"))
+        driver.said.clear()
         driver.after = late
         await store.signal(run_id, "word", "came")
         await until(lambda: gate.arrived, message="it is taken, and the answer on its way")
         go_on.set()
         await ended.wait()
         await until(lambda: _stands(store, run_id, "work#1", "SUCCESS"))
+        if lost:
+            await die(store)
         driver.after = None
         gate.open()
-        await until(lambda: _stands(store, run_id, "word#2", "PAUSED"))
+        if not lost:
+            await until(lambda: _stands(store, run_id, "word#2", "PAUSED"))
+    await drained(store, raced)
     clock.advance(3601)
     await drained(store, raced)
     assert (await store.get_run(run_id)).output() == [1, "came", None]

@@ -1,38 +1,33 @@
-"""No end of a child is missed: not between the look and the suspension of its parent, in a flush with it or behind it."""
+"""No end of a child is missed: not between the look and the suspension of its parent, and not in a flush with it."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import asyncpg
 import pytest
 
-from stepwell import RunStatus, Store, StoreUnavailable, Worker
-from stepwell.records import Claimed, Settlement
+from stepwell import LeaseLost, RunStatus, Store, StoreUnavailable, Worker
+from stepwell.records import Claimed, StepRow
 from stepwell.store.driver import Call
+from stepwell.store.waiting import AddChildren
 from tests.ground.waiting import until
-from tests.store.seam import DONE, Gate, do, once, row_of, waiting_for_locks, watched
-from tests.waiting.family import child, children_of, claimed, is_ready, parent, parent_of_many, waiting
-from tests.workflows.kit import begun, drained, task_of
+from tests.store.seam import DONE, RELEASED, Gate, claim, do, once, row_of, watched
+from tests.waiting.family import (
+    IGNORE,
+    child,
+    children_of,
+    claimed,
+    is_ready,
+    looked_again,
+    parent,
+    parent_of_many,
+    settled,
+    suspension,
+    waiting,
+)
+from tests.workflows.kit import begun, drained, statuses, task_of
 
 LOST = StoreUnavailable("reset after the work was done")
-
-
-def settled(store: Store, task: Claimed, how: Settlement = DONE) -> Awaitable[str]:
-    return asyncio.create_task(store.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id))
-
-
-def suspension(needed: int) -> Settlement:
-    return Settlement(RunStatus.PAUSED, attempt_back=True, needed=needed)
-
-
-async def looked_again(store: Store, run_id: int) -> Claimed:
-    """A turn of a parent that waits, taken by hand; it has looked, and not suspended itself yet."""
-    await do(store, f"update {{task}} set ready = true, status = 'PENDING', run_at = 1 where id = {run_id}")
-    [turn] = await claimed(store, "parent_of_many")
-    assert turn.id == run_id
-    return turn
 
 
 # A child ends between the look and the suspension
@@ -169,112 +164,6 @@ async def test_flushes_that_lock_crosswise_are_repeated_and_nobody_is_counted_tw
         assert (row["waiting"], row["status"]) == (1, "PAUSED")
 
 
-# Interleaved transactions: what one has done and not committed when the other comes
-
-
-ENDS = (
-    "update stepwell.task set status = 'SUCCESS', output = '0', owner = null, finished_at = 1 where id = {child}",
-    "update stepwell.task set waiting = waiting - 1 where id = {parent}",
-)
-SUSPENDS = ("update stepwell.task set status = 'PAUSED', owner = null, waiting = waiting + 1 where id = {parent}",)
-
-
-@contextlib.asynccontextmanager
-async def uncommitted(url: str, acts: Sequence[str], **ids: int) -> AsyncIterator[None]:
-    """Do this in a transaction that stays open meanwhile, and then commit it."""
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            for act in acts:
-                await connection.execute(act.format(**ids))
-            yield
-    finally:
-        await connection.close()
-
-
-INTERLEAVED = pytest.mark.backends("postgres", reason="an embedded store writes one transaction at a time")
-
-
-@INTERLEAVED
-@pytest.mark.proves("protocol-05", "R-21", "S-15")
-async def test_a_child_that_ends_behind_an_uncommitted_suspension_wakes_its_parent(
-    store: Store, store_url: str, backend: str
-) -> None:
-    run_id, _ = await waiting(store, parent_of_many, 1)
-    await looked_again(store, run_id)
-    await do(store, f"update {{task}} set waiting = 0 where id = {run_id}")
-    [task] = await claimed(store)
-    async with uncommitted(store_url, SUSPENDS, parent=run_id):
-        ending = settled(store, task)
-        await until(lambda: waiting_for_locks(store), message="the end of the child to wait for its parent")
-    assert await ending == "SUCCESS"
-    assert await is_ready(store, run_id)
-
-
-@INTERLEAVED
-@pytest.mark.proves("protocol-05", "R-21", "S-15")
-async def test_a_suspension_behind_an_uncommitted_end_stays_ready(store: Store, store_url: str, backend: str) -> None:
-    run_id, _ = await waiting(store, parent_of_many, 1)
-    turn = await looked_again(store, run_id)
-    [task] = await claimed(store)
-    async with uncommitted(store_url, ENDS, parent=run_id, child=task.id):
-        suspending = settled(store, turn, suspension(0))
-        await until(lambda: waiting_for_locks(store), message="the suspension to wait for the end of the child")
-    assert await suspending == "PENDING"
-    assert await is_ready(store, run_id)
-
-
-@INTERLEAVED
-@pytest.mark.proves("protocol-05", "R-21", "S-15")
-async def test_a_look_behind_an_uncommitted_end_sees_it(store: Store, store_url: str, backend: str) -> None:
-    run_id, _ = await waiting(store, parent, 3)
-    [task] = await claimed(store)
-    await do(store, f"update {{task}} set ready = true, status = 'PENDING', run_at = 1 where id = {run_id}")
-    connection = await asyncpg.connect(store_url)
-    over, driver = watched(store)
-    locked = asyncio.Event()
-
-    async def end(calls: Sequence[Call]) -> None:
-        """As soon as the parent is claimed, its child ends, in a transaction that stays open."""
-        if any(call.statement == "claim" for call in calls) and not locked.is_set():
-            if await connection.fetchval(f"select owner from stepwell.task where id = {run_id}") is None:
-                return
-            await connection.execute("begin")
-            for act in ENDS:
-                await connection.execute(act.format(parent=run_id, child=task.id))
-            locked.set()
-
-    driver.after = end
-    async with Worker(over, [parent]):
-        await until(lambda: waiting_for_locks(store), message="the look to wait for the end of the child")
-        await connection.execute("commit")
-        assert await over.result(run_id, timeout=10) == 0
-    assert (await task_of(store, run_id)).turn == 2
-    await connection.close()
-
-
-@INTERLEAVED
-@pytest.mark.proves("protocol-15", "R-21")
-async def test_a_cancel_of_the_parent_while_its_child_ends_locks_crosswise_and_both_are_done(
-    store: Store, store_url: str, backend: str
-) -> None:
-    """The cancel has the parent and wants its child, the end has the child and wants its parent."""
-    run_id, _ = await waiting(store, parent, 3)
-    [task] = await claimed(store)
-    connection = await asyncpg.connect(store_url)
-    await connection.execute("begin")
-    await connection.execute(f"select 1 from stepwell.task where id = {run_id} for update")
-    ending = settled(store, task)
-    await until(lambda: waiting_for_locks(store), message="the end of the child to wait for its parent")
-    with contextlib.suppress(asyncpg.DeadlockDetectedError):  # either may be the victim
-        await connection.execute(f"update stepwell.task set updated_at = 2 where id = {task.id}")
-    await connection.execute("rollback")
-    assert await ending == "SUCCESS"
-    await connection.close()
-    assert await is_ready(store, run_id)
-    assert (await row_of(store, run_id))["waiting"] == 0
-
-
 # Lost replies and crashes
 
 
@@ -360,6 +249,40 @@ async def test_a_parent_that_is_held_back_or_deleted_is_not_ready_and_goes_on_af
     assert await store.restore(deleted)
     await drained(store, parent)
     assert [(await store.get_run(run_id)).output() for run_id in (held, deleted)] == [2, 4]
+
+
+# Who may ask
+
+
+async def _cancelled(store: Store, turn: Claimed) -> None:
+    await store.cancel(turn.id)
+
+
+async def _taken_away(store: Store, turn: Claimed) -> None:
+    await store.tasks.settle(turn.id, turn.owner, turn.turn, RELEASED)
+    assert await claim(store, turn.owner, "parent_of_many")
+
+
+async def _cut_off(store: Store, turn: Claimed) -> None:
+    """Dead, and still standing in the row: its fence alone is down."""
+    await do(store, f"delete from {{fence}} where worker_id = {turn.owner}")
+
+
+@pytest.mark.proves("promise-04", "L-15", "R-21")
+@pytest.mark.parametrize("what", [_cancelled, _taken_away, _cut_off])
+async def test_a_turn_that_may_not_write_any_more_asks_for_no_children(
+    store: Store, what: Callable[[Store, Claimed], Awaitable[None]]
+) -> None:
+    run_id = await begun(store, parent_of_many, 2)
+    [turn] = await claimed(store, "parent_of_many")
+    new = await store.draft_children([child.trigger(1).options(**IGNORE)], run_id)
+    row = StepRow(run_id, "child()#1", 1, RunStatus.SUCCESS)
+    asking = AddChildren(turn, row, new.drafted, new.ids, new.queues, lambda _: row)
+    await what(store, turn)
+    with pytest.raises(LeaseLost):
+        await store.waiting.ask(asking)
+    assert await children_of(store, run_id) == []
+    assert await statuses(store, run_id) == {}
 
 
 async def _has(store: Store, run_id: int, status: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Paused, Run, SignalAnswer, Store, Worker, condition, step, sync, workflow
+from stepwell import Paused, Run, SignalAnswer, Store, TransientError, Worker, condition, step, sync, workflow
 from stepwell.clock import TestClock
 from stepwell.durations import datetime_of
 from stepwell.errors import InvalidName, InvalidOption, RunNotFound
@@ -260,7 +260,7 @@ async def test_a_run_is_not_given_back_while_its_condition_is_asked(store: Store
     @step(retry=3)
     def flaky() -> int:
         if sync.current().attempt < 2:
-            raise RuntimeError("again")
+            raise TransientError("again", retry_after="5h")
         return 1
 
     @workflow
@@ -271,6 +271,9 @@ async def test_a_run_is_not_given_back_while_its_condition_is_asked(store: Store
     run_id = await begun(store, both)
     await drained(store, both)
     clock.advance(HOUR)
+    assert await drained(store, both) == 1
+    assert await statuses(store, run_id) == {"flaky#1": "PENDING", "aside#1": "SUCCESS"}
+    clock.advance(5 * HOUR)
     await drained(store, both)
     assert (await store.get_run(run_id)).output() == 3
 

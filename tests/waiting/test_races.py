@@ -145,6 +145,26 @@ async def test_a_worker_lost_right_after_the_race_changes_nothing(store: Store, 
     assert (await store.get_run(run_id)).output() == [1, 2, 1]
 
 
+@pytest.mark.proves("S-06", "protocol-18")
+async def test_of_two_that_are_over_when_it_is_replayed_the_one_that_was_recorded_has_won(
+    store: Store, clock: TestClock
+) -> None:
+    @workflow
+    async def slept(ctx: Context) -> int:
+        place, _ = await ctx.race(ctx.sleep("2h"), ctx.sleep("1h"))
+        await ctx.sleep("3h")
+        return place
+
+    run_id = await begun(store, slept)
+    await drained(store, slept)
+    clock.advance("1h")
+    await drained(store, slept)
+    assert (await statuses(store, run_id))["race()#1"] == "SUCCESS"
+    clock.advance("3h")
+    await drained(store, slept)
+    assert (await store.get_run(run_id)).output() == 1
+
+
 @pytest.mark.proves("R-21", "promise-15")
 async def test_a_child_a_signal_and_a_moment_race(store: Store, clock: TestClock) -> None:
     first, second, third = [await begun(store, with_child) for _ in range(3)]

@@ -325,7 +325,6 @@ def _is_closed(item: Item) -> bool:
     return item.error is None and not item.postponed
 
 
-
 def _enveloped(id: str, written: Any) -> str:
     return Envelope(id, written.type, written.version, msgspec.Raw(written.text.encode())).text()
 

@@ -18,7 +18,9 @@ class FreeSeat:
         session: Session,
         queue_id: int,
         task_id: int,
+        *,
         begin: Callable[[Claimed, Session], None],
+        left: Callable[[], None],
     ) -> None:
         self.worker = session.id
         self._demand = demand
@@ -26,6 +28,7 @@ class FreeSeat:
         self._queue_id = queue_id
         self._task_id = task_id
         self._begin = begin
+        self._left = left
         demand.take(queue_id)
         session.handing.add(task_id)
 
@@ -43,3 +46,4 @@ class FreeSeat:
     def _leave(self) -> None:
         self._demand.give_back(self._queue_id)
         self._session.handing.discard(self._task_id)
+        self._left()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +30,7 @@ from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Claimed, Owned, Wish
 from stepwell.store.fairness import Fairness
-from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL, Polling
+from stepwell.store.polling import LONGEST_POLL, Polling
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.telemetry import (
@@ -114,6 +115,8 @@ class Runtime:
         if any(one.is_workflow for one in self._by_name.values()):
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
+        self._context = contextvars.copy_context()
+        self._context.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
         self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
@@ -352,10 +355,11 @@ class Runtime:
             return None
         if served.body is None or served.batch > 1 or self._room() <= 0 or not self._demand.wanted([queue_id]):
             return None
-        return FreeSeat(self._demand, session, queue_id, task_id, self._taken)
+        return FreeSeat(self._demand, session, queue_id, task_id, begin=self._taken, left=self._quiet.set)
 
     def _taken(self, task: Claimed, session: Session) -> None:
-        self._start([[task]], session)
+        # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
+        self._context.copy().run(self._start, [[task]], session)
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""
@@ -363,7 +367,8 @@ class Runtime:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._store.options.timeout):
                 while session is not None and session.handing:
-                    await asyncio.sleep(SHORTEST_POLL)
+                    self._quiet.clear()
+                    await self._quiet.wait()
 
     def _freed(self, demand: Demand, queue_id: int) -> None:
         demand.give_back(queue_id)

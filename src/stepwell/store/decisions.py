@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from stepwell.clock import Clock
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.records import Claimed
-from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.flush import one_by_one
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
 from stepwell.store.repeat import repeated
-from stepwell.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from stepwell.store.opened import Opened
 
 T = TypeVar("T")
 INVISIBLE: Final = "was made by a transaction that this one cannot see; roll back and try again"
@@ -116,25 +117,14 @@ class Supply:
 class Decisions:
     """The way of decisions to one store's database."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        ids: Ids,
-        clock: Clock,
-        telemetry: Telemetry,
-        *,
-        tenant: str,
-        slot: int,
-        shard: int,
-        timeout: float,
-    ) -> None:
-        self.driver = driver
+    def __init__(self, store: Opened, ids: Ids, *, shard: int) -> None:
+        self.driver = store.driver
         self._ids = ids
-        self._clock = clock
-        self._telemetry = telemetry
-        self._timeout = timeout
-        self._tenant = tenant
-        self._slot = slot
+        self._clock = store.clock
+        self._telemetry = store.telemetry
+        self._timeout = store.options.timeout
+        self._tenant = store.options.tenant
+        self._slot = store.tasks.claim_slot
         self._shard = shard
         self._at_hand: collections.deque[int] = collections.deque()
 

@@ -1,4 +1,4 @@
-"""Handing over: a task that is added where a worker has a free place and nothing else waits is written as that worker's.
+"""Handing over: a task that is added where a worker has a free place, and nothing else waits, is written as its own.
 
 That saves the claim: one commit less between adding a task and executing it. Whether it may be so is decided where the
 task is written, under the fence of the session; if not, it is written as any other and waits to be claimed.

@@ -81,7 +81,7 @@ class Opened:
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
         self.tasks = Tasks(driver, flusher, self.ids, clock, telemetry, wakeups=self._wakeups, timeout=options.timeout)
-        self.decisions = self._deciding()
+        self.decisions = Decisions(self, self.ids, shard=flusher.shard)
         self.recorded = Steps(driver, flusher, clock, telemetry, timeout=options.timeout)
         self.sessions = Sessions(driver, clock, slots=self.tasks.claim_slot + 1, tenant=options.tenant)
         self.waiting = self._runs_waiting()
@@ -155,18 +155,6 @@ class Opened:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
-
-    def _deciding(self) -> Decisions:
-        return Decisions(
-            self.driver,
-            self.ids,
-            self.clock,
-            self.telemetry,
-            tenant=self.options.tenant,
-            slot=self.tasks.claim_slot,
-            shard=self._flusher.shard,
-            timeout=self.options.timeout,
-        )
 
     def _runs_waiting(self) -> Waiting:
         return Waiting(

@@ -283,9 +283,7 @@ class Tasks:
         if delay:
             self.alarm.set(delay / 1_000_000)
 
-    def _settling(
-        self, task_id: int, worker: int, turn: int, settlement: Settlement, parent: int | None
-    ) -> Operation:
+    def _settling(self, task_id: int, worker: int, turn: int, settlement: Settlement, parent: int | None) -> Operation:
         done = settlement
         self._due_after(done.delay)
         return Operation(

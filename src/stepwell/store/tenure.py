@@ -39,11 +39,11 @@ class Tenure:
         self._patience = patience
         self._orders: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._begun: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._ended: concurrent.futures.Future[None] | None = None
+        self._ended: asyncio.Future[None] | None = None
         self._undone = False
 
     async def __aenter__(self) -> Self:
-        self._ended = self._thread.submit(self._serve)
+        self._ended = _heard(self._thread.submit(self._serve))
         try:
             await self._first(self._begun)
         except BaseException:
@@ -60,32 +60,29 @@ class Tenure:
         """Do the work with the connection, in the transaction."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._orders.put((work, answer))
-        await self._first(answer)
-        return answer.result()
+        return await self._first(answer)
 
     async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         """Execute a statement of the user's, with `?` for its parameters, and return its rows."""
         return await self.do(lambda connection: list(connection.execute(sql, tuple(parameters)).fetchall()))
 
-    async def _first(self, answer: concurrent.futures.Future[Any]) -> None:
+    async def _first(self, answer: concurrent.futures.Future[T]) -> T:
         """Wait for an answer; raises if the transaction has ended instead."""
         assert self._ended is not None
-        both = [asyncio.wrap_future(answer), asyncio.wrap_future(self._ended)]
+        answered = _heard(answer)
+        both: list[asyncio.Future[Any]] = [answered, self._ended]
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for one in both:
-            if one.done():
-                one.exception()  # seen: whoever asked hears it from the answer itself
-        if not answer.done():
+        if not answered.done():
             self._ended.result()
             raise InvalidOption("tx", self, "its transaction has ended; begin another with `store.transaction()`")
+        return answered.result()
 
     async def _end(self, *, undone: bool) -> None:
         assert self._ended is not None
         self._undone = undone
         self._orders.put(None)
-        ended = asyncio.wrap_future(self._ended)
         with contextlib.suppress(Undone):
-            await asyncio.shield(ended)
+            await asyncio.shield(self._ended)
 
     def _serve(self, connection: Any) -> None:
         self._in_transaction(connection, lambda: self._obey(connection))
@@ -109,3 +106,10 @@ class Tenure:
                 answer.set_result(work(connection))
             except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
                 answer.set_exception(error)
+
+
+def _heard(answer: concurrent.futures.Future[T]) -> asyncio.Future[T]:
+    """The answer on this loop; if it is an error and its asker has gone, nobody has to hear of it."""
+    future = asyncio.wrap_future(answer)
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future

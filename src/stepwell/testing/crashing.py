@@ -8,6 +8,7 @@ another worker goes on. Time is virtual, so neither a lease nor a sleep is waite
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from stepwell.clock import TestClock
-from stepwell.errors import StepwellError
-from stepwell.records import RunId, RunStatus
+from stepwell.errors import RunNotFound, StepwellError
+from stepwell.records import RunId, RunStatus, StepInfo
 from stepwell.store.store import Store
 from stepwell.telemetry import Event, StepsUnasked, Telemetry
 from stepwell.testing.doomed import NEVER, Doomed
@@ -217,9 +218,19 @@ async def _life(store: Store, run_id: RunId[Any], calls: Sequence[str], unasked:
     if not run.status.finished:
         raise AssertionError(f"run {run_id} is {run.status} and waits for nothing that time would bring")
     error = None if run.error is None else (run.error.get("type"), run.error.get("message"))
-    steps = ((one.key, str(one.status), one.output) for one in await store.steps(run_id))
+    steps = [(one.key, str(one.status), await _told(store, run_id, one)) for one in await store.steps(run_id)]
     ordered = tuple(sorted(steps, key=str))
     return Life(run_id, str(run.status), run.output_text, error, ordered, tuple(calls), unasked.keys)
+
+
+async def _told(store: Store, run_id: int, step: StepInfo) -> Any:
+    """What a step has recorded; but the numbers of children, which are others every time, only as how many they are."""
+    ids = step.output.get("ids") if isinstance(step.output, dict) else step.output
+    if isinstance(ids, list) and ids and isinstance(ids[0], int):
+        with contextlib.suppress(RunNotFound):
+            if (await store.get_run(ids[0])).parent_id == run_id:
+                return f"{len(ids)} children"
+    return step.output
 
 
 def _ending(life: Life) -> str:

@@ -79,6 +79,6 @@ returning {own task}id, {own task}status as answer;
 -- Remove what was taken by hand.
 with rows as ({rows id bigint, turn bigint})
 delete from {task}
- where id in (select rows.id from rows) and status = 'RUNNING' and owner is null
+ where id {any_of rows} and status = 'RUNNING' and owner is null
    and turn = (select rows.turn from rows where rows.id = {task}.id)
 returning id, 'DELETED' as answer, parent_id;

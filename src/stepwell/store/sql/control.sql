@@ -27,7 +27,7 @@ returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_i
 -- List the unfinished tasks that these tasks asked for.
 with rows as ({rows id bigint})
 select task.id from rows join {task} as task on task.parent_id = rows.id
- where task.parent_id is not null and task.finished_at is null;
+ where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
 
 -- name: hold_run
 -- Hold a run back: PAUSED at once if no worker executes it, else its worker is asked to stop it. What is finished, or is

@@ -28,7 +28,7 @@ select task.id, {now} as now from {task} as task join {queue} as queue on queue.
 -- name: purge
 -- Remove tasks of a queue, whatever their status, except those a worker is executing.
 with rows as ({rows id bigint})
-delete from {task} where id in (select rows.id from rows) and owner is null
+delete from {task} where id {any_of rows} and owner is null
 returning id, queue_id, status, finished_at, parent_id;
 
 -- name: lock_queue
@@ -90,7 +90,7 @@ returning {own task}id, {own task}queue_id;
 -- Remove tasks that ended in ERROR; no other task is touched, nor one that was deleted softly.
 with rows as ({rows id bigint})
 delete from {task}
- where id in (select rows.id from rows) and status = 'ERROR' and deleted_at is null
+ where id {any_of rows} and status = 'ERROR' and deleted_at is null
    and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning id, queue_id;
 

@@ -39,7 +39,8 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
        task.held_at, task.progress
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
- where task.kind = 'run' and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
+ where task.id {any_of rows} and task.kind = 'run' and queue.tenant = :tenant
+   and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key
 -- Find the run of a workflow that has the key now.
@@ -150,4 +151,4 @@ select task.id, queue.name as workflow, task.key, task.input, task.error, letter
   join {queue} as queue on queue.id = task.queue_id
   join {workflow} as workflow on workflow.queue_id = task.queue_id
   join {queue} as letter on letter.tenant = queue.tenant and letter.name = workflow.options ->> 'dead_letter'
- where task.kind = 'run' and task.status = 'ERROR' and workflow.options is not null;
+ where task.id {any_of rows} and task.kind = 'run' and task.status = 'ERROR' and workflow.options is not null;

@@ -42,9 +42,10 @@ with rows as ({rows id bigint})
 select step.run_id, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
        step.started_at, step.finished_at
   from rows join {step} as step on step.run_id = rows.id
+ where step.run_id {any_of rows}
  order by step.run_id, step.place;
 
 -- name: forget_steps
 -- Remove the steps of tasks that were removed; fed by the statement that removed them, in its transaction.
 with rows as ({rows id bigint, answer name})
-delete from {step} where run_id in (select rows.id from rows) returning run_id as id, '' as answer;
+delete from {step} where run_id {any_of rows} returning run_id as id, '' as answer;

@@ -94,10 +94,12 @@ insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, k
 with rows as ({rows id bigint, queue_id bigint, key text})
 select rows.id as asked, task.id, task.payload_hash
   from rows join {task} as task on task.id = rows.id
+ where task.id {any_of rows}
 union
 select rows.id as asked, task.id, task.payload_hash
   from rows join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key
- where task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null);
+ where task.queue_id {any_of rows.queue_id} and task.key {any_of rows.key}
+   and task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null);
 
 -- name: claim [postgres]
 -- Take up to :limit ready tasks of the queues and priorities named, an index walk for each in the order given, for a
@@ -282,7 +284,8 @@ returning {own rollup}queue_id as id, '' as answer;
 -- name: turns_of
 -- Say how these tasks stand now: for a settle whose reply was lost, and for whoever asks after a refusal.
 with rows as ({rows id bigint})
-select task.id, task.turn, task.owner, task.status from rows join {task} as task on task.id = rows.id;
+select task.id, task.turn, task.owner, task.status from rows join {task} as task on task.id = rows.id
+ where task.id {any_of rows};
 
 -- name: wake_due
 -- Make ready up to :limit tasks whose moment has come and that nobody holds back. One dequeued by hand whose time is up

@@ -30,8 +30,8 @@ select rows.run_id, rows.name, rows.key, signal.place, signal.data
 with rows as ({rows run_id bigint, name name, place bigint, key name})
 update {signal} as signal set taken_by = rows.key, taken_at = {now}
   from rows
- where signal.run_id = rows.run_id and signal.name = rows.name and signal.place = rows.place and signal.run_id {any_of rows.run_id}
-   and signal.taken_at is null
+ where signal.run_id = rows.run_id and signal.name = rows.name and signal.place = rows.place
+   and signal.run_id {any_of rows.run_id} and signal.taken_at is null
 returning {own signal}run_id as id;
 
 -- name: untaken_signals

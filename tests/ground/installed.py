@@ -1,0 +1,57 @@
+"""Places with the schema in them, copied from one that was installed once in a run: a test begins sooner so."""
+
+import shutil
+import time
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from stepwell import connect
+from tests.ground.databases import create_database, run_apart, run_sql
+
+_DATABASE = pytest.StashKey[str]()
+_FILES = pytest.StashKey[dict[str, Path]]()
+LONGEST = 10.0
+
+
+def installed_file(config: pytest.Config, backend: str, place: Path, factory: pytest.TempPathFactory) -> None:
+    """Put a file with the schema at `place`."""
+    files = config.stash.setdefault(_FILES, {})
+    if backend not in files:
+        files[backend] = factory.mktemp(f"installed-{backend}") / "store.db"
+        run_apart(_install(f"{backend}:///{files[backend]}"))
+    for file in files[backend].parent.glob("store.db*"):
+        if file.is_file() and not file.name.endswith("-stepwell"):
+            shutil.copy(file, place.with_name(place.name + file.name.removeprefix("store.db")))
+
+
+def installed_database(config: pytest.Config, server: str) -> str:
+    """Make a database with the schema on `server` and return its address."""
+    if _DATABASE not in config.stash:
+        url = create_database(server)
+        run_apart(_install(url))
+        config.stash[_DATABASE] = url.rpartition("/")[2]
+    return _copied(server, config.stash[_DATABASE])
+
+
+def forget_database(config: pytest.Config, server: str) -> None:
+    """Drop what the others were copied from."""
+    if name := config.stash.get(_DATABASE, None):
+        run_sql(server, f'drop database if exists "{name}" with (force)')
+
+
+def _copied(server: str, template: str) -> str:
+    deadline = time.monotonic() + LONGEST
+    while True:
+        try:
+            return create_database(server, template)
+        except asyncpg.ObjectInUseError:  # a connection that was closed is still on its way out
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+async def _install(url: str) -> None:
+    store = await connect(url)
+    await store.close()
