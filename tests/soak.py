@@ -26,6 +26,7 @@ TESTS = (
     "tests/store/test_contention.py",
     "tests/waiting/test_many_children.py",
     "tests/cli/test_demo.py::test_it_brings_a_postgres_of_its_own",
+    "tests/cli/test_demo.py::test_it_tells_its_story_at_its_own_pace",
 )
 BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite", "turso": "Turso"}
 

@@ -1,5 +1,7 @@
+import functools
 import logging
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,9 +41,24 @@ def cli(empty: Cli) -> Cli:
     return empty
 
 
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Cli]:
+    """Makes a store in a folder that the worker of an APP has been seen in: made once, then copied."""
+
+    @functools.cache
+    def made(app: str) -> Path:
+        folder = tmp_path_factory.mktemp("seen")
+        Cli(f"sqlite:///{folder}/store.db", app).serve()
+        return folder
+
+    def copied(app: str, folder: Path) -> Cli:
+        shutil.copytree(made(app), folder, dirs_exist_ok=True)
+        return Cli(f"sqlite:///{folder}/store.db", app)
+
+    return copied
+
+
 @pytest.fixture
-def desk(tmp_path: Path) -> Cli:
+def desk(seen: Callable[[str, Path], Cli], tmp_path: Path) -> Cli:
     """The command line on a store in a file, in which the runs of `tests.cli.desk` wait."""
-    cli = Cli(f"sqlite:///{tmp_path}/desk.db", "tests.cli.desk")
-    cli.serve()
-    return cli
+    return seen("tests.cli.desk", tmp_path)

@@ -1,5 +1,6 @@
 """Deciders by the command line: their instances, states now and earlier, inputs, and how they are drawn."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,9 @@ DOORS = "tests.cli.doors"
 
 
 @pytest.fixture
-def doors(tmp_path: Path) -> Cli:
+def doors(seen: Callable[[str, Path], Cli], tmp_path: Path) -> Cli:
     """The command line on a store in which the front door was pushed and closed."""
-    cli = Cli(f"sqlite:///{tmp_path}/doors.db", DOORS)
-    cli.serve()
+    cli = seen(DOORS, tmp_path)
     cli("decider", "send", "door", "Push", "door=front", "force=3", "--app", DOORS, "--key", "click")
     cli("decider", "send", "door", '{"Close": {"door": "front"}}', "--app", DOORS)
     return cli

@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from stepwell import sync
 from stepwell.cli.demo.live import Live
@@ -19,6 +21,7 @@ from stepwell.cli.demo.service import Service
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.demo.story import POINTS, Frame, Result, Story
 from stepwell.cli.demo.words import Plain, Silent, source, verdict
+from stepwell.cli.main import main
 from stepwell.cli.output import drawable
 from stepwell.records import Run, RunStatus, StepInfo
 from tests.ground.postgres import find_binaries
@@ -74,9 +77,27 @@ def check(result: dict[str, object]) -> None:
 
 
 @pytest.mark.timeout(100)
-def test_it_tells_its_story_in_plain_lines(temporary: Path) -> None:
+def test_it_tells_its_story_in_plain_lines(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.cli.demo.story.PACE", 0.2)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    done = CliRunner(charset="ascii").invoke(main, ["demo"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    check_story(done.stdout)
+    assert not list(workers_in(temporary))
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(100)
+def test_it_tells_its_story_at_its_own_pace(temporary: Path) -> None:
     code, out, error = run(temporary, PYTHONIOENCODING="ascii")
     assert (code, error) == (0, "")
+    check_story(out)
+    assert not list(workers_in(temporary))
+    assert not list(temporary.iterdir())
+
+
+def check_story(out: str) -> None:
     assert "\x1b" not in out
     for said in (
         "async def fulfil(order: str)",
@@ -88,8 +109,6 @@ def test_it_tells_its_story_in_plain_lines(temporary: Path) -> None:
         "ok nothing lost, nothing charged twice, on SQLite",
     ):
         assert said in out
-    assert not list(workers_in(temporary))
-    assert not list(temporary.iterdir())
 
 
 @pytest.mark.backends("postgres", reason="its server is the demo's own")

@@ -77,7 +77,8 @@ def test_top_shows_queues_workers_and_runs(cli: Cli) -> None:
     assert [run["key"] for run in frame["runs"]] == ["ada"]
 
 
-def test_bench_measures_and_leaves_nothing_behind(cli: Cli) -> None:
+def test_bench_measures_and_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepwell.cli.benching.ALONE", 20)
     queues = cli("queue", "ls", "--json").json
     figures = cli("bench", "--messages", "100", "--json").json
     assert figures["handled_per_s"] > 0

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,9 @@ DOORS = "tests.cli.doors"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Cli:
+def here(seen: Callable[[str, Path], Cli], tmp_path: Path) -> Cli:
     """A store in a file."""
-    cli = Cli(f"sqlite:///{tmp_path}/store.db")
-    cli("worker", APP, "--once")
-    return cli
+    return seen(APP, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from stepwell import Context, Worker, connect, workflow
+from stepwell.cli.looking import look_at
 from tests.cli.kit import Cli
 from tests.cli.test_why import triggered
 
@@ -114,6 +116,29 @@ def test_the_runs_it_asked_for_are_listed_and_drawn(desk: Cli) -> None:
     assert "◷ results()#1" in shown.out
     assert [one["progress"] for one in desk("show", "f", "--json").json["children"]] == [{"step": 1, "of": 2}] * 2
     assert f"child of run {run}" in desk("show", listed[0]["id"]).out
+
+
+async def test_the_tree_is_three_deep_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect("memory:") as store:
+        top = await deep.trigger(5).options(require_worker="ignore").execute(store)
+        await Worker(store, [deep]).drain()
+
+        async def depth() -> int:
+            look, found = await look_at(store, await store.get_run(top)), 0
+            children = look.children
+            while children:
+                found, children = found + 1, children[0].children
+            return found
+
+        assert await depth() == 3
+        monkeypatch.setattr("stepwell.cli.looking.MOST_FAMILIES", 1)
+        assert await depth() == 1
+
+
+@workflow
+async def deep(ctx: Context, left: int) -> None:
+    if left:
+        await deep.trigger(left - 1).execute(ctx)
 
 
 def test_a_restarted_run_says_where_it_came_from(desk: Cli) -> None:

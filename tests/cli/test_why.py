@@ -133,7 +133,7 @@ def test_a_situation_and_its_answer(desk: Cli, reason: Reason) -> None:
 
 
 def test_a_run_under_way_and_one_that_is_told_to_stop(desk: Cli) -> None:
-    with sync.connect(desk.url) as store, sync.Worker(store, [busy]):
+    with sync.connect(desk.url, lease="1s") as store, sync.Worker(store, [busy]):  # it hears of it within a third
         run = triggered(desk, "busy", serve=False)
         wait_for(lambda: desk("why", run, "--json").json["reason"] == "running", 20, message="a worker")
         told = desk("why", run, "--json").json

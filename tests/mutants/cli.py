@@ -63,7 +63,7 @@ CLI_MUTANTS = (
     ),
     Mutant(
         "a dry run decides",
-        "R-20",
+        "M-20",
         "cli/deciding.py",
         "await engine.dry_run(read)",
         "[await engine.dry_run(read), await engine.execute(read)][0]",

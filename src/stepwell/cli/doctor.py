@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Say nothing if there is no problem: for a probe.")
 @asks_store
 def doctor(asked: Asked, *, quiet: bool) -> None:
-    """Look at the database, the workers, the queues and the runs, and say what to do about what is wrong.
+    """Look at the database, workers, queues and runs, and say what to do about what is wrong.
 
     Exit code 0 without a problem (warnings are none), 1 with one, 5 if the store cannot be opened at all.
     """

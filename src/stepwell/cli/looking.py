@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -12,6 +12,7 @@ from stepwell.store.store import Store
 from stepwell.store.why import Why
 
 MOST_CHILDREN: Final = 20  # of one run, newest first
+MOST_FAMILIES: Final = 30  # runs whose children are looked for
 DEEPEST: Final = 3
 
 
@@ -49,16 +50,16 @@ class Look:
 async def look_at(store: Store, run: Run[Any]) -> Look:
     """Read what there is to show of a run."""
     why = None if run.status.finished and run.deleted_at is None else await store.why(run.id)
-    children, more = await _children(store, run, 1)
+    children, more = await _children(store, run, 1, iter(range(MOST_FAMILIES)))
     return Look(run, await store.steps(run.id), why, children, more, await _marks(store, run))
 
 
-async def _children(store: Store, run: Run[Any], depth: int) -> tuple[list[Child], bool]:
+async def _children(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[Child], bool]:
+    """The runs that a run asked for, and theirs; `left` bounds how often the store is asked in all."""
+    if depth > DEEPEST or next(left, None) is None:
+        return [], False
     page = await store.runs(parent=run.id, limit=MOST_CHILDREN)
-    children = []
-    for each in reversed(page):
-        below = await _children(store, each, depth + 1) if depth < DEEPEST else ([], False)
-        children.append(Child(each, *below))
+    children = [Child(each, *await _children(store, each, depth + 1, left)) for each in reversed(page)]
     return children, page.next is not None
 
 

@@ -47,7 +47,7 @@ def runs(asked: Asked, workflow: str | None, *, ids: bool, **filters: Any) -> No
 @click.option("-f", "--follow", is_flag=True, help="Redraw until it is finished.")
 @asks_store
 def show(asked: Asked, run: str, *, follow: bool) -> None:
-    """Show a run as a timeline: its steps, attempts and waits, what it waits for, and the runs it asked for.
+    """Show a run as a timeline: its steps, attempts, waits, and the runs it asked for.
 
     RUN is a run's number, its key, workflow:key, @last or @failed.
 

@@ -22,6 +22,7 @@ LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
 MOST_MARKS: Final = 12
 LOST: Final = "worker lost"
+AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # what is recorded in a moment, and is no wait that is over
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 
 
@@ -250,7 +251,7 @@ def _unrecorded(look: Look) -> list[str]:
     run, steps, missing = look.run, look.steps, []
     if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):
         missing.append("of a step's attempts only the last is recorded")
-    if any(step.started_at and step.started_at == step.finished_at for step in steps if step.name != "sleep"):
+    if any(step.started_at and step.started_at == step.finished_at for step in steps if step.name not in AT_ONCE):
         missing.append("of a wait only its end is recorded")
     if run.attempt > 1 and not look.marks:
         lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
