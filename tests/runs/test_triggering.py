@@ -13,6 +13,7 @@ from stepwell import (
     IdempotencyConflict,
     InvalidName,
     InvalidOption,
+    NotInRun,
     PayloadTooLarge,
     QueueDraining,
     RunId,
@@ -190,11 +191,13 @@ async def test_wrong_options_are_refused_before_anything_is_written(store: Store
     for error, options in wrong:
         with pytest.raises(error):
             await trigger.options(**options).execute(store)
-    for on in (None, object(), store.driver):
+    for on in (object(), store.driver):
         with pytest.raises(InvalidOption, match="open store"):
             trigger.execute(on)  # type: ignore[call-overload]
         with pytest.raises(InvalidOption, match="open store"):
             trigger.wait().execute(on)  # type: ignore[call-overload]
+    with pytest.raises(NotInRun):
+        trigger.execute()
     with pytest.raises(InvalidOption, match="pass triggers"):
         await store.trigger_many([fulfil])  # type: ignore[arg-type]
     assert await written(store) == (0, 0, 0)

@@ -62,6 +62,24 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f")],
     "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 1), (911, *NEW, None, "ever", None, "2", None, 5, 9),
                   (912, "message", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 1)],
+    "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
+    "look_at_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
+    "make_instances": [(61, "order", "a"), (62, "order", "new")],
+    "unmake_instances": [(51,), (52,), (999,)],
+    "events_after": [(51, 0, 9), (51, 1, 1), (999, 0, 9)],
+    "receipts_of": [(51, "k"), (51, "none"), (999, "k")],
+    "events_caused_by": [(51, 0, "c"), (51, 1, "none"), (999, 0, "c")],
+    "open_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1)],
+    "pending_timers": [(1, "t"), (1, "k1"), (2, "t")],
+    "move_instances": [(51, 2, 4, "{}", 4, 1, 1), (52, 9, 10, None, None, None, 0)],
+    "append_events": [(51, 3, "Paid", 1, "{}", "c"), (52, 1, "Made", 1, "{}", None)],
+    "add_receipts": [(51, "new", "applied", 1, 2), (52, "new", "completed", None, None)],
+    "cancel_timers": [(53,), (1,), (999,)],
+    "end_timers": [(51,), (999,)],
+    "add_of_instances": [(921, "timer", 1, 5, 3, "u", "1", 51), (922, "effect", 1, None, 3, None, "2", 51)],
+    "keep_answer": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
+    "dead_effects": [(54,), (1,), (999,)],
+    "find_children": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
     "lock_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1), (999, 1, 1)],
     "first_signals": [(12, "a", "a#1"), (12, "b", "b#1"), (999, "a", "a#1")],
     "take_signals": [(12, "a", 1, "a#1"), (12, "a", 9, "a#2"), (999, "a", 1, "a#1")],
@@ -106,9 +124,14 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
 STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
+SILENT = {"load_task", "unmake_instances", "append_events", "add_receipts"}  # what they return is not asked for
+INSTANCE = """insert into {{instance}} (id, type, name, version, created_at, updated_at)
+              values ({id}, 'order', '{name}', {version}, 1, 1)"""
+EVENT = """insert into {{event}} (instance_id, version, type, data, cause, recorded_at)
+           values (51, {version}, 'Made', '1', '{cause}', 1)"""
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
-TABLES = ("task", "step", "signal", "audit", "rollup", "fence", "beat")
+TABLES = ("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt")
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
     "now": 1_000,
@@ -120,6 +143,7 @@ PARAMS: dict[str, Value] = {
     "error": "{}",
     "last_error": "E",
     "reason": None,
+    "parent": 1,
 }
 PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
 
@@ -134,6 +158,8 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
     """The driver's own kind of connection to a file with two queues, a session, and tasks in every state."""
     await store.create_queue("q")
     await store.create_queue("closed")
+    await store.create_queue("order:effects")
+    await store.create_queue("order:inputs")
     await begin(store)
     await do(
         store,
@@ -146,8 +172,16 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
         *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
         STEP.format(run=32, key="failed#1", status="ERROR"),
+        *(INSTANCE.format(id=id, name=name, version=version) for id, name, version in ((51, "a", 2), (52, "b", 0))),
+        *(EVENT.format(version=version, cause=cause) for version, cause in ((1, "c"), (2, "d"))),
+        "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
+        TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'message'", "'timer'"),
+        TASK.format(id=54, more="status, finished_at", values="false, 'ERROR', 8").replace(
+            "'message', 1", "'effect', 3"
+        ),
         *(SIGNAL.format(name=name, place=place) for name, place in (("a", 1), ("a", 2), ("b", 1))),
         TASK.format(id=42, more="parent_id", values="true, 1"),
+        TASK.format(id=43, more="parent_id", values="true, 1").replace("'message'", "'run'"),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
     driver: Any = store.driver
@@ -191,7 +225,7 @@ async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connec
         one_by_one = (sorted(set(one_by_one[0])), one_by_one[1])
         at_once = (sorted(set(at_once[0])), at_once[1])
     assert at_once == one_by_one
-    assert name == "load_task" or at_once[0], "none of the rows fits: void"
+    assert name in SILENT or at_once[0], "none of the rows fits: void"
 
 
 @ONLY_SQLITE

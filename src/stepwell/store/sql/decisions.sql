@@ -12,6 +12,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
   from rows
   join {instance} as instance
     on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
+   and instance.name {any_of rows.name}
  order by instance.id
  {for_update_of_instance};
 
@@ -23,7 +24,8 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
        instance.snapshot_schema
   from rows
   join {instance} as instance
-    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name;
+    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
+   and instance.name {any_of rows.name};
 
 -- name: make_instances
 -- Make these instances, with no event yet; one that somebody else has made is left out.
@@ -46,7 +48,7 @@ select event.instance_id, event.version, event.position, event.type, event.type_
        event.recorded_at
   from rows
   join {event} as event on event.instance_id = rows.instance_id and event.version > rows.after
-   and event.version <= rows.until
+   and event.version <= rows.until and event.instance_id {any_of rows.instance_id}
  order by event.instance_id, event.version;
 
 -- name: receipts_of
@@ -54,7 +56,8 @@ select event.instance_id, event.version, event.position, event.type, event.type_
 with rows as ({rows instance_id bigint, key text})
 select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version, receipt.last_version
   from rows
-  join {receipt} as receipt on receipt.instance_id = rows.instance_id and receipt.key = rows.key;
+  join {receipt} as receipt on receipt.instance_id = rows.instance_id and receipt.key = rows.key
+   and receipt.instance_id {any_of rows.instance_id};
 
 -- name: events_caused_by
 -- The events after the version given that an input led to: what became of it when its reply was lost.
@@ -62,7 +65,7 @@ with rows as ({rows instance_id bigint, after bigint, cause text})
 select event.instance_id, event.cause, min(event.version) as first_version, max(event.version) as last_version
   from rows
   join {event} as event on event.instance_id = rows.instance_id and event.version > rows.after
-   and event.cause = rows.cause
+   and event.cause = rows.cause and event.instance_id {any_of rows.instance_id}
  group by event.instance_id, event.cause;
 
 -- name: open_turns
@@ -72,7 +75,7 @@ fence as (
     select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
      order by worker_id {for_share}
 )
-select task.id from rows join {task} as task on task.id = rows.id
+select task.id from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
  where task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
    and task.cancel_requested_at is null and rows.worker in (select fence.worker_id from fence)
  order by task.id
@@ -82,7 +85,7 @@ select task.id from rows join {task} as task on task.id = rows.id
 -- Which of these keys have a timer that is not finished.
 with rows as ({rows queue_id bigint, key text})
 select task.id, task.key from rows
-  join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key
+  join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key and task.key {any_of rows.key}
  where task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
    and task.kind = 'timer' and task.finished_at is null;
 
@@ -172,7 +175,7 @@ select task.input, task.output, task.last_error, task.status from {task} as task
 -- Of these tasks, the effects that ended in ERROR, with the queue of their decider's inputs.
 with rows as ({rows id bigint})
 select task.id, inputs.id as inputs_queue_id
-  from rows join {task} as task on task.id = rows.id
+  from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
   join {queue} as queue on queue.id = task.queue_id
   join {queue} as inputs on inputs.tenant = queue.tenant
    and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs'
