@@ -172,7 +172,10 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
         *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
         STEP.format(run=32, key="failed#1", status="ERROR"),
-        *(INSTANCE.format(id=id, name=name, version=version) for id, name, version in ((51, "a", 2), (52, "b", 0))),
+        *(
+            INSTANCE.format(id=number, name=name, version=version)
+            for number, name, version in ((51, "a", 2), (52, "b", 0))
+        ),
         *(EVENT.format(version=version, cause=cause) for version, cause in ((1, "c"), (2, "d"))),
         "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
         TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'message'", "'timer'"),
