@@ -51,7 +51,8 @@ def test_what_is_not_ours_in_a_postgres_query_is_the_drivers() -> None:
     assert config.options.lease == 2.0
     assert Config("postgresql://ann:p%2Fw@h/db?lease=2").url == "postgresql://ann:p%2Fw@h/db"
     with pytest.raises(
-        InvalidOption, match="sslmode cannot be 'require': a store's URL takes audit, install, keep, keep_dead_letters, lease"
+        InvalidOption,
+        match="sslmode cannot be 'require': a store's URL takes audit, install, keep, keep_dead_letters, lease",
     ):
         Config("sqlite:///app.db?sslmode=require")
 
