@@ -65,8 +65,8 @@ AUDIT_MUTANTS = (
         "the notes of one flush have one place",
         "A-04",
         "store/sql/audit.sql",
-        "row_number() over (partition by rows.id order by rows.nth)",
-        "1",
+        "rows.nth + coalesce(",
+        "1 + coalesce(",
         AUDIT + "test_several_notes_of_one_flush_have_places_of_their_own_in_their_order",
     ),
     Mutant(

@@ -139,7 +139,7 @@ async def test_with_off_nothing_is_noted_whatever_happens(store_url: str, clock:
 @pytest.mark.proves("CF-06")
 async def test_another_level_is_refused_and_one_may_stand_in_the_url(store_url: str) -> None:
     with pytest.raises(InvalidOption, match="problems, all, off"):
-        connect(store_url, audit="some")  # type: ignore[arg-type, unused-awaitable]
+        await connect(store_url, audit="some")  # type: ignore[arg-type]
     async with connect(f"{store_url}{'&' if '?' in store_url else '?'}audit=all") as store:
         assert store.options.audit == "all"
 

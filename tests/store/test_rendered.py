@@ -85,7 +85,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "take_signals": [(12, "a", 1, "a#1"), (12, "a", 9, "a#2"), (999, "a", 1, "a#1")],
     "wake_parents": [(901, "SUCCESS", 1), (902, "ERROR", 1), (903, "PENDING", 2), (904, "SUCCESS", None)],
     "ends_of": [(1,), (31,), (999,)],
-    "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"'), (12, None, 2, "paused", None, None, None, None),
+    "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"'), (16, None, 1, "paused", None, None, None, None),
              (11, "a#1", 1, "step failed", 1, None, 2, '"a#1: E"'), (13, None, 1, "deleted", None, None, None, None)],
     "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
     "edit_steps": [(31, "failed#1", "1"), (31, "none#1", "2")],

@@ -25,13 +25,13 @@ returning task_id as id, '' as answer;
 
 -- name: note [sqlite]
 -- Note what happened to tasks that this transaction has changed, behind what was noted of them before: there is one
--- writer, so what is there is all there is. What is noted for an answer is noted once a turn, as there.
+-- writer, so what is there is all there is. Said row by row, the places of one task may have gaps. What
+-- is noted for an answer is noted once a turn, as there.
 with rows as ({rows new_note})
 insert into {audit} (task_id, place, what, worker_id, turn, attempt, detail, recorded_at)
 select rows.id,
-       row_number() over (partition by rows.id order by rows.nth)
-       + coalesce((select last.place from {audit} as last where last.task_id = rows.id
-                     order by last.place desc limit 1), 0),
+       rows.nth + coalesce((select last.place from {audit} as last where last.task_id = rows.id
+                             order by last.place desc limit 1), 0),
        rows.what, rows.worker, coalesce(rows.turn, task.turn), coalesce(rows.attempt, task.attempt), rows.detail, {now}
   from rows left join {task} as task on task.id = rows.id
  where rows.answer is null
