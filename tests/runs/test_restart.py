@@ -85,7 +85,7 @@ async def test_each_run_ends_well_and_the_next_goes_on_under_its_key(store: Stor
     assert (third.priority, third.tags, third.max_attempts, third.attempt) == (4, ("t",), 7, 1)
     assert third.input() == {"number": 3, "last": 3}
     assert await store.result(first, timeout=0) is None
-    assert await store.result(third.id, timeout=0) == "ended at 3"
+    assert await store.result(third.id, str, timeout=0) == "ended at 3"
     found = await store.find_run("loop", "k")
     assert found is not None
     assert found.id == third.id

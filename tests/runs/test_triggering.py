@@ -197,7 +197,7 @@ async def test_wrong_options_are_refused_before_anything_is_written(store: Store
         with pytest.raises(InvalidOption, match="open store"):
             trigger.wait().execute(on)  # type: ignore[call-overload]
     with pytest.raises(NotInRun):
-        trigger.execute()
+        await trigger.execute()
     with pytest.raises(InvalidOption, match="pass triggers"):
         await store.trigger_many([fulfil])  # type: ignore[arg-type]
     assert await written(store) == (0, 0, 0)

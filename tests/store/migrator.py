@@ -1,7 +1,7 @@
 """A process that installs the schema, alone, in a crowd, or until it dies: `python -m tests.store.migrator ...`.
 
-`install URL SCHEMA WHEN` waits for a moment and installs. `sweep URL` installs once for every moment at which a
-migrator can die (before each statement, before and after each commit), in a forked process that ends there without a
+`install URL SCHEMA WHEN` waits for a moment and installs. `sweep URL STEP` installs once for every moment (or every
+so many) at which a migrator can die (before each statement, before and after each commit), in a forked process that ends there without a
 word, and each time installs again over what is left and verifies; it prints how many deaths that were.
 """
 
@@ -86,9 +86,9 @@ def in_child(work: Callable[[], Coroutine[Any, Any, None]]) -> int:
         os._exit(code)
 
 
-def sweep(url: str) -> Iterator[int]:
-    """Die at every moment in turn, each time in a place of its own."""
-    for moment in itertools.count():
+def sweep(url: str, step: int) -> Iterator[int]:
+    """Die at every moment in turn, or every so many, each time in a place of its own."""
+    for moment in itertools.count(0, step):
         place, name = url if url.startswith("postgresql") else f"{url}-{moment}", f"sweep_{moment}"
         code = in_child(partial(install_until, place, name, moment))
         if code == 0:
@@ -103,8 +103,8 @@ def main() -> None:
         case ["install", url, name, when]:
             time.sleep(max(0.0, float(when) - time.time()))
             asyncio.run(install_and_verify(url, name))
-        case ["sweep", url]:
-            sys.stdout.write(f"{len(list(sweep(url)))}\n")
+        case ["sweep", url, step]:
+            sys.stdout.write(f"{len(list(sweep(url, int(step))))}\n")
         case unknown:
             raise SystemExit(f"cannot {unknown}")
 

@@ -73,7 +73,7 @@ async def test_on_postgres_the_pages_touched_do_not_grow(
         "above": await verbs.claim_above([(queue, 10, 0, 0, 0)], 10),
         "one": await verbs.claim([queue], 1),
         "settle": await verbs.settle(UNDER_WAY),
-        "wake": [Call("wake_due", {"limit": 1000})],
+        "wake": [Call("wake_due", {"limit": 1000, "taken": False})],
         "due": [Call("next_due")],
     }
     await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
@@ -137,7 +137,7 @@ async def test_on_sqlite_the_instructions_executed_do_not_grow(
         "claim": await verbs.claim([queue], 10),
         "one": await verbs.claim([queue], 1),
         "settle": (await verbs.settle(UNDER_WAY))[:1],
-        "wake": [Call("wake_due", {"limit": 1000})],
+        "wake": [Call("wake_due", {"limit": 1000, "taken": False})],
         "due": [Call("next_due")],
     }
 
@@ -164,7 +164,7 @@ async def test_an_embedded_store_walks_the_index_of_the_claim_and_sorts_nothing(
     [walk] = [line for line in claim if "walk" in line]
     assert walk.startswith("SEARCH walk USING ")
     assert "INDEX stepwell_task_ready (queue_id=?" in walk
-    sweep = await stepped.plan(Call("wake_due", {"limit": 1000}))
+    sweep = await stepped.plan(Call("wake_due", {"limit": 1000, "taken": False}))
     assert any("INDEX stepwell_task_due (run_at<" in line for line in sweep)
     settle = await stepped.plan((await verbs.settle([1]))[0])
     for line in (*claim, *sweep, *settle):

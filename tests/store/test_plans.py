@@ -32,7 +32,7 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
     taking = await calls.claim(queues, 10)
     above = await calls.claim_above([(queue, 10, 0, 0, 0) for queue in queues], 10)
     settle = await calls.settle(range(20_001, 20_011))
-    waking = [Call("wake_due", {"limit": 1000})]
+    waking = [Call("wake_due", {"limit": 1000, "taken": False})]
     due = [Call("next_due")]
     owning = [Call("owned", {}, [(worker,)])]
     returning = [Call("return_tasks", {"worker": worker, "limit": 1000})]

@@ -31,6 +31,7 @@ T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
 LATEST_LOOK: Final = 0.25
 LOOK_AT_TEST_CLOCK: Final = 0.01
+ASK_AT_TEST_CLOCK: Final = 0.05
 CANCEL_AGAIN: Final = 1.0
 ASK_AGAIN: Final = 0.5  # seconds after which a wait beside a working sibling asks whether another process has told it
 LONGEST_TIMER: Final = 86_400.0
@@ -360,8 +361,8 @@ class RunTurn:
         self.look_soon()
 
     def _until(self, pause: Pause) -> float:
-        if self._clock.now() is not None:
-            return LOOK_AT_TEST_CLOCK  # somebody moves it by hand
+        if self._clock.now() is not None:  # somebody moves it by hand; asking again costs a transaction
+            return ASK_AT_TEST_CLOCK if pause.is_told else LOOK_AT_TEST_CLOCK
         longest = ASK_AGAIN if pause.is_told else LONGEST_TIMER
         if pause.due is None:
             return longest

@@ -274,14 +274,19 @@ class Tasks:
 
     async def wake_due(self) -> tuple[set[int], float | None]:
         """Make ready what is due. Returns the queues concerned, and in how many seconds the next task is due."""
-        woken = await self.wake()
-        wait = (await self._driver.read(Call("next_due", self._params())))[0]["wait"]
-        return woken, None if wait is None else max(0.0, wait / 1_000_000)
+        [rows] = await self._driver.run(self.claim_slot, [self._due(taken=False)])
+        woken: set[int] = {row["queue_id"] for row in rows}
+        [left] = await self._driver.read(Call("next_due", self._params()))
+        if left["taken"]:
+            woken |= await self.wake()
+        return woken, None if left["wait"] is None else max(0.0, left["wait"] / 1_000_000)
 
     async def wake(self) -> set[int]:
-        """Make ready what is due, a bounded number at once; the queues concerned."""
-        due = Call("wake_due", self._params(limit=MOST_DUE))
-        return await self._driver.transact(partial(self._waking, due, self._params()))
+        """Make ready what is due, a bounded number at once, and take back what was taken by hand and not acknowledged.
+
+        That may end a task, which is noted and told its parent: more than one statement, so not for every sweep.
+        """
+        return await self._driver.transact(partial(self._waking, self._due(taken=True), self._params()))
 
     async def _claiming(self, call: Call) -> list[Row]:
         """Take tasks by one statement; in one round trip, unless that they are claimed is to be noted."""
@@ -344,6 +349,9 @@ class Tasks:
             return None
         ours = row["turn"] == turn and row["owner"] is None
         return str(row["status"]) if ours else None
+
+    def _due(self, *, taken: bool) -> Call:
+        return Call("wake_due", self._params(limit=MOST_DUE, taken=taken))
 
     def _waking(self, due: Call, params: dict[str, Value]) -> Script[set[int]]:
         rows = yield due

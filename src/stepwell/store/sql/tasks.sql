@@ -294,6 +294,7 @@ with due as materialized (
     select task.id from {task} as task
      where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
        and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at <= {now}
+       and (cast(:taken as boolean) or task.status <> 'RUNNING')
      order by task.run_at
      limit :limit
      {skip_locked}
@@ -313,7 +314,13 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           coalesce({own task}last_error = 'VisibilityTimeout: not acknowledged in time', false) as unacknowledged;
 
 -- name: next_due
--- Say how many microseconds from now the next waiting task is due; nothing if none waits for a moment.
-select min(task.run_at) - {now} as wait from {task} as task
+-- Say how many microseconds from now the next waiting task is due, nothing if none waits for a moment; and whether one
+-- that was taken by hand is to be taken back.
+select min(task.run_at) - {now} as wait,
+       exists (select 1 from {task} as taken
+                where not taken.ready and taken.owner is null and taken.deleted_at is null and taken.held_at is null
+                  and taken.status in ('PENDING', 'PAUSED', 'RUNNING') and taken.status = 'RUNNING'
+                  and taken.run_at <= {now}) as taken
+  from {task} as task
  where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
    and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null;
