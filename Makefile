@@ -2,7 +2,7 @@
 # `make help` lists the targets.
 
 PYTHON  ?= python3
-WORKERS ?= 2
+WORKERS ?= 4
 ARGS    ?=
 UV      := $(or $(shell command -v uv),.tools/bin/uv)
 UV_TOOL := $(filter .tools/bin/uv,$(UV))
@@ -35,7 +35,7 @@ demo: .venv-base/.ready ## watch a worker being killed and its work being finish
 	@.venv-base/bin/stepwell demo
 
 test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the soak runs
-	$(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
+	TMPDIR=$$(scripts/scratch.sh) $(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
 
 # ---- more proof --------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ test-pythons: $(UV_TOOL) ## the suite on Python 3.12 and 3.13, where they are fo
 		found=$$(scripts/find_python.sh $$version) || { echo "Python $$version: not found, not tested"; continue; }; \
 		echo "Python $$version: $$found"; \
 		$(MAKE) --no-print-directory .venv-$$version/.ready PYTHON="$$found" && \
-		.venv-$$version/bin/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS) || exit 1; \
+		TMPDIR=$$(scripts/scratch.sh) .venv-$$version/bin/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS) || exit 1; \
 	done
 
 soak: .venv/.ready ## the long runs; writes docs/proof.md

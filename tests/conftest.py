@@ -7,7 +7,7 @@ pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores", "tests.grou
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let what tests start be interrupted: a process in the background of a script ignores SIGINT, and so do its own."""
+    """Let what tests start be interrupted: in the background of a script SIGINT is ignored, by children too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,8 +1,8 @@
 """A process that installs the schema, alone, in a crowd, or until it dies: `python -m tests.store.migrator ...`.
 
-`install URL SCHEMA WHEN` waits for a moment and installs. `sweep URL STEP` installs once for every moment (or every
-so many) at which a migrator can die (before each statement, before and after each commit), in a forked process that ends there without a
-word, and each time installs again over what is left and verifies; it prints how many deaths that were.
+`install URL SCHEMA WHEN` waits for a moment and installs. `sweep URL STEP` installs once for every moment, or every so
+many, at which a migrator can die (before each statement, before and after each commit), in a forked process that ends
+there without a word, and each time installs again over what is left and verifies; it prints how many deaths that were.
 """
 
 import asyncio

@@ -161,7 +161,7 @@ async def test_what_is_handed_over_while_the_worker_stops_is_executed_or_given_b
         gate = Gate()
         driver.before = gate
         adding = asyncio.ensure_future(store.enqueue(note, 1))
-        await until(lambda: gate.arrived == 1)
+        await until(lambda: gate.arrived > 0)
         stopping = asyncio.ensure_future(worker._runtime.stop())
         await asyncio.sleep(0)
         driver.before = None
