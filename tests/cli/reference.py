@@ -45,6 +45,7 @@ def _help(words: tuple[str, ...], command: click.Command) -> str:
         assert isinstance(group, click.Group)
         group = group.commands[word]
         context = click.Context(group, info_name=word, parent=context, max_content_width=100, terminal_width=100)
+    command._help_option = None  # as `-h, --help` or not: kept by click from whoever asked first
     return re.sub(r"[ \t]+$", "", command.get_help(context), flags=re.MULTILINE)
 
 
