@@ -116,10 +116,10 @@ RUNS_MUTANTS = (
         "a joined trigger makes its definition through the store's own connection",
         "protocol-22",
         "store/writing.py",
-        "        self.check()\n        match self.join(tx):",
-        "        self.check()\n        for name in drafted.queues:\n"
+        "        ids = await self.play_joined(self.joining(drafted), tx)\n",
+        "        for name in drafted.queues:\n"
         "            await self._number(drafted, name, create=drafted.queues[name])\n"
-        "        match self.join(tx):",
+        "        ids = await self.play_joined(self.joining(drafted), tx)\n",
         JOINED + "test_every_promise_on_postgres",
     ),
     Mutant(

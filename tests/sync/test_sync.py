@@ -20,7 +20,7 @@ from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, Wron
 from tests.ground.processes import wait_for
 
 # The engine's, not the user's.
-NOT_VERBS = {"add", "define", "draft_children", "known", "queue_id", "register_workflow", "workflow_id"}
+NOT_VERBS = {"add", "define", "draft_children", "known", "play_joined", "queue_id", "register_workflow", "workflow_id"}
 
 
 @pytest.fixture

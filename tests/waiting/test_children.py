@@ -132,3 +132,23 @@ async def test_a_failed_child_fails_its_parent_and_a_cancelled_parent_cancels_it
     await drained(store, one, double)
     run = await store.get_run(failing)
     assert (run.status, run.error["type"]) == ("ERROR", "ExecutionFailed")  # type: ignore[index]
+
+
+@workflow
+async def again(ctx: Context, number: int) -> int:
+    if number == 0:
+        ctx.restart(1)
+    return number
+
+
+@workflow
+async def of_a_chain(ctx: Context) -> list[int | None]:
+    ids = await ctx.trigger_many([again.trigger(0), again.trigger(5)])
+    return [await again.trigger(0).wait().execute(ctx), *await ctx.results(ids)]
+
+
+@pytest.mark.proves("R-21")
+async def test_a_child_that_goes_on_as_another_run_has_returned_nothing(store: Store) -> None:
+    run_id = await begun(store, of_a_chain)
+    await drained(store, of_a_chain, again)
+    assert (await store.get_run(run_id)).output() == [None, None, 5]

@@ -199,7 +199,9 @@ async def _signal(store: Store, asked: Asked, name: str, signal: str, data: Sequ
 
     run = await run_named(store, name)
     said = {
-        SignalAnswer.WOKE: f"waits for {signal} just now, and goes on",
+        SignalAnswer.WOKE: f"waits for {signal} just now, and goes on"
+        if run.held_at is None
+        else f"waits for {signal} just now, and goes on when it is resumed: it is held back",
         SignalAnswer.KEPT: f"does not wait for {signal} yet: it is kept for its next wait of that name",
         SignalAnswer.TOO_LATE: f"is finished, or has had a {signal} with this key; nothing was kept",
     }

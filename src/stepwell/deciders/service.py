@@ -29,7 +29,7 @@ from stepwell.names import check_key, check_whole
 from stepwell.records import NewTask, Page, TaskId, TaskKind
 from stepwell.store.decisions import Supply
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import AsyncJoin, Script, SyncJoin, play, play_async
+from stepwell.store.driver import Script
 from stepwell.store.store import Store
 from stepwell.store.together import Tx
 
@@ -92,23 +92,14 @@ class Service:
         if tx is None:
             pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
             return await self._routed(pending)
-        self.store.check()
-        match self.store.join(tx):
-            case AsyncJoin(answer):
-                decided = await play_async(self.joining(pending), answer)
-                if isinstance(tx, Tx):
-                    tx.touched.update(decided.asked, decided.queues)
-                return _answer_of(decided)
-            case SyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.Engine`")
+        decided = await self.store.play_joined(self.joining(pending), tx, "Engine")
+        if isinstance(tx, Tx):
+            tx.touched.update(decided.asked, decided.queues)
+        return _answer_of(decided)
 
     def execute_in_this_thread(self, input: object, key: str | None, tx: object) -> Receipt:
         """Decide an input through the user's own sync connection, in the user's thread."""
-        match self.store.join(tx):
-            case SyncJoin(answer):
-                return _answer_of(play(self.joining(self._pending(input, key)), answer))
-            case AsyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.Engine`")
+        return _answer_of(self.store.play_joined_here(self.joining(self._pending(input, key)), tx, "Engine"))
 
     async def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
         """As `execute`, for an input that comes as JSON: the name of its class, and its fields.

@@ -111,7 +111,7 @@ def _trigger(run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]]) -> Cour
 def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -> Course:
     verdict = _verdict(run, row)
     if isinstance(verdict, Replay):
-        return decode(verdict.output or "null", trigger.returns, what=f"result of {row.key}")
+        return _result(verdict.output, trigger.returns, row.key)
     needed: int | None = None
     if isinstance(verdict, Waiting):
         row = verdict.row
@@ -123,7 +123,7 @@ def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -
     [child], due = _waited_for(row)
     ended = yield from _until_ended(run, row, [child], due, partial(_returned, row), needed=needed, is_new=False)
     if ended.status is RunStatus.SUCCESS:
-        return decode(ended.output or "null", trigger.returns, what=f"result of {row.key}")
+        return _result(ended.output, trigger.returns, row.key)
     raise _failure_of(row.key, ended.error or "{}")
 
 
@@ -259,5 +259,10 @@ def _run_id(child: int, trigger: Asked[Any]) -> RunId[Any]:
     return run_id
 
 
+def _result(output: str | None, type_: Any, key: str) -> Any:
+    """What a child returned; None, whatever its type, of one that goes on as another run: it has returned nothing."""
+    return None if output is None else decode(output, type_, what=f"result of {key}")
+
+
 def _typed(output: Any, type_: Any, key: str) -> Any:
-    return output if type_ is Any else decode(json.dumps(output), type_, what=f"result of {key}")
+    return output if type_ is Any or output is None else decode(json.dumps(output), type_, what=f"result of {key}")

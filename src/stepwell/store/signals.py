@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Final
 
 from stepwell.codec import encode
-from stepwell.errors import InvalidName, InvalidOption, RunNotFound
+from stepwell.errors import InvalidName, RunNotFound
 from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
 from stepwell.store.audit import Audit, What
-from stepwell.store.driver import AsyncJoin, Call, Script, SyncJoin, Value, play, play_async
+from stepwell.store.driver import Call, Script, Value
 from stepwell.store.repeat import repeated
 from stepwell.store.together import Together
 
@@ -34,7 +34,7 @@ class Signals(Together):
         will be then.
         """
         sending = self._sending(run_id, check_name("signal", name), data, key)
-        return await self._signal(sending, run_id) if tx is None else await self._join_signal(sending, tx)
+        return await self._signal(sending, run_id) if tx is None else await self.play_joined(_joined(sending), tx)
 
     async def resume(self, run_id: int, step: str, data: Any = None) -> SignalAnswer:
         """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
@@ -44,11 +44,8 @@ class Signals(Together):
         self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object
     ) -> SignalAnswer:
         """Send a signal through the user's own sync connection, in the user's thread."""
-        match self.join(tx):
-            case SyncJoin(answer):
-                return play(_joined(self._sending(run_id, check_name("signal", name), data, key)), answer)
-            case AsyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+        sending = self._sending(run_id, check_name("signal", name), data, key)
+        return self.play_joined_here(_joined(sending), tx)
 
     async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
         self.check()
@@ -62,14 +59,6 @@ class Signals(Together):
         self.waiting.woken(int(run_id))
         self.tasks.hint(queues)
         return answer
-
-    async def _join_signal(self, sending: Sending, tx: object) -> SignalAnswer:
-        self.check()
-        match self.join(tx):
-            case AsyncJoin(answer):
-                return await play_async(_joined(sending), answer)
-            case SyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
 
     def _sending(self, run_id: int, name: str, data: Any, key: str | None) -> Sending:
         params: dict[str, Value] = {

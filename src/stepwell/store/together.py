@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, TypeVar
 
 from stepwell.errors import InvalidOption, StepwellError
-from stepwell.store.driver import AsyncJoin, Own, Row, SyncJoin
+from stepwell.store.driver import AsyncJoin, Own, Row, Script, SyncJoin, play, play_async
 from stepwell.store.opened import Opened
+
+T = TypeVar("T")
 
 
 class Tx:
@@ -55,7 +57,24 @@ class Together(Opened):
         with contextlib.suppress(StepwellError):  # a hint: who polls finds it
             self.tasks.hint({await self.queue_id(name) for name in sorted(tx.touched)})
 
-    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+    async def play_joined(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
+        """Play a script in a transaction on the user's loop, or in one of the store's own."""
+        self.check()
+        match self._join(tx):
+            case AsyncJoin(answer):
+                return await play_async(talk, answer)
+            case SyncJoin():
+                raise InvalidOption("tx", tx, f"it belongs to its thread: join it through `stepwell.sync.{face}`")
+
+    def play_joined_here(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
+        """Play a script in a transaction of the user's thread, which is this one."""
+        match self._join(tx):
+            case SyncJoin(answer):
+                return play(talk, answer)
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, f"it belongs to an event loop: join it through `stepwell.{face}`")
+
+    def _join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Take part in a transaction, the store's own or one on the user's connection."""
         if not isinstance(tx, Tx):
             return self.driver.join(tx)

@@ -8,11 +8,11 @@ import dataclasses
 
 import msgspec
 
-from stepwell.errors import InvalidOption, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.errors import QueueNotFound, Refused, WorkflowNotFound
 from stepwell.names import check_name
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import AsyncJoin, Script, SyncJoin, play, play_async
+from stepwell.store.driver import Script
 from stepwell.store.joined import add_joined, add_together
 from stepwell.store.repeat import repeated
 from stepwell.store.together import Together, Tx
@@ -46,11 +46,7 @@ class Writing(Together):
 
     def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
         """Write the tasks through the user's own sync connection, in the user's thread."""
-        match self.join(tx):
-            case SyncJoin(answer):
-                return play(self.joining(drafted), answer)
-            case AsyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to an event loop: join it through `stepwell.connect(...)`")
+        return self.play_joined_here(self.joining(drafted), tx)
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
         """Write tasks that were drafted, in a transaction of theirs or in the user's."""
@@ -61,7 +57,7 @@ class Writing(Together):
         if not drafted.tasks:
             return []
         if tx is not None:
-            return await self._join(drafted, tx)
+            return await self._add_joined(drafted, tx)
         try:
             return await self._write(drafted)
         except Refused as error:
@@ -93,16 +89,11 @@ class Writing(Together):
             self.tasks.alarm.set(min(delays) / 1_000_000)
         return ids
 
-    async def _join(self, drafted: Drafted, tx: object) -> list[TaskId]:
-        self.check()
-        match self.join(tx):
-            case AsyncJoin(answer):
-                ids = await play_async(self.joining(drafted), answer)
-                if isinstance(tx, Tx):
-                    tx.touched.update(drafted.queues)
-                return ids
-            case SyncJoin():
-                raise InvalidOption("tx", tx, "it belongs to its thread: join it through `stepwell.sync.connect(...)`")
+    async def _add_joined(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        ids = await self.play_joined(self.joining(drafted), tx)
+        if isinstance(tx, Tx):
+            tx.touched.update(drafted.queues)
+        return ids
 
     def joining(self, drafted: Drafted) -> Script[list[TaskId]]:
         """Write tasks as part of a transaction that somebody else has begun."""
