@@ -110,7 +110,7 @@ def _show(results: dict[str, Any], *, as_json: bool) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH
-    console.print(telling.details(found), telling.overview(figures.rows(found)), sep="\n")
+    console.print(telling.details(found), telling.overview(figures.rows(found)), *telling.own(results), sep="\n")
 
 
 def _write(results: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """One measurement of one contestant, as a process of its own: prints one JSON line.
 
 `python -m bench.play MODE '{"contestant": ..., ...}'`, where MODE is `measure`, `prepare` (fill a database that others
-are copied from) or `serve` (the second process of a workload of two: of a queue it prints the number and moment of each
-arrival).
+are copied from), `serve` (the second process of a workload of two: of a queue it prints the number and moment of each
+arrival) or `drain` (one of several processes that drain a queue together).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bench.contestants import CONTESTANTS, Notifies, Queue
 from bench.contestants.workflows import Sleeps
 from bench.durability import NotDurable
 from bench.meter import Meter
-from bench.stage import Stage
+from bench.stage import Draining, Stage
 from bench.workloads import WORKLOADS, Workload
 
 NOT_DURABLE: Final = 3
@@ -32,7 +32,7 @@ Request = dict[str, Any]  # contestant, backend, url, and for a measurement: wor
 def main() -> None:
     """Do what the arguments say, and leave without waiting for anybody's threads."""
     mode, request = sys.argv[1], json.loads(sys.argv[2])
-    work = {"measure": measure, "prepare": prepare, "serve": serve}[mode]
+    work = {"measure": measure, "prepare": prepare, "serve": serve, "drain": drain}[mode]
     code = 0
     try:
         with asyncio.Runner(loop_factory=getattr(_module(request), "loop_factory", None)) as runner:
@@ -53,7 +53,14 @@ async def measure(request: Request) -> None:
         if workload.verb == "serving" and isinstance(who, Notifies):
             who.notify()
         asked = await database(request["url"])
-        stage = Stage(who, asked, Meter(request["postmaster"]), request["count"], lambda tell: _other(request, tell))
+        stage = Stage(
+            who,
+            asked,
+            Meter(request["postmaster"]),
+            request["count"],
+            lambda tell: _other(request, tell),
+            lambda processes: _crew(request, processes),
+        )
         figures = await workload.play(stage)
         await asked.close()
         contestant = CONTESTANTS[request["contestant"]]
@@ -63,8 +70,18 @@ async def measure(request: Request) -> None:
             "api": who.api[workload.verb],
             "version": version(contestant.distribution) if contestant.distribution else "",
             "python": platform.python_version(),
+            **_options(request),
         }
     print(json.dumps(line), flush=True)
+
+
+def _options(request: Request) -> dict[str, str]:
+    """What stepwell is set to where that costs something: the defaults, unless the address says otherwise."""
+    if request["contestant"] != "stepwell":
+        return {}
+    from stepwell import Config  # noqa: PLC0415 - where a peer plays, it is not installed
+
+    return {"audit": Config(request["url"]).options.audit}
 
 
 async def prepare(request: Request) -> None:
@@ -105,6 +122,16 @@ async def serve(request: Request) -> None:
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
+async def drain(request: Request) -> None:
+    """Say that everything is imported and open, wait to be told, drain the queue, and say that nothing is left."""
+    loop = asyncio.get_running_loop()
+    async with _opened(request) as who:
+        print("ready", flush=True)
+        await loop.run_in_executor(None, sys.stdin.readline)
+        await getattr(who, _workload(request).verb)(request["count"])
+        print("done", flush=True)
+
+
 @contextlib.asynccontextmanager
 async def _opened(request: Request) -> AsyncIterator[Any]:
     """A queue, or workflows, whichever the workload is about."""
@@ -139,6 +166,35 @@ async def _other(request: Request, tell: Callable[[int, float], None]) -> AsyncI
         if process.returncode is None:
             process.kill()
         hearing.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _crew(request: Request, processes: int) -> AsyncIterator[Draining]:
+    """Processes that are ready to drain the queue, and what makes them do it."""
+    command = (sys.executable, "-m", "bench.play", "drain", json.dumps(request))
+    pipe = asyncio.subprocess.PIPE
+    crew = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(processes)]
+
+    async def draining(_: int) -> None:
+        for one in crew:
+            assert one.stdin is not None
+            one.stdin.write(b"go\n")
+        await asyncio.gather(*(_says(one, b"done\n") for one in crew))
+
+    try:
+        await asyncio.gather(*(_says(one, b"ready\n") for one in crew))
+        yield draining
+    finally:
+        for one in crew:
+            if one.returncode is None:
+                one.kill()
+            await one.wait()
+
+
+async def _says(process: asyncio.subprocess.Process, word: bytes) -> None:
+    assert process.stdout is not None
+    if (said := await process.stdout.readline()) != word:
+        raise RuntimeError(f"a worker process said {said!r} where {word!r} was expected")
 
 
 async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None]) -> None:

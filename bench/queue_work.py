@@ -51,6 +51,16 @@ async def _drain(stage: Stage[Queue], draining: Callable[[int], Awaitable[None]]
     return rate_of(stage.count, used)
 
 
+async def drain_together(processes: int, stage: Stage[Queue]) -> Figures:
+    """Handle everything with so many worker processes; their own start is not part of it."""
+    for numbers in chunks(range(stage.count), BULK):
+        await stage.contestant.enqueue_many(numbers)
+    async with stage.crew(processes) as draining:
+        used = await stage.timed(draining, stage.contestant.unfinished)
+    await stage.expect(stage.contestant.finished, stage.count)
+    return rate_of(stage.count, used) | {"client_us": None}  # it is the others' work
+
+
 async def latency(stage: Stage[Queue]) -> Figures:
     """From the call of enqueue to the first line of the handler, in this process, which is idle otherwise."""
     arrivals = Arrivals()

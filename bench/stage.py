@@ -12,6 +12,7 @@ from bench.asking import Database
 from bench.meter import Meter, Reading
 
 Figures = dict[str, Any]
+Draining = Callable[[int], Awaitable[None]]  # returns when every process has found nothing more
 C_co = TypeVar("C_co", covariant=True)
 WARM_UP: Final = 4
 LONGEST_WAIT: Final = 30.0
@@ -27,6 +28,7 @@ class Stage(Generic[C_co]):
     meter: Meter
     count: int
     other_process: Callable[[Callable[[int, float], None]], AbstractAsyncContextManager[None]]
+    crew: Callable[[int], AbstractAsyncContextManager[Draining]]  # so many processes, ready to drain
 
     async def expect(self, question: str, expected: int) -> None:
         """Raise unless the database answers with this number."""

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from bench.contestants import CONTESTANTS
 from bench.figures import Row, Summary, rows, summaries
+from bench.workloads import CREWS
 
 BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite"}
 INTRODUCTION = """\
@@ -23,11 +24,17 @@ over when the database itself says that nothing is unfinished. Latency is from t
 the handler, and of a workflow from the trigger to its result, one every 10 to 30 ms, commits included; its p99 is close
 to the largest of a few dozen samples. The CPU of a latency workload is what a message costs including the idle time
 around it. Workflows are of five steps, each recorded before the next one begins; for latency they are of one. *asleep*
-is what a worker that has nothing to do asks of the database in a minute, its connections and its memory.
+is what a worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and
+*busy* are drains by one, two and four worker processes, from the moment when all of them are ready.
 """
 COMPARED = (
     "*Compared* is with the best peer; for *growth*, *scheduled* and *asleep*, with the same in an empty database."
 )
+FAMILIES = {"crew": "that do nothing", "busy": "that compute for about a millisecond"}
+CORES = """\
+The machine's two cores are shared by the workers and, on Postgres, the server: four processes show what happens when
+there are more of them than cores. On SQLite only one process writes at a time.
+"""
 ELSEWHERE = """\
 absurd keeps its schema outside of its package, so it is not installed here. On another machine of this kind, with
 Postgres 15 and durable commits, absurd 0.5.1 did 117 workflows of five steps a second, 95 one at a time, and took
@@ -65,7 +72,7 @@ def page(results: Mapping[str, Any]) -> str:
     found = summaries(results["lines"])
     rounds = f"{results['rounds']} rounds" if results["rounds"] > 1 else "one round"
     lines = [INTRODUCTION.format(rounds=rounds), "## Against the targets", "", *_overview(rows(found)), ""]
-    lines += [COMPARED, ""]
+    lines += [COMPARED, "", *_scaling(found)]
     for backend, title in BACKENDS.items():
         if shown := [one for one in found if one.backend == backend]:
             lines += [f"## {title}, everybody", "", *_settings(results, backend), "", *_details(shown), ""]
@@ -83,6 +90,22 @@ def _overview(told: Iterable[Row]) -> list[str]:
     return lines + [_line((*_cells(row), {True: "met", False: "missed", None: ""}[row.met])) for row in told]
 
 
+def _scaling(found: Sequence[Summary]) -> list[str]:
+    """How a drain grows with its worker processes: the rate of each, and how many times that of one."""
+    lines = []
+    for name, words in FAMILIES.items():
+        for backend, title in BACKENDS.items():
+            rates = {one.workload.name: one.middle for one in found if one.backend == backend}
+            crew = [rates.get(f"{name}.{word}") for word in CREWS]
+            if crew[0]:
+                told = [f"{rate:,.0f}/s ({rate / crew[0]:.1f}x)" if rate else "" for rate in crew]
+                lines.append(_line((words, title, *told)))
+    if not lines:
+        return []
+    heads = _line(("handlers", "on", *(f"{word} process{'' if word == 'one' else 'es'}" for word in CREWS)))
+    return ["## With more worker processes", "", heads, "|---|---|--:|--:|--:|", *lines, "", CORES, ""]
+
+
 def _details(found: Iterable[Summary]) -> list[str]:
     lines = [_line(("workload", "contestant", *_HEADS[3:])), "|---|---|--:|--:|--:|--:|--:|"]
     return lines + [_line((_name(one), one.contestant, *_numbers(one))) for one in found]
@@ -92,7 +115,13 @@ def _settings(results: Mapping[str, Any], backend: str) -> list[str]:
     settings = ", ".join(f"{name} {value}" for name, value in results["settings"][backend].items())
     used = {line["contestant"]: line["version"] for line in results["lines"] if line["backend"] == backend}
     versions = ", ".join(f"{name} {version}" for name, version in used.items() if version)
-    return [f"Settings: {settings}; the rest at defaults.", f"Python {results['python']}; {versions}."]
+    return [f"Settings: {settings}; the rest at defaults.", f"Python {results['python']}; {versions}.", *own(results)]
+
+
+def own(results: Mapping[str, Any]) -> list[str]:
+    """What stepwell was set to where that costs something."""
+    audits = sorted({line["audit"] for line in results["lines"] if "audit" in line})
+    return [f"stepwell with audit={', '.join(audits)}."] if audits else []
 
 
 def _notes(found: Sequence[Summary]) -> list[str]:

@@ -1,13 +1,15 @@
 """The workloads: one registry, the same for every contestant. A later kind of work adds functions and entries."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from bench import decider_work, queue_work, workflow_work
 from bench.contestants import Kind, State
 from bench.stage import Figures, Stage
 
+CREWS: Final = {"one": 1, "two": 2, "four": 4}
 Unit = Literal["rate", "latency", "rest"]  # so many a second, or ms, or statements a minute
 
 
@@ -31,6 +33,21 @@ class Workload:
     def count(self, scale: float) -> int:
         """How many messages, runs or seconds a measurement of this scale takes."""
         return max(self.least, round(self.size * scale))
+
+
+def _crews(name: str, words: str, *, verb: str, size: int) -> Iterator[Workload]:
+    """The same drain by one, two and four worker processes."""
+    for word, processes in CREWS.items():
+        yield Workload(
+            f"{name}.{word}",
+            f"{words}, {word} worker {'process' if processes == 1 else 'processes'}",
+            kind="crews",
+            unit="rate",
+            verb=verb,
+            size=size,
+            least=40,
+            play=partial(queue_work.drain_together, processes),
+        )
 
 
 WORKLOADS: Final = {
@@ -76,6 +93,8 @@ WORKLOADS: Final = {
             least=50,
             play=queue_work.drain_batches,
         ),
+        *_crews("crew", "no-op handlers", verb="drain", size=20_000),
+        *_crews("busy", "handlers that compute for a millisecond", verb="drain_busy", size=4_000),
         Workload(
             "latency",
             "enqueue to handler, idle, one process",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 State = Literal["empty", "finished", "scheduled", "sleeping"]
-Kind = Literal["queue", "batches", "workflows", "sleeps", "deciders"]  # what a contestant can do
+Kind = Literal["queue", "batches", "crews", "workflows", "sleeps", "deciders"]  # what a contestant can do
 QUEUE: Final = "bench"
 BULK: Final = 10_000  # messages a call of `enqueue_many`
 
@@ -52,6 +52,14 @@ class Batches(Protocol):
 
 
 @runtime_checkable
+class Crews(Queue, Protocol):
+    """A queue that several processes drain together."""
+
+    async def drain_busy(self, count: int) -> None:
+        """Handle messages with a handler that computes for about a millisecond, until none is left."""
+
+
+@runtime_checkable
 class Notifies(Protocol):
     """A queue that wakes its workers only when it was asked to."""
 
@@ -86,7 +94,7 @@ CONTESTANTS: Final = {
             ("postgres", "sqlite"),
             "stepwell",
             peer=False,
-            does=("queue", "batches", "workflows", "sleeps", "deciders"),
+            does=("queue", "batches", "crews", "workflows", "sleeps", "deciders"),
         ),
         Contestant(
             "raw",

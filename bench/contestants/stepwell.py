@@ -14,6 +14,7 @@ from stepwell.queue import Handler
 CONCURRENCY: Final = 500
 BATCH: Final = 500
 PLACES: Final = 4
+LABOUR: Final = 15_000
 
 
 @handler(QUEUE)
@@ -24,6 +25,12 @@ async def noop(message: dict[str, int]) -> None:
 @handler(QUEUE, batch=BATCH)
 async def noop_batch(messages: list[dict[str, int]]) -> None:
     """Do nothing with many messages."""
+
+
+@handler(QUEUE)
+async def busy(message: dict[str, int]) -> None:
+    """Compute for about a millisecond: the same work however many processes share the cores."""
+    sum(number * message["i"] for number in range(LABOUR))
 
 
 async def connect(url: str) -> "Stepwell":
@@ -39,6 +46,7 @@ class Stepwell:
         "enqueue_many": "store.enqueue_many of 10,000, all or none",
         "drain": f"Worker(concurrency={CONCURRENCY}).drain(), async handler; everything else at its default",
         "drain_batches": f"the same with @handler(queue, batch={BATCH}), concurrency={PLACES}",
+        "drain_busy": "the same with an async handler that computes for about a millisecond",
         "serving": "async with Worker(store, [handler]); defaults",
     }
 
@@ -91,6 +99,10 @@ class Stepwell:
     async def drain(self, count: int) -> None:
         """Let a worker drain the queue."""
         await Worker(self._store, [noop], concurrency=CONCURRENCY).drain()
+
+    async def drain_busy(self, count: int) -> None:
+        """Let a worker drain the queue with a handler that computes."""
+        await Worker(self._store, [busy], concurrency=CONCURRENCY).drain()
 
     async def drain_batches(self, count: int) -> None:
         """Let a worker drain the queue, many messages a call."""

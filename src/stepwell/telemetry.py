@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final, Self, assert_never
 
 logger: Final = logging.getLogger("stepwell")
 
@@ -23,6 +23,11 @@ class StoreLost:
     """The database stopped answering."""
 
     why: str
+
+    @classmethod
+    def by(cls, error: Exception) -> Self:
+        """Why, as the error has it: what it advises its caller is nothing for a log."""
+        return cls(str(getattr(error, "why", error)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
     """The event's level, what its budget is shared by, and its sentence."""
     match event:
         case StoreLost(why):
-            return logging.WARNING, "", f"the database does not answer: {why}; trying again"
+            return logging.WARNING, "", f"the database does not answer ({why}); trying again"
         case StoreBack(after_seconds):
             return logging.WARNING, "", f"the database answers again, after {after_seconds:.1f} s"
         case SessionStarted(worker_id):

@@ -19,7 +19,7 @@ from stepwell.cli.demo.live import Live
 from stepwell.cli.demo.server import Server
 from stepwell.cli.demo.service import Service
 from stepwell.cli.demo.shop import ACTS, fulfil
-from stepwell.cli.demo.story import POINTS, Frame, Result, Story
+from stepwell.cli.demo.story import POINTS, Frame, Point, Result, Story
 from stepwell.cli.demo.words import Plain, Silent, source, verdict
 from stepwell.cli.main import main
 from stepwell.cli.output import drawable
@@ -194,7 +194,7 @@ def test_a_recorded_step_that_ran_again_fails_it(tmp_path: Path) -> None:
 
 def test_a_point_that_ended_otherwise_fails_it(tmp_path: Path) -> None:
     told = story(tmp_path)
-    told._points = [None] * len(POINTS)
+    told._points = [Point.KILLED] * len(POINTS)
     told._judge_point(3, _run(RunStatus.SUCCESS))
     assert told._result.points == {POINTS[3]: False}
     assert "killed after charge card" in told._result.problems[0]
@@ -226,11 +226,20 @@ def test_the_live_view_shows_source_events_and_points() -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with Live(out) as live:
         live.say(0.1, "kill -9 4121", "by this demo")
-        live.show(Frame(1.0, [_step("pack#1", RunStatus.RUNNING)], [True, False, None]))
+        live.show(
+            Frame(1.0, [_step("pack#1", RunStatus.RUNNING)], [Point.RIGHT, Point.WRONG, Point.KILLED, Point.AHEAD])
+        )
         live.tell(Result("SQLite"))
     out.flush()
     text = out.buffer.getvalue().decode()
-    for shown in ("▸  ", "async def fulfil", "kill -9 4121", "✓✕·", "✓ nothing lost"):
+    for shown in (
+        "▸  ",
+        "async def fulfil",
+        "kill -9 4121",
+        "✓✕╎·",
+        "another worker finishes what they began",
+        "✓ nothing lost",
+    ):
         assert shown in text
 
 

@@ -19,7 +19,7 @@ def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
     assert "paused" in cli("queue", "ls").out
     assert "is claimed from again" in cli("queue", "resume", "emails").out
     assert "Nothing was done" in cli("queue", "purge", "emails", code=4).error
-    assert "2 messages of emails are deleted" in cli("queue", "purge", "emails", "--yes").out
+    assert "2 messages of emails deleted for good" in cli("queue", "purge", "emails", "--yes").out
     assert cli("queue", "drain", "emails", "--json").json == {"queue": "emails", "left": 0}
     assert "takes messages again" in cli("queue", "reopen", "emails").out
 
@@ -58,7 +58,7 @@ def test_old_tasks_are_pruned(cli: Cli) -> None:
     cli("send", "emails", "ada@example.org")
     cli("worker", APP, "--once")
     assert cli("prune", "--older-than", "0s", "--dry-run", "--json").json == {"count": 1, "dry_run": True}
-    assert "1 tasks" in cli("prune", "--older-than", "0s").out
+    assert "1 task " in cli("prune", "--older-than", "0s").out
     assert "0 tasks" in cli("prune", "--older-than", "0s").out
 
 

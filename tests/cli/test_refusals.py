@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ def here(seen: Callable[[str, Path], Cli], tmp_path: Path) -> Cli:
         (["runs", "nope"], 3, "no workflow is named nope", "stepwell worker APP"),
         (["trigger", "nope"], 3, "no workflow is named nope", "stepwell worker APP"),
         (["trigger", "nope", "--app", APP], 3, "defines no workflow nope", "fulfil, welcome"),
-        (["trigger", "fulfil", "cents=5", "--app", APP], 2, "fulfil needs parcels", "stepwell trigger fulfil"),
+        (["trigger", "fulfil", "cents=5", "--app", APP], 2, "fulfil needs parcels", "fulfil cents:=JSON parcels:=JSON"),
         (["trigger", "fulfil", "cents=ten", "parcels=[]", "--app", APP], 2, "cents of fulfil", None),
         (["trigger", "fulfil", "cents:=ten"], 2, "cents:= takes JSON", None),
         (["trigger", "fulfil", "1", "2"], 2, "only one value can stand alone", None),
@@ -67,7 +69,8 @@ def here(seen: Callable[[str, Path], Cli], tmp_path: Path) -> Cli:
         (["decider", "send", "door", "Push", "force=1", "--app", DOORS], 2, "door", None),
         (["decider", "send", "door", "{", "--app", DOORS], 2, "say which input it is", None),
         (["queue", "pause", "nope"], 3, "no queue is named nope", "stepwell queue ls"),
-        (["worker", "tests.cli.nowhere"], 3, "there is no module tests.cli.nowhere", None),
+        (["worker", "tests.cli.nowhere"], 3, "there is no module tests.cli.nowhere", "in the folder that has"),
+        (["worker", "tests.cli.broken"], 2, "tests.cli.broken cannot be imported: ZeroDivision", "python -c"),
         (["worker", "tests/cli/shop.py"], 2, "APP is a module, not a file", "tests.cli.shop"),
         (["worker", f"{APP}:nope"], 3, f"module {APP} has no nope", f"{APP}:fulfil"),
         (["worker", f"{APP}:nothing"], 2, "a worker serves what is decorated", None),
@@ -167,9 +170,19 @@ def test_no_database_answers() -> None:
     assert "try:   start the database" in refused.error
 
 
-@pytest.mark.parametrize("url", ["mysql://x", "sqlite:///a.db?colour=red", "nonsense"])
+@pytest.mark.parametrize("url", ["mysql://x", "sqlite:///a.db?colour=red", "nonsense", "memory:"])
 def test_a_wrong_address_is_a_usage_error(url: str) -> None:
     assert Cli(url)("runs", code=2).error.startswith("error: ")
+
+
+def test_a_program_that_begins_when_it_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "unguarded.py").write_text("import asyncio\nasync def main(): pass\nasyncio.run(main())\n")
+    command = [sys.executable, "-m", "stepwell", "worker", "unguarded", "--url", "sqlite:///x.db"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    said, tried = done.stderr.splitlines()
+    assert said.startswith("error: unguarded does its work when it is imported")
+    assert 'if __name__ == "__main__":' in tried
 
 
 def test_interrupted(here: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_a_message_is_sent_and_dies(cli: Cli) -> None:
     assert [one["id"] for one in cli("dead", "ls", "--queue", "emails", "--json").json["dead_letters"]] == [
         sent["task"]
     ]
-    assert "1 tasks are queued again" in cli("dead", "requeue", "--error", "PermanentError").out
+    assert "1 task is queued again" in cli("dead", "requeue", "--error", "PermanentError").out
     cli("worker", APP, "--once")
     assert "nobody is here to ask" in cli("dead", "drop", sent["task"], code=4).error
     assert cli("dead", "drop", sent["task"], "--yes", "--json").json == {"count": 1}

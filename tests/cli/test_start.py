@@ -64,6 +64,16 @@ def test_help_lists_every_command() -> None:
         assert f"\n  {name} " in out
 
 
+@pytest.mark.parametrize("command", [path for path in COMMANDS if path], ids=" ".join)
+def test_what_a_command_is_for_fits_on_a_line(command: tuple[str, ...]) -> None:
+    """In the list that a person of 80 columns sees, nothing is cut or wrapped."""
+    found: click.Command = main
+    for word in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    assert found.get_short_help_str(1000) == found.get_short_help_str(67)
+
+
 def test_version() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout == f"stepwell, version {__version__}\n"
 

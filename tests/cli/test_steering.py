@@ -199,7 +199,7 @@ def test_cancel_counts_asks_and_cancels(desk: Cli, three: list[int]) -> None:
 
 def test_delete_and_retry(desk: Cli, three: list[int]) -> None:
     triggered(desk, "buy", "pin")
-    assert "1 runs are queued again; what their other steps recorded is kept" in desk("retry", "--all", "--yes").out
+    assert "1 run is queued again; what other steps recorded is kept" in desk("retry", "--all", "--yes").out
     desk.serve()
     assert desk("delete", "--status", "failed", "--yes", "--json").json["count"] == 1
     assert desk("retry", "--workflow", "buy", "--yes", "--json").json["count"] == 0

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from stepwell.cli import patience
+from stepwell.cli.asking import Asked
 from stepwell.cli.given import fitted, parsed
 from stepwell.cli.looking import Child, Look, Mark, mark_of
 from stepwell.cli.output import ago, drawable, plain, short, span
 from stepwell.cli.timeline import WIDTH, lines_of
 from stepwell.durations import microseconds_of
 from stepwell.records import Run, RunId, RunStatus, StepInfo
+from stepwell.store.pieces import tell_done
 from stepwell.store.why import Reason, Why
 
 BEGAN = datetime.now(UTC) - timedelta(days=3)
@@ -82,6 +84,14 @@ def test_a_long_time_without_work_is_folded_and_said() -> None:
     assert 0 < bars[1].count("░") < WIDTH / 3
     assert any("7 d in which nothing executed are folded" in line for line in lines)
     assert "7 d asleep" in "\n".join(lines)
+
+
+def test_what_took_no_time_stands_at_the_edge_of_a_long_sleep() -> None:
+    output = microseconds_of(timedelta(seconds=(at(3) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()), "x")
+    steps = [a_step("a#1", 0.005, 0.006), a_step("sleep#1", 0.006, 0.006, output=output)]
+    first, asleep = (bar(line) for line in lines_of(Look(a_run(took=3), steps)) if "│" in line)
+    assert first.index("█") < WIDTH / 10
+    assert asleep.count("░") > WIDTH * 0.9
 
 
 def test_a_running_step_reaches_the_edge() -> None:
@@ -216,16 +226,23 @@ async def test_long_work_is_told_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def work() -> int:
-        for _ in range(5):
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)
+        tell_done(2)
+        tell_done(3)
+        await asyncio.sleep(0.001)
         return 7
 
-    monkeypatch.setattr(patience, "EVERY", 0.001)
-    assert await patience.patiently(work(), "pruning") == 7
+    monkeypatch.setattr(patience, "APPEARS", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes what it writes to for a terminal
+    assert await patience.patiently(Asked(None, as_json=False), work(), "pruning") == 7
     assert capsys.readouterr().err == "", "not in a log"
     monkeypatch.setattr(patience, "is_lively", lambda _: True)
-    assert await patience.patiently(work(), "pruning") == 7
-    assert capsys.readouterr().err.startswith("\rpruning, 1 s ...")
+    assert await patience.patiently(Asked(None, as_json=True), work(), "pruning") == 7
+    assert capsys.readouterr().err == "", "not with --json"
+    assert await patience.patiently(Asked(None, as_json=False), work(), "pruning") == 7
+    assert "5 done" in capsys.readouterr().err
+    assert await patience.patiently(Asked(None, as_json=False), work(), "pruning", 6) == 7
+    assert "5 of 6" in capsys.readouterr().err
 
 
 def test_values_as_json_and_as_letters() -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
+import warnings
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -124,8 +127,30 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
-        raise Stop(NOT_FOUND, f"there is no module {name} in {Path.cwd()} or on the path") from error
+            raise _unusable(name, error) from error
+        raise Stop(NOT_FOUND, f"there is no module {name} in {Path.cwd()} or on the path", _near(name)) from error
+    except (Exception, SystemExit) as error:
+        raise _unusable(name, error) from error
+
+
+def _near(name: str) -> str:
+    """The module of this folder that was probably meant, or which there are."""
+    here = sorted(path.stem for path in Path.cwd().glob("*.py") if path.stem.isidentifier())
+    if near := get_close_matches(name, here, n=1):
+        return f"the same with {near[0]}"
+    return f"one of {', '.join(here[:8])}" if here else "in the folder that has your module"
+
+
+def _unusable(name: str, error: BaseException) -> Stop:
+    """What stopped a module from being imported, and where."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f" ({Path(place.filename).name}, line {place.lineno})" if "importlib" not in place.filename else ""
+    said = f"{name} cannot be imported: {type(error).__name__}: {error}{where}"
+    if isinstance(error, SystemExit) or "asyncio.run() cannot be called" in str(error):
+        warnings.simplefilter("ignore", RuntimeWarning)  # what it never came to await is no news any more
+        said = f"{name} does its work when it is imported, and a worker only wants what it defines"
+        return Stop(USAGE, said, 'what it calls at its end below `if __name__ == "__main__":`')
+    return Stop(USAGE, said, f'python -c "import {name}", which shows the whole traceback')
 
 
 def _offers(module: ModuleType) -> str:

@@ -82,5 +82,22 @@ def sure(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise Stop(REFUSED, f"{question} Nothing was done: nobody is here to ask", "the same with --yes")
-    if not click.confirm(question):
+    if not _confirmed(question):
         raise Stop(REFUSED, "nothing was done")
+
+
+def _confirmed(question: str) -> bool:
+    """The person's answer; Ctrl-C and Ctrl-D end the command."""
+    import signal
+
+    from stepwell.cli.exits import INTERRUPTED, Stop
+
+    # The loop's own handler of Ctrl-C waits for the loop, and the loop waits here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question)
+    except click.Abort:
+        click.echo(err=True)
+        raise Stop(INTERRUPTED, "nothing was done") from None
+    finally:
+        signal.signal(signal.SIGINT, before)

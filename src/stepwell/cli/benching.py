@@ -14,6 +14,7 @@ from stepwell.cli.asking import Asked, asks_store
 if TYPE_CHECKING:
     from stepwell.store.store import Store
 
+PARTS = 3
 ALONE = 200  # messages that are written one after the other, each waiting for its own commit
 
 
@@ -35,7 +36,9 @@ class Figures:
 @click.option("--messages", type=click.IntRange(100, 1_000_000), default=2000, show_default=True, help="How many.")
 @asks_store
 def bench(asked: Asked, *, messages: int) -> None:
-    """Measure this store from here: messages, runs of three steps, and the wait for one commit.
+    """Measure how fast this store is from here.
+
+    Messages, runs of three steps, and the wait for one commit.
 
     Without --url or STEPWELL_URL it uses a temporary SQLite file in the current folder, which is removed. In a store of
     yours it uses a queue and a workflow of its own and removes them; your workers are not disturbed, but for the load.
@@ -51,10 +54,11 @@ def bench(asked: Asked, *, messages: int) -> None:
 
 async def _bench(store: Store, asked: Asked, messages: int) -> None:
     from stepwell.cli.output import say, say_json
+    from stepwell.cli.patience import patiently
 
     if not asked.as_json:
         say(f"measuring: {messages} messages, {messages // 4} runs of three steps ...", to_stderr=True)
-    figures = await measured(store, messages)
+    figures = await patiently(asked, measured(store, messages), "measuring", PARTS)
     if asked.as_json:
         say_json(figures)
         return
@@ -73,16 +77,22 @@ async def _bench(store: Store, asked: Asked, messages: int) -> None:
 
 async def measured(store: Store, messages: int) -> Figures:
     """Measure in a queue and a workflow of our own, and leave nothing behind."""
+    from stepwell.store.pieces import tell_done, watched
+
     mark = os.urandom(4).hex()
     queue, workflow = f"bench.{mark}", f"bench.runs.{mark}"
     health = await store.health()
     try:
         await store.create_queue(queue)
         alone = await _one_by_one(store, queue)
+        tell_done(1)
         enqueued, handled = await _handle(store, queue, messages)
+        tell_done(1)
         runs = await _run(store, workflow, messages // 4)
+        tell_done(1)
     finally:
-        await _clean(store, queue, workflow)
+        with watched(lambda _: None):  # cleaning up is no part of it
+            await _clean(store, queue, workflow)
     return Figures(
         backend=f"{health.backend} {health.version}",
         settings=dict(health.settings),

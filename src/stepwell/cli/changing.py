@@ -41,7 +41,7 @@ def retry(asked: Asked, picked: Picked, *, at: str | None) -> None:
 @click.option("--reason", help="Why; kept with the run.")
 @asks_store
 def cancel(asked: Asked, picked: Picked, *, reason: str | None) -> None:
-    """Let runs not go on, nor the runs they asked for.
+    """Cancel runs, and the runs they asked for.
 
     One that a worker executes is stopped by it soon; what its steps have recorded stays. RUN is a run's number, its
     key, workflow:key, @last or @failed; `-` reads them from standard input.
@@ -77,9 +77,10 @@ def delete(asked: Asked, picked: Picked, *, reason: str | None) -> None:
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @asks_store
 def restore(asked: Asked, runs: Sequence[str]) -> None:
-    """Bring deleted runs back as they were; `stepwell runs --deleted` lists them.
+    """Bring deleted runs back as they were.
 
-    One that was waiting or in line goes on. Refused if another run has its key by now.
+    `stepwell runs --deleted` lists them. One that was waiting or in line goes on. Refused if another run has its key
+    by now.
 
     \b
     Examples:
@@ -101,7 +102,8 @@ async def _retry(store: Store, asked: Asked, picked: Picked, at: str | None) -> 
         return None
     if not picked.by_filter:
         return await _retry_named(store, asked, picked)
-    words = ("Execute again, from the step that failed,", "queued again; what their other steps recorded is kept")
+    asking = "Execute again, from the step that failed,"
+    words = (asking, "queueing again", "queued again; what other steps recorded is kept")
     failed = (RunStatus.ERROR,)
     await change_many(store, asked, picked, store.retry_runs, statuses=failed, words=words, then="stepwell runs")
     return None
@@ -126,8 +128,8 @@ async def _retry_named(store: Store, asked: Asked, picked: Picked) -> int:
             _say_retried(run, again, kept, fits=fits, done=done, dry_run=picked.dry_run)
     if asked.as_json:
         say_json({"dry_run": picked.dry_run, "runs": answers})
-    elif not picked.dry_run:
-        say_next(f"stepwell show {answers[-1]['run']} -f")
+    else:
+        say_next("the same without --dry-run" if picked.dry_run else f"stepwell show {answers[-1]['run']} -f")
     wanted = [one for one in answers if one["retried"] or picked.dry_run]
     return OK if len(wanted) == len(answers) else REFUSED
 
@@ -155,7 +157,7 @@ async def _cancel(store: Store, asked: Asked, picked: Picked, reason: str | None
 
     check_picked(picked)
     if picked.by_filter:
-        words = ("Cancel", "cancelled, or their workers asked to stop them; the runs they asked for too")
+        words = ("Cancel", "cancelling", "cancelled, or the worker asked to stop; the runs asked for by them too")
         change = partial(store.cancel_runs, reason=reason)
         then = "stepwell runs --status cancelled"
         await change_many(store, asked, picked, change, statuses=UNFINISHED, words=words, then=then)
@@ -180,7 +182,7 @@ async def _delete(store: Store, asked: Asked, picked: Picked, reason: str | None
 
     check_picked(picked)
     if picked.by_filter:
-        words = ("Delete", "deleted; until they are pruned they can be restored")
+        words = ("Delete", "deleting", "deleted; until pruned, they can be restored")
         change = partial(store.delete_runs, reason=reason)
         then = "stepwell runs --deleted"
         await change_many(store, asked, picked, change, statuses=tuple(RunStatus), words=words, then=then)

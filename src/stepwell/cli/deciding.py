@@ -44,7 +44,9 @@ def ls(asked: Asked, type: str | None, *, limit: int, after: str | None) -> None
 @click.option("--app", metavar="APP", help=APP_HELP)
 @asks_store
 def show(asked: Asked, type: str, id: str, *, version: int | None, app: str | None) -> None:
-    """Show an instance: its events, what it still waits for, and with --app its state, now or at a version.
+    """Show an instance: its events and what it still waits for.
+
+    With --app also its state, now or at a version.
 
     \b
     Examples:
@@ -82,7 +84,9 @@ def send(asked: Asked, type: str, input: Sequence[str], *, app: str, key: str | 
 @click.option("--dot", is_flag=True, help="For Graphviz; else for Mermaid.")
 @asks_store
 def graph(asked: Asked, type: str, id: str | None, *, app: str, dot: bool) -> None:
-    """Draw the states that a decider declares; with ID, the one that this instance is in is marked.
+    """Draw the states that a decider declares.
+
+    With ID, the one that this instance is in is marked.
 
     \b
     Examples:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @click.option("--quiet", is_flag=True, help="Say nothing if there is no problem: for a probe.")
 @asks_store
 def doctor(asked: Asked, *, quiet: bool) -> None:
-    """Look at the database, workers, queues and runs, and say what to do about what is wrong.
+    """Say what is wrong with the store, and the command that helps.
 
-    Exit code 0 without a problem (warnings are none), 1 with one, 5 if the store cannot be opened at all.
+    It looks at the database, workers, queues and runs. Exit code 0 without a problem (warnings are none), 1 with one,
+    5 if the store cannot be opened at all.
     """
     asked.do(lambda store: _examine(store, asked, quiet=quiet))
 

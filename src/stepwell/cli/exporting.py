@@ -24,7 +24,9 @@ def export() -> None:
 @click.argument("run")
 @asks_store
 def export_run(asked: Asked, run: str) -> None:
-    """Write a run and all that it recorded as JSON, inputs and outputs included.
+    """Write a run and all that it recorded as JSON.
+
+    Inputs and outputs are included.
 
     \b
     Examples:
@@ -38,9 +40,10 @@ def export_run(asked: Asked, run: str) -> None:
 @click.option("--format", "kind", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
 @asks_store
 def export_graph(asked: Asked, run: str, *, kind: str) -> None:
-    """Write the steps of a run as a graph, in the order in which it asked for them.
+    """Write the steps of a run as a graph.
 
-    It shows what this run did, not what the workflow could do: steps that overlapped in time stand side by side.
+    In the order in which it asked for them. It shows what this run did, not what the workflow could do: steps that
+    overlapped in time stand side by side.
 
     \b
     Examples:

@@ -30,6 +30,12 @@ async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until:
                 await _tell_steps(store, run, told)
             await asyncio.sleep(PAUSE)
             run = await store.get_run(run.id)
+    except asyncio.CancelledError:
+        if view is not None:
+            view.keep()
+        say(f"no longer watched: run {run.id} itself is not stopped by that", to_stderr=True)
+        say(f"next: stepwell show {run.id} -f", to_stderr=True, dim=True)
+        raise
     finally:
         if view is not None:
             view.clear()
@@ -61,6 +67,11 @@ class _Redrawn:
 
         shown = "\n".join(drawable(line, self._encoding) for line in lines)
         self._live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def keep(self) -> None:
+        """Leave what was shown last where it is."""
+        self._live.transient = False
+        self._live.stop()
 
     def clear(self) -> None:
         self._live.stop()

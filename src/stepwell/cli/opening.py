@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from stepwell.cli.exits import NO_STORE, Stop
+from stepwell.cli.exits import NO_STORE, USAGE, Stop
 from stepwell.connecting import Config, connect_with, file_of
 from stepwell.errors import redact_url
 from stepwell.store.store import Store
@@ -24,8 +24,11 @@ async def opened(url: str | None, *, install: bool = False, telemetry: Telemetry
 
 def check_there(config: Config, *, install: bool) -> None:
     """Refuse a file that is not there; opening it would make it."""
-    if install or not config.url.startswith(("sqlite:", "turso:")):
+    if install or not config.url.startswith(("sqlite:", "turso:", "memory:")):
         return
+    if config.url.startswith("memory:"):
+        said = "memory: is a store of one process alone, and this one has just begun: there is nothing in it"
+        raise Stop(USAGE, said, "--url sqlite:///stepwell.db")
     path = Path(file_of(config.url))
     if str(path) != ":memory:" and not path.exists():
         raise Stop(

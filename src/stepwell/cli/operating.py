@@ -53,7 +53,10 @@ def migrate(asked: Asked, *, as_sql: bool, verify: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Count, and remove nothing.")
 @asks_store
 def prune(asked: Asked, *, older_than: str, dead_letters: bool, dry_run: bool) -> None:
-    """Remove for good what finished long ago; what is not finished is never touched."""
+    """Remove for good what finished long ago.
+
+    What is not finished is never touched.
+    """
     asked.do(lambda store: _prune(store, asked, older_than, dead_letters=dead_letters, dry_run=dry_run))
 
 
@@ -104,16 +107,18 @@ def state_of(one: WorkerInfo) -> str:
 
 
 async def _prune(store: Store, asked: Asked, older_than: str, *, dead_letters: bool, dry_run: bool) -> None:
-    from stepwell.cli.output import say, say_json, say_next
+    from stepwell.cli.output import many, say, say_json, say_next
     from stepwell.cli.patience import patiently
 
     work = store.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
-    count = await patiently(work, "counting" if dry_run else "removing")
+    count = await patiently(asked, work, "counting" if dry_run else "removing")
     if asked.as_json:
         say_json({"count": count, "dry_run": dry_run})
         return
     kept = "" if dead_letters else "; dead letters are kept"
-    say(f"{count} tasks that finished more than {older_than} ago {'would be' if dry_run else 'are'} removed{kept}")
+    tasks = many(count, "task", "tasks")
+    now = "would be" if dry_run else "is" if count == 1 else "are"
+    say(f"{tasks} that finished more than {older_than} ago {now} removed{kept}")
     say_next("the same without --dry-run" if dry_run else "stepwell queue ls")
 
 

@@ -102,6 +102,11 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
+def many(count: int, one: str, several: str | None = None) -> str:
+    """A number of things: 1 run, 2 runs."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
 def ago(moment: datetime | None) -> str:
     """How long ago a moment was, or how far off it is."""
     if moment is None:

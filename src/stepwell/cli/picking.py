@@ -76,27 +76,29 @@ async def change_many(
     change: Callable[..., Any],
     *,
     statuses: Sequence[RunStatus],
-    words: tuple[str, str],
+    words: tuple[str, str, str],
     then: str,
 ) -> None:
-    """Count what fits, ask, change it, and say how many: `words` are what is asked and what was done."""
-    from stepwell.cli.output import say, say_json, say_next
+    """Count what fits, ask, change it, and say how many: `words` are what is asked, is being done, and was done."""
+    from stepwell.cli.output import many, say, say_json, say_next
     from stepwell.cli.patience import patiently
 
     filters = filters_of(picked)
     count = await _count(store, filters, statuses)
-    told = f"{count} runs" if count < MOST_COUNTED else f"{MOST_COUNTED} runs or more"
+    total = count if count < MOST_COUNTED else None
+    told = many(count, "run") if total is not None else f"{MOST_COUNTED} runs or more"
     if picked.dry_run:
-        say_json({"count": count, "dry_run": True}) if asked.as_json else say(f"{told} would be {words[1]}")
+        say_json({"count": count, "dry_run": True}) if asked.as_json else say(f"{told} would be {words[2]}")
         if not asked.as_json:
             say_next("the same with --yes")
         return
     sure(f"{words[0]} {told}?", yes=picked.yes)
-    done = await patiently(change(**filters, everything=picked.filters["everything"]), words[1])
+    work = change(**filters, everything=picked.filters["everything"])
+    done = await patiently(asked, work, words[1], total)
     if asked.as_json:
         say_json({"count": done, "dry_run": False})
         return
-    say(f"{done} runs are {words[1]}")
+    say(f"{many(done, 'run is', 'runs are')} {words[2]}")
     say_next(then)
 
 

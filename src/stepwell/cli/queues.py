@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def queue() -> None:
-    """List, pause, resume, drain and empty queues; a workflow's is named as it is."""
+    """List, pause, drain and empty queues; a workflow has one, too."""
 
 
 @queue.command("ls")
@@ -30,7 +30,10 @@ def ls(asked: Asked) -> None:
 @click.argument("name")
 @asks_store
 def pause(asked: Asked, name: str) -> None:
-    """Let nobody claim from a queue; what is under way goes on, and it still takes messages."""
+    """Let nobody claim from a queue; it still takes messages.
+
+    What is under way goes on.
+    """
     done = f"{name} is paused: nothing of it is claimed; what is under way goes on"
     asked.do(lambda store: _said(asked, store.pause_queue(name), done, f"stepwell queue resume {name}"))
 
@@ -48,7 +51,10 @@ def resume(asked: Asked, name: str) -> None:
 @click.option("--wait", metavar="SPAN", default="0s", help="Wait so long until it is empty; exit code 1 if it is not.")
 @asks_store
 def drain(asked: Asked, name: str, wait: str) -> None:
-    """Let a queue take nothing new while what is there is worked off: before its workers are taken away."""
+    """Take nothing new while what is there is worked off.
+
+    For a queue whose workers are to be taken away.
+    """
     asked.do(lambda store: _drain(store, asked, name, wait))
 
 
@@ -65,7 +71,10 @@ def reopen(asked: Asked, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks_store
 def purge(asked: Asked, name: str, *, yes: bool) -> None:
-    """Delete a queue's messages for good, finished and dead ones too, except those that are being executed."""
+    """Delete a queue's messages for good.
+
+    Finished and dead ones too, except those that are being executed.
+    """
     asked.do(lambda store: _purge(store, asked, name, yes=yes))
 
 
@@ -91,7 +100,9 @@ def list_dead(asked: Asked, **filters: Any) -> None:
 @click.option("--error", help="All with this type of error.")
 @asks_store
 def requeue(asked: Asked, ids: Sequence[int], **filters: Any) -> None:
-    """Give dead letters all their attempts again; what a run's other steps recorded stays.
+    """Give dead letters all their attempts again.
+
+    What a run's other steps recorded stays.
 
     \b
     Examples:
@@ -150,7 +161,7 @@ async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
     from stepwell.durations import seconds_of
 
     patience = seconds_of(wait, "wait")
-    left = await patiently(store.drain_queue(name, wait=patience), f"{name} is being worked off")
+    left = await patiently(asked, store.drain_queue(name, wait=patience), f"{name} is being worked off")
     if asked.as_json:
         say_json({"queue": name, "left": left})
     else:
@@ -161,13 +172,14 @@ async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
 
 
 async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
+    from stepwell.cli.output import many
     from stepwell.cli.patience import patiently
 
     counts = await store.counts(name)
     held = ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"
     sure(f"Delete what is in {name} for good ({held})?", yes=yes)
-    removed = await patiently(store.purge(name), f"deleting from {name}")
-    done = f"{removed} messages of {name} are deleted; what is being executed was left"
+    removed = await patiently(asked, store.purge(name), f"deleting from {name}", sum(counts.values()))
+    done = f"{many(removed, 'message')} of {name} deleted for good; what is being executed was left"
     _counted(asked, removed, done, "stepwell queue ls")
 
 
@@ -207,22 +219,25 @@ def _checked(ids: Sequence[int], filters: dict[str, Any]) -> None:
 
 async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any]) -> int:
     from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.output import many
     from stepwell.cli.patience import patiently
 
     _checked(ids, filters)
-    count = await patiently(store.requeue(*ids, **filters), "requeueing")
-    left = f"; {len(ids) - count} were no dead letters, or their key is taken" if count < len(ids) else ""
-    done = f"{count} tasks are queued again with all their attempts; recorded steps will not run again{left}"
-    _counted(asked, count, done, "stepwell queue ls")
+    count = await patiently(asked, store.requeue(*ids, **filters), "queueing again", len(ids) or None)
+    again = many(count, "task is", "tasks are")
+    done = f"{again} queued again with all attempts; recorded steps will not run again" if count else "nothing is done"
+    left = f"; {many(len(ids) - count, 'id')} named no dead letter, or its key is taken" if count < len(ids) else ""
+    _counted(asked, count, f"{done}{left}", "stepwell queue ls" if count else "stepwell dead ls")
     return REFUSED if count < len(ids) else OK
 
 
 async def _drop(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any], *, yes: bool) -> int:
     from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.output import many
     from stepwell.cli.patience import patiently
 
     _checked(ids, filters)
     sure(f"Delete {'these' if ids else 'all'} dead letters that fit for good?", yes=yes)
-    count = await patiently(store.drop(*ids, **filters), "deleting")
-    _counted(asked, count, f"{count} dead letters are deleted for good", "stepwell dead ls")
+    count = await patiently(asked, store.drop(*ids, **filters), "deleting", len(ids) or None)
+    _counted(asked, count, f"{many(count, 'dead letter')} deleted for good", "stepwell dead ls")
     return REFUSED if count < len(ids) else OK

@@ -47,7 +47,7 @@ def runs(asked: Asked, workflow: str | None, *, ids: bool, **filters: Any) -> No
 @click.option("-f", "--follow", is_flag=True, help="Redraw until it is finished.")
 @asks_store
 def show(asked: Asked, run: str, *, follow: bool) -> None:
-    """Show a run as a timeline: its steps, attempts, waits, and the runs it asked for.
+    """Show a run as a timeline: its steps, attempts, waits and children.
 
     RUN is a run's number, its key, workflow:key, @last or @failed.
 
@@ -85,16 +85,17 @@ async def _list(store: Store, asked: Asked, workflow: str | None, filters: dict[
         for run in page:
             say(str(run.id))
     else:
-        _tabulate(page, page.next)
+        narrowed = [value for name, value in filters.items() if value and name != "limit"]
+        _tabulate(page, page.next, filtered=workflow is not None or bool(narrowed))
 
 
-def _tabulate(page: Sequence[Run[Any]], more: str | None) -> None:
+def _tabulate(page: Sequence[Run[Any]], more: str | None, *, filtered: bool) -> None:
     from stepwell.cli.output import ago, say, say_next, short, span, table
     from stepwell.cli.status import took, word_of
 
     if not page:
-        say("no runs fit")
-        say_next("stepwell trigger WORKFLOW [name=value ...]")
+        say("no runs fit" if filtered else "there are no runs")
+        say_next("stepwell runs" if filtered else "stepwell trigger WORKFLOW [name=value ...]")
         return
     rows = [
         (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("run")
 @asks_store
 def why(asked: Asked, run: str) -> None:
-    """Say why a run stands where it stands, until when, and what lets it go on.
+    """Say why a run does not go on, until when, and what helps.
 
     RUN is a run's number, its key, workflow:key, @last or @failed.
 
@@ -53,7 +53,7 @@ def pause(asked: Asked, runs: Sequence[str], *, reason: str | None) -> None:
 @click.argument("data", nargs=-1)
 @asks_store
 def resume(asked: Asked, run: str, step: str | None, data: Sequence[str]) -> None:
-    """Let a run go on: one that was paused, or, with STEP, one whose step has paused itself.
+    """Let a run go on that was paused, or whose step has paused itself.
 
     Without STEP it undoes `stepwell pause`. With STEP, the step (or wait) of that name returns DATA: one value, JSON if
     it is that, else a text; or name=text and name:=json, for an object; null without any. It counts once in a run.
@@ -74,10 +74,11 @@ def resume(asked: Asked, run: str, step: str | None, data: Sequence[str]) -> Non
 @click.option("--key", help="Of several signals with this name and key the first counts.")
 @asks_store
 def signal(asked: Asked, run: str, name: str, data: Sequence[str], *, key: str | None) -> None:
-    """Send a signal to a run: its wait for NAME, now or later, returns DATA.
+    """Send a signal to a run: its wait for NAME returns DATA.
 
-    DATA is one value, JSON if it is that, else a text; or name=text and name:=json, for an object; null without any.
-    Each signal is taken by one wait, once. (`stepwell send` is for a message to a queue.)
+    It is kept if the run does not wait yet; each signal is taken by one wait, once. DATA is one value, JSON if it is
+    that, else a text; or name=text and name:=json, for an object; null without any. (`stepwell send` is for a
+    message to a queue.)
 
     \b
     Examples:
@@ -95,7 +96,7 @@ def signal(asked: Asked, run: str, name: str, data: Sequence[str], *, key: str |
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @asks_store
 def fork(asked: Asked, run: str, *, at: str, edits: Sequence[str], reason: str | None, dry_run: bool) -> None:
-    """Begin a new run that goes on at a step of this one, with the same input.
+    """Begin a new run at a step of this one, with the same input.
 
     It has what the other one recorded before that step, and executes that step and the rest. The other run is left
     alone, whatever its status; the new one has no key.

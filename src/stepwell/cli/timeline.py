@@ -23,6 +23,7 @@ SHORTEST_FOLD: Final = 1.0  # seconds
 MOST_MARKS: Final = 12
 LOST: Final = "worker lost"
 AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # what is recorded in a moment, and is no wait that is over
+NARROWEST_FOLD: Final = 0.1  # seconds: or what is drawn in full beside it would look long
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 
 
@@ -80,7 +81,7 @@ class Scale:
             gaps.append((at, max(at, start)))
             at = max(at, stop)
         idle = sum(stop - start for start, stop in gaps)
-        width = max((last - first - idle) / 8, 0.001)
+        width = max((last - first - idle) / 8, NARROWEST_FOLD)
         least = max(SHORTEST_FOLD, FOLDED_FROM * width)
         return cls(first, last, [gap for gap in gaps if busy and gap[1] - gap[0] > least], width)
 
@@ -120,7 +121,9 @@ def _head(look: Look) -> list[str]:
 
 
 def _facts(run: Run[Any]) -> list[str]:
-    facts = [f"triggered {ago(run.created_at)}", f"attempt {run.attempt} of {run.max_attempts}"]
+    facts = [f"triggered {ago(run.created_at)}"]
+    if run.attempt:  # a run that waits has had its attempt given back
+        facts.append(f"attempt {run.attempt} of {run.max_attempts}")
     if run.worker is not None:
         facts.append(f"held by worker session {run.worker}")
     if run.status == RunStatus.PENDING and run.run_at is not None and run.run_at > datetime.now(UTC):

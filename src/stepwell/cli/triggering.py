@@ -129,7 +129,9 @@ async def _asking(store: Store, name: str, given: Sequence[str], app: str | None
     try:
         return found.trigger(*by_place, **by_name)
     except TypeError as error:
-        raise Stop(USAGE, str(error), f"stepwell trigger {name} name=text name:=json ...") from error
+        wanted = [f"{one}{'=TEXT' if type_ is str else ':=JSON'}" for one, type_ in found.parameters.items()]
+        asked_for = " ".join(wanted) or "name=text name:=json ..."
+        raise Stop(USAGE, str(error), f"stepwell trigger {name} {asked_for}") from error
 
 
 async def _waited(store: Store, asked: Asked, run_id: int, timeout: str | None) -> int:

@@ -88,7 +88,7 @@ async def _work(
             return
         say(_introduction(store, names, concurrency), to_stderr=True)
         await one.run(signals=True)
-        say("stopped: what was not finished is given back", to_stderr=True)
+        say("stopped: what was not finished goes on in another worker", to_stderr=True)
 
 
 def _introduction(store: Store, names: Sequence[str], concurrency: int) -> str:

@@ -102,7 +102,7 @@ class Heartbeat:
                     self._sessions.clear()
                 return 0.0
             except StepwellError as error:
-                self._store.telemetry.emit(StoreLost(str(error)))
+                self._store.telemetry.emit(StoreLost.by(error))
             except Exception as error:  # noqa: BLE001 - nothing may end the heartbeat of a living worker
                 self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
             else:

@@ -193,7 +193,7 @@ class Runtime:
             try:
                 claimed = await self._claim_once()
             except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost(str(error)))
+                self._store.telemetry.emit(StoreLost.by(error))
                 await asyncio.sleep(next(pauses))
                 continue
             pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)

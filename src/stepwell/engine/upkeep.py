@@ -44,7 +44,7 @@ class Upkeep:
                 queues |= await self._recovery.look()
             except (StoreBusy, StoreUnavailable) as error:
                 self._recovery.interrupted()
-                self._store.telemetry.emit(StoreLost(str(error)))
+                self._store.telemetry.emit(StoreLost.by(error))
                 await asyncio.sleep(next(pauses))
                 continue
             pauses = waits(LONGEST_POLL, self._store.clock.random)
@@ -91,7 +91,7 @@ class Tidying:
         except StoreClosed:
             raise
         except (StoreBusy, StoreUnavailable) as error:
-            self._store.telemetry.emit(StoreLost(str(error)))
+            self._store.telemetry.emit(StoreLost.by(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the next round tries again
             self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
         return False

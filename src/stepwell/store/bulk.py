@@ -15,6 +15,7 @@ from stepwell.store.audit import What
 from stepwell.store.control import Control, cancelling
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.parents import wake_parents
+from stepwell.store.pieces import tell_done
 from stepwell.store.repeat import repeated
 from stepwell.store.runs import LAST, Runs, filter_of, status_of
 
@@ -77,6 +78,7 @@ class Bulk(Runs, Control):
             if not found:
                 break
             changed += await change(sorted(run_id for _, run_id in found))
+            tell_done(len(found))
             left, after = left - len(found), found[-1]
         return changed
 

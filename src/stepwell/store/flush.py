@@ -300,7 +300,7 @@ class GroupCommit:
             operation.trouble = error
         if isinstance(error, StoreBusy):
             if again:  # once is an ordinary race; what goes on has to be heard of
-                self._telemetry.emit(StoreLost(str(error)))
+                self._telemetry.emit(StoreLost.by(error))
             return
         for operation in batch:
             operation.repeated = True

@@ -14,6 +14,7 @@ from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskK
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.parents import wake_parents
+from stepwell.store.pieces import tell_done
 from stepwell.store.remembered import Remembered
 from stepwell.store.retention import remove_belongings
 
@@ -69,6 +70,7 @@ class Queues:
             ids = [row["id"] for row in found]
             after, started = ids[-1], found[0]["now"] if started is None else started
             removed += len(await self._driver.transact(lambda ids=ids: self._purge(ids)))  # type: ignore[misc]
+            tell_done(len(ids))
         return removed
 
     async def delete(self, name: str, *, of_workflow: bool = False) -> None:
@@ -124,11 +126,13 @@ class Queues:
             for start in range(0, len(ids), CHUNK):
                 chunk = sorted(ids[start : start + CHUNK])
                 changed += await self._driver.transact(lambda chunk=chunk: change(chunk))  # type: ignore[misc]
+                tell_done(len(chunk))
             return changed
         filters = self._params(queue=queue, error=error, limit=CHUNK)
         while found := [row["id"] for row in await self._driver.read(Call("dead_ids", filters))]:
             rows = await self._driver.transact(lambda found=found: change(found))  # type: ignore[misc]
             changed += rows
+            tell_done(len(rows))
             if not rows:
                 break  # somebody else changes the same ones: let them
         return changed

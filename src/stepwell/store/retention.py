@@ -13,6 +13,7 @@ from typing import Final
 
 from stepwell.clock import Clock
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.pieces import tell_done
 
 PIECE: Final = 1000  # rows a transaction
 PIECES: Final = 10  # of finished tasks a round, after which everybody else has their turn
@@ -87,7 +88,9 @@ class Retention:
     async def _piece(self, statement: str, **params: Value) -> int:
         call = Call(statement, {"tenant": self._tenant, "limit": PIECE, **params})
         script = _remove if statement in KEPT or statement == "remove_receipts" else _remove_tasks
-        return await self._driver.transact(partial(script, call))
+        removed = await self._driver.transact(partial(script, call))
+        tell_done(removed)
+        return removed
 
     async def _now(self) -> int:
         [row] = await self._driver.read(Call("moment", {"now": self._clock.now()}))

@@ -13,6 +13,7 @@ from functools import partial
 from stepwell.errors import SchemaDiffers, SchemaMissing, SchemaNewer
 from stepwell.store.catalogue import Catalogue, catalogue_of, first_difference
 from stepwell.store.driver import Call, Ddl, Driver, Script
+from stepwell.store.pieces import tell_done
 from stepwell.store.sql import Parameter, Statement, Statements
 
 LONGEST_MIGRATION = 600.0
@@ -30,6 +31,7 @@ async def install(driver: Driver, statements: Statements) -> None:
     for number, name, texts in statements.migrations():
         if found < number:
             found = await driver.transact(partial(_apply, number, name, texts), timeout=LONGEST_MIGRATION)
+            tell_done(1)
     if found > known:
         raise SchemaNewer(found, known)
 

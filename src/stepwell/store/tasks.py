@@ -377,7 +377,7 @@ class Tasks:
         try:
             return await self._driver.transact(script, timeout=self._patience(tasks))
         except (StoreBusy, StoreUnavailable) as error:
-            self._telemetry.emit(StoreLost(str(error)))
+            self._telemetry.emit(StoreLost.by(error))
             return False
 
     async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:

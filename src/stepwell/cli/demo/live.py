@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.live import Live as Redrawn
 from rich.text import Text
 
-from stepwell.cli.demo.story import Frame, Result
+from stepwell.cli.demo.story import Frame, Point, Result
 from stepwell.cli.demo.words import STYLES, TITLE, marks, source, verdict
 from stepwell.cli.output import drawable
 
@@ -53,6 +53,8 @@ class Live:
         lines += [Text(""), *self._events]
         if self._frame.points:
             lines.append(Text(self._drawable(f"        {marks(self._frame.points)}"), "green"))
+            if Point.KILLED in self._frame.points:
+                lines.append(Text("        killed there; another worker finishes what they began", "dim"))
         for line in lines:
             line.no_wrap, line.overflow = True, "ellipsis"
         self._redrawn.update(Group(*lines), refresh=True)

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -29,13 +30,22 @@ AT_ONCE: Final = 3  # processes that are started together in the second act
 POINTS: Final = tuple(f"{when} {act}" for act in ACTS for when in ("before", "after"))
 
 
+class Point(Enum):
+    """How far a point of the second act is."""
+
+    AHEAD = "ahead"
+    KILLED = "killed"  # the worker is; another one has to finish its order
+    RIGHT = "right"
+    WRONG = "wrong"
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """What there is to see at one moment: the steps of the order, and how each point of the second act ended."""
 
     at: float
     steps: Sequence[StepInfo]
-    points: Sequence[bool | None]
+    points: Sequence[Point]
 
 
 class View(Protocol):
@@ -78,7 +88,7 @@ class Story:
         self._crew = Crew(folder / "books.jsonl", folder / "workers.log")
         self._result = Result(backend)
         self._steps: Sequence[StepInfo] = ()
-        self._points: list[bool | None] = []
+        self._points: list[Point] = []
         self._began = time.monotonic()
 
     def play(self) -> Result:
@@ -156,8 +166,8 @@ class Story:
 
     def _second_act(self) -> None:
         """Kill a worker at every point of a run of its own, then let one process finish what is left in all."""
-        self._points = [None] * len(POINTS)
-        self._view.say(self._at, f"again, with kill -9 at each of {len(POINTS)} points", "before and after each act")
+        self._points = [Point.AHEAD] * len(POINTS)
+        self._view.say(self._at, f"again: kill -9 at each of {len(POINTS)} points", "before and after each act")
         urls = [self._place(f"point_{number}") for number in range(len(POINTS))]
         self._show()
         for first in range(0, len(POINTS), AT_ONCE):
@@ -179,11 +189,14 @@ class Story:
             self._until(partial(self._crew.has_ended, pid), f"a worker is killed {POINTS[number]}")
             if self._crew.ending_of(pid) != -signal.SIGKILL:
                 self._result.problems.append(f"{POINTS[number]}: the worker ended by itself: {self._crew.complaints()}")
+            self._points[number] = Point.KILLED
+            self._show()
 
     def _judge_point(self, number: int, run: Run[str]) -> None:
         done = dict(self._service.books().times(f"point-{number}"))
         right = run.status == RunStatus.SUCCESS and done == dict.fromkeys(ACTS, 1)
-        self._points[number] = self._result.points[POINTS[number]] = right
+        self._points[number] = Point.RIGHT if right else Point.WRONG
+        self._result.points[POINTS[number]] = right
         self._show()
         if not right:
             self._result.problems.append(f"killed {POINTS[number]}: the run is {run.status}, done {done}")

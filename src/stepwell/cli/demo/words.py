@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
 from stepwell.cli.demo import shop
 from stepwell.cli.demo.shop import STEPS, fulfil
-from stepwell.cli.demo.story import POINTS, Frame, Result
+from stepwell.cli.demo.story import POINTS, Frame, Point, Result
 from stepwell.cli.output import drawable
 from stepwell.records import RunStatus, StepInfo
 
 TITLE: Final = "an order in five steps, two worker processes, one outside service that keeps its own books"
+SIGNS: Final = {Point.AHEAD: "·", Point.KILLED: "╎", Point.RIGHT: "✓", Point.WRONG: "✕"}
 STYLES: Final = {"good": "green", "bad": "red", "strong": "bold", "quiet": "dim", "plain": ""}
 
 
@@ -38,7 +40,7 @@ class Plain:
             if step.status == RunStatus.SUCCESS and (seen := (step.key, str(step.started_at))) not in self._told:
                 self._told.add(seen)
                 self.say(frame.at, f"✓ {step.key} is recorded")
-        ended = sum(point is not None for point in frame.points)
+        ended = sum(point in (Point.RIGHT, Point.WRONG) for point in frame.points)
         if ended > self._points and ended == len(POINTS):
             self.say(frame.at, f"{ended} points: {marks(frame.points)}")
         self._points = ended
@@ -75,9 +77,9 @@ def source(steps: Sequence[StepInfo]) -> list[tuple[str, str]]:
     return shown
 
 
-def marks(points: Sequence[bool | None]) -> str:
-    """How each point ended."""
-    return "".join({None: "·", True: "✓", False: "✕"}[point] for point in points)
+def marks(points: Sequence[Point]) -> str:
+    """How far each point is."""
+    return "".join(SIGNS[point] for point in points)
 
 
 def verdict(result: Result) -> list[tuple[str, str]]:
@@ -99,11 +101,20 @@ def verdict(result: Result) -> list[tuple[str, str]]:
         ("good", f"✓ nothing lost, nothing charged twice, on {result.backend}, {result.seconds:.1f} s"),
         ("plain", ""),
         ("plain", "next"),
-        ("plain", f"  read what ran    {_short(shop.__file__)}"),
-        ("plain", "  write yours      @stepwell.workflow and @stepwell.step on your functions, in shop.py"),
-        ("plain", "  run it           stepwell dev shop, and in another terminal"),
-        ("plain", "                   stepwell trigger NAME [name=value ...] --wait"),
-        ("plain", "  look at it       stepwell show @last"),
+        *(("plain", f"  {what:<17}{how}") for what, how in _next()),
+    ]
+
+
+def _next() -> list[tuple[str, str]]:
+    """What somebody who has seen it may want to do."""
+    installed = [] if shutil.which("stepwell") else [("install it", "pip install .   (README.md, from a clone)")]
+    return [
+        ("read what ran", _short(shop.__file__)),
+        *installed,
+        ("write yours", "@stepwell.workflow and @stepwell.step on your functions, in shop.py"),
+        ("run it", "stepwell dev shop, and in another terminal"),
+        ("", "stepwell trigger NAME [name=value ...] --wait"),
+        ("look at it", "stepwell show @last"),
     ]
 
 

@@ -1,0 +1,67 @@
+"""In a real terminal: Ctrl-C ends whatever a command is at, and says what that means."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.kit import Cli
+
+
+class Terminal:
+    """A command in a terminal of its own; Ctrl-C is pressed when it shows what is waited for."""
+
+    def __init__(self, url: str | None, *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        environment = {**os.environ, "STEPWELL_URL": str(url), "TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
+        environment["PYTHONIOENCODING"] = "utf-8"
+        command = [sys.executable, "-m", "stepwell", *words]
+        self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        os.close(theirs)
+        self.shown = ""
+
+    def interrupted_at(self, what: str) -> int:
+        """The exit code after Ctrl-C at the moment when this is shown; all that was shown is in `shown`."""
+        while what not in self.shown:
+            self.shown += os.read(self._ours, 4096).decode(errors="replace")
+        self._process.send_signal(signal.SIGINT)
+        code = self._process.wait(20)
+        try:
+            while more := os.read(self._ours, 4096):
+                self.shown += more.decode(errors="replace")
+        except OSError:
+            pass  # the other end is closed, and all is read
+        os.close(self._ours)
+        return code
+
+
+def test_a_question_can_be_left(desk: Cli) -> None:
+    desk("trigger", "nap", "1h")
+    terminal = Terminal(desk.url, "cancel", "--all")
+    assert terminal.interrupted_at("Cancel 1 run? [y/N]") == 130
+    assert "nothing was done" in terminal.shown
+    assert [run["status"] for run in desk("runs", "--json").json["runs"]] == ["PENDING"]
+
+
+@pytest.mark.parametrize("words", [("show", "@last", "-f"), ("trigger", "nap", "1h", "--wait")], ids=" ".join)
+def test_a_run_that_is_no_longer_watched_is_left_alone_and_in_sight(desk: Cli, words: tuple[str, ...]) -> None:
+    desk("trigger", "nap", "1h")
+    terminal = Terminal(desk.url, *words)
+    assert terminal.interrupted_at("no step is recorded yet") == 130
+    after = terminal.shown.rpartition("no step is recorded yet")[2]
+    assert "itself is not stopped by that" in after
+    assert "Traceback" not in terminal.shown
+    assert "\x1b[2K" not in after, "what was drawn last stays"
+    assert {run["status"] for run in desk("runs", "--json").json["runs"]} == {"PENDING"}
+
+
+def test_the_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    terminal = Terminal(None, "demo")
+    assert terminal.interrupted_at("order-1 is triggered") == 130
+    assert "interrupted: the workers are killed" in terminal.shown
+    assert list(tmp_path.iterdir()) == []
