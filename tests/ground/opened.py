@@ -1,5 +1,9 @@
-"""Pytest plugin: open stores on every database, with a clock that tests move by hand or with the database's own."""
+"""Pytest plugin: open stores on every database, with a clock that tests move by hand or with the database's own.
 
+`STEPWELL_TEST_BARE=1` opens them with every optional part switched off: the core does without.
+"""
+
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +15,9 @@ from stepwell.errors import StepwellError
 from stepwell.store.driver import Call, Ddl, Script
 
 
+BARE: dict[str, Any] = {"audit": "off", "listen": False} if os.environ.get("STEPWELL_TEST_BARE") else {}
+
+
 @pytest.fixture
 def clock() -> TestClock:
     """A clock that stands still until it is moved."""
@@ -20,7 +27,7 @@ def clock() -> TestClock:
 @pytest.fixture
 async def store(store_url: str, backend: str, clock: TestClock) -> AsyncIterator[Store]:
     """An open store that goes by `clock`, on each backend in turn."""
-    async with connect(store_url, clock=clock) as opened:
+    async with connect(store_url, clock=clock, **BARE) as opened:
         await assert_engine(opened, backend)
         yield opened
 
@@ -28,7 +35,7 @@ async def store(store_url: str, backend: str, clock: TestClock) -> AsyncIterator
 @pytest.fixture
 async def live_store(store_url: str, backend: str) -> AsyncIterator[Store]:
     """An open store that goes by the database's clock, on each backend in turn; its lease is short."""
-    async with connect(store_url, lease=2) as opened:
+    async with connect(store_url, lease=2, **BARE) as opened:
         await assert_engine(opened, backend)
         yield opened
 

@@ -6,6 +6,14 @@ AUDIT = "tests/store/test_audit.py::"
 
 AUDIT_MUTANTS = (
     Mutant(
+        "an audit that is off notes all the same",
+        "G-06",
+        "store/audit.py",
+        'self.problems = level != "off"',
+        "self.problems = True",
+        "tests/store/test_core_alone.py::test_the_core_asks_for_nothing_that_is_switched_off",
+    ),
+    Mutant(
         "a run that goes well is noted",
         "A-03",
         "store/audit.py",

@@ -6,6 +6,22 @@ REFUSALS = "tests/cli/test_refusals.py::"
 
 CLI_MUTANTS = (
     Mutant(
+        "Ctrl-C at a question waits for the answer",
+        "L-11",
+        "cli/asking.py",
+        "signal.signal(signal.SIGINT, signal.default_int_handler)",
+        "signal.getsignal(signal.SIGINT)",
+        "tests/cli/test_terminal.py::test_a_question_can_be_left",
+    ),
+    Mutant(
+        "progress is written where JSON is asked for",
+        "MM-02",
+        "cli/patience.py",
+        "    if asked.as_json or not is_lively",
+        "    if not is_lively",
+        "tests/cli/test_timeline.py::test_long_work_is_told_on_a_terminal",
+    ),
+    Mutant(
         "looking at a store that is not there makes it",
         "VR-06",
         "cli/opening.py",

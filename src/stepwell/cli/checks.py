@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from stepwell._version import __version__
-from stepwell.cli.output import ago, span
+from stepwell.cli.output import ago, many, span
 from stepwell.names import is_served
 from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
 
@@ -115,7 +115,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "problem" if waiting else "warning",
             "workers",
-            f"no worker lives; {waiting} tasks wait",
+            f"no worker lives; {many(waiting, 'task waits', 'tasks wait')}",
             "stepwell worker APP",
         )
     for one in facts.workers:
@@ -127,7 +127,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             )
     lost = [one for one in facts.workers if one.stop_reason == "lost" and _is_late(one, facts.now)]
     if lost:
-        said = f"{len(lost)} sessions were lost in the last hour, the last one {ago(lost[0].stopped_at)}"
+        said = f"{many(len(lost), 'session')} lost in the last hour, the last one {ago(lost[0].stopped_at)}"
         yield Finding("warning", "workers", said, "stepwell workers --all")
     if others := sorted({one.version for one in facts.living} - {__version__}):
         said = f"living workers run stepwell {', '.join(others)}, this is {__version__}"
@@ -150,7 +150,7 @@ def _queues(facts: Facts) -> Iterator[Finding]:
     for one in facts.queues:
         waiting = one.ready + one.waiting
         if one.paused and waiting:
-            said = f"{one.queue} is paused and {waiting} tasks wait in it"
+            said = f"{one.queue} is paused and {many(waiting, 'task waits', 'tasks wait')} in it"
             yield Finding("warning", "queue", said, f"stepwell queue resume {one.queue}")
         elif facts.living and waiting and not is_served(one.queue, served):
             yield _unserved(one.queue, waiting)
@@ -168,7 +168,7 @@ def _unserved(queue: str, waiting: int) -> Finding:
         what = "effects" if part == "effects" else "timers or inputs"
         said = f"{waiting} {what} of the decider {type_} wait and no living worker registers it"
         return Finding("problem", "decider", said, f"stepwell worker APP --queue {type_}")
-    said = f"{queue} has {waiting} tasks and no living worker serves it"
+    said = f"{queue} has {many(waiting, 'task')} and no living worker serves it"
     return Finding("problem", "queue", said, f"stepwell worker APP --queue {queue}")
 
 

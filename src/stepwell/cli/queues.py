@@ -206,7 +206,8 @@ async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> Non
     rows = [(one.id, one.kind, one.queue, one.key, one.attempt, ago(one.finished_at), one.last_error) for one in page]
     table(("ID", "KIND", "QUEUE", "KEY", "ATTEMPTS", "DIED", "ERROR"), rows)
     [(error, count)] = Counter(str((one.error or {}).get("type")) for one in page).most_common(1)
-    say(short(f"{count} of these {len(page)} died of {error}", 100), dim=True)
+    if len(page) > 1:
+        say(short(f"{count} of these {len(page)} died of {error}", 100), dim=True)
     say_next(f"stepwell dead requeue --error {error}" + (f"   more: --after {page.next}" if page.next else ""))
 
 
