@@ -1,6 +1,7 @@
 """The benchmark runs, at sizes that say nothing about speed, and refuses databases whose commits are not durable."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import figures, telling
-from bench.__main__ import REFUSED, main
+from bench.__main__ import REFUSED, RESULTS, main
 from bench.contestants import CONTESTANTS
 from bench.contestants.stepwell import Stepwell, connect
 from bench.durability import NotDurable, check_folder
@@ -29,6 +30,35 @@ def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypat
     expected |= {("growth", "finished", who) for who in ("stepwell", "raw")}
     assert {(line["workload"], line["state"], line["contestant"]) for line in lines} == expected
     assert all(line["count"] >= 5 and line["api"] for line in lines)
+
+
+@pytest.mark.proves("G-07")
+@pytest.mark.parametrize("on", ["sqlite", "postgres"])
+def test_it_measures_how_a_drain_grows_with_worker_processes(on: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.ground.check_folder", lambda *_: None)
+    workloads = ["crew.one", "crew.two", "busy.one", "busy.four"]
+    arguments = ["--backend", on, "--contestants", "stepwell", "--scale", "0.001", "--rounds", "1", "--json"]
+    done = CliRunner().invoke(main, [*arguments, "--only", ",".join(workloads)])
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert [(line["workload"], line["count"], line["audit"]) for line in results["lines"]] == [
+        (name, 40, "problems") for name in workloads
+    ]
+    page = telling.page(results)
+    assert "## With more worker processes" in page
+    assert re.search(r"\| that do nothing \| \w+ \| [\d,]+/s \(1.0x\) \| [\d,]+/s \([\d.]+x\) \|  \|", page)
+    assert "stepwell with audit=problems." in page
+
+
+@pytest.mark.proves("G-07")
+def test_the_page_shows_throughput_latency_and_growth_on_every_backend() -> None:
+    """What was measured last: all that there was to measure then, on both."""
+    lines = json.loads(RESULTS.read_text(encoding="utf-8"))["lines"]
+    measured = {(line["workload"], line["backend"]) for line in lines if line["contestant"] == "stepwell"}
+    crews = {name for name in WORKLOADS if name.partition(".")[0] in ("crew", "busy")}
+    wanted = {"drain", "enqueue.single", "workflow.many", "latency", "latency.two"}
+    wanted |= crews if any(name in crews for name, _ in measured) else set()
+    assert {(name, backend) for name in wanted for backend in telling.BACKENDS} <= measured
 
 
 async def test_a_store_that_does_not_flush_is_refused(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class TestMadeForReal:
     def test_work_and_no_worker(self, cli: Cli) -> None:
         cli("send", "emails", "ada@example.org")
         [finding] = said(cli, "workers", problems=True)
-        assert finding["said"] == "no worker lives; 1 tasks wait"
+        assert finding["said"] == "no worker lives; 1 task waits"
         assert cli("doctor", "--quiet", code=1).out
 
     @pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process, and one store in it at a time here")
@@ -62,7 +62,7 @@ class TestMadeForReal:
         cli("trigger", "fulfil", "cents:=1", "parcels:=[]")
         with working(cli, send):
             [finding] = said(cli, "queue", problems=True)
-        assert finding["said"] == "fulfil has 1 tasks and no living worker serves it"
+        assert finding["said"] == "fulfil has 1 task and no living worker serves it"
         assert finding["next"] == "stepwell worker APP --queue fulfil"
 
     @pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process, and one store in it at a time here")
@@ -186,7 +186,7 @@ TOLD: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "lost workers": (
         {"workers": (worker(), worker(id=6, alive=False, silent=None, stop_reason="lost", stopped_at=NOW))},
         "warning",
-        "1 sessions were lost",
+        "1 session lost",
         "stepwell workers --all",
     ),
     "another release": ({"workers": (worker(version="0.0.1"),)}, "warning", "stepwell 0.0.1", "same release"),

@@ -14,7 +14,6 @@ from stepwell.clock import TestClock
 from stepwell.errors import StepwellError
 from stepwell.store.driver import Call, Ddl, Script
 
-
 BARE: dict[str, Any] = {"audit": "off", "listen": False} if os.environ.get("STEPWELL_TEST_BARE") else {}
 
 

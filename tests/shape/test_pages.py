@@ -56,6 +56,22 @@ def test_what_only_a_page_can_say_is_said(page: str, words: tuple[str, ...]) -> 
     assert [word for word in words if word not in said] == []
 
 
+@pytest.mark.proves("G-07")
+def test_the_page_of_capacity_gives_guidance_on_the_database_workers_and_indexes() -> None:
+    said = " ".join(prose(DOCS / "capacity.md").split())
+    for words in (
+        "The database is what all workers share, so it is the limit.",
+        "Add processes for the processor, not for the queue.",
+        "**Connections**: a worker on Postgres has",
+        "**Indexes** are stepwell's own and need none of yours",
+        "let autovacuum come often",
+        "`stepwell bench` measures the machine you are on.",
+    ):
+        assert words in said, words
+    shown = {found["workload"] for line in text(DOCS / "capacity.md").splitlines() if (found := FIGURE.match(line))}
+    assert {"drain", "workflow.many", "latency", "latency.two"} <= shown
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     site = tomllib.loads(text(ROOT / "zensical.toml"))["project"]
     listed = re.findall(r"'([\w/]+\.md)'", str(site["nav"]))
