@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
@@ -81,7 +82,28 @@ def test_version() -> None:
 def test_a_misspelt_command_is_a_usage_error() -> None:
     done = CliRunner().invoke(main, ["dmeo"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "dmeo" in done.stderr
+    assert done.stderr.splitlines() == [
+        "error: no such command 'dmeo'. Did you mean 'demo'?",
+        "try:   stepwell --help",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "tried"),
+    [
+        (["queue", "pauze", "x"], "no such command 'pauze'", "stepwell queue --help"),
+        (["runs", "--statos", "failed"], "no such option '--statos'", "stepwell runs --help"),
+        (["show"], "missing argument 'RUN'", "stepwell show --help"),
+        (["runs", "--limit", "0"], "invalid value for '--limit'", "stepwell runs --help"),
+    ],
+)
+def test_wrong_use_is_told_as_other_errors_are(words: list[str], said: str, tried: str) -> None:
+    done = Cli(None)(*words, code=2)
+    assert done.error.startswith(f"error: {said}")
+    assert done.error.endswith(f"try:   {tried}\n")
+    command = [sys.executable, "-m", "stepwell", *words, "--json"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert json.loads(process.stderr)["try"].endswith(tried)
 
 
 @pytest.mark.parametrize(

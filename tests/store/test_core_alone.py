@@ -65,8 +65,8 @@ async def pack(parcel: str) -> str:
 @workflow
 async def sell(cents: int) -> str:
     await charge(cents)
-    parcel = await wait("parcel", str)
-    return await pack(parcel)
+    packed: str = await pack(await wait("parcel", str))
+    return packed
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,12 @@ class Asked:
             code = exits.INTERRUPTED
         except (StepwellError, exits.Stop) as error:
             told = exits.told(error)
-            self._tell(told.code, told.said, told.next)
+            self.tell(told.code, told.said, told.next)
             code = told.code
         raise SystemExit(code)
 
-    def _tell(self, code: int, said: str, next_: str | None) -> None:
+    def tell(self, code: int, said: str, next_: str | None) -> None:
+        """Tell an error: a sentence and what to try, or one JSON object, on standard error."""
         if self.as_json:
             click.echo(json.dumps({"error": said, "try": next_, "exit_code": code}), err=True)
             return
