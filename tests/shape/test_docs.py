@@ -15,20 +15,37 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PYTHON_BLOCKS = [block for document in documents() for block in blocks(document) if block.is_python]
+FIRST_PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("queue", "workflow", "decider")),
+]
+BY_ITSELF = [block for block in PYTHON_BLOCKS if block.document not in FIRST_PAGES]
 
 
-@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
-def test_block_runs(block: Block, tmp_path: Path) -> None:
+def check_runs(block: Block, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.shape.blocks", str(block.document), str(block.line)],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("block", BY_ITSELF, ids=str)
+def test_block_runs(block: Block, tmp_path: Path) -> None:
+    check_runs(block, tmp_path)
+
+
+def test_what_people_meet_first_runs_from_top_to_bottom_in_one_folder(tmp_path: Path) -> None:
+    """As somebody does who saves every block of the README and the tutorials in the same place."""
+    for document in FIRST_PAGES:
+        for block in blocks(document):
+            if block.is_python:
+                check_runs(block, tmp_path)
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
