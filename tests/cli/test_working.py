@@ -90,6 +90,7 @@ def test_dev_starts_anew_when_a_file_changes(folder: Path) -> None:
         wait_for(lambda: "session 2 started" in (folder / "log").read_text(), 20, message="another worker")
         run = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
         assert run["output"] == "good morning, ada"
+        wait_for(lambda: (folder / "log").read_text().count("succeeded  greet") == 2, 10, message="both runs are told")
         (folder / "app.py").write_text("this is no Python")
         wait_for(lambda: "the worker has ended" in (folder / "log").read_text(), 20, message="the end of the worker")
     wait_for(lambda: cli("workers").out.startswith("no worker lives"), 10, message="no worker left")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from stepwell.cli.exits import OK, USAGE, Stop
+from stepwell.cli.news import News
 from stepwell.cli.output import say
 
 PAUSE: Final = 0.3
@@ -31,9 +32,12 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
     files = seen(folders)
     say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
     child = Child(command)
+    news = News(url)
     try:
         while True:
             time.sleep(PAUSE)
+            for line in news.lines():
+                say(line, to_stderr=True)
             now = seen(folders)
             if changed := changes(files, now):
                 files = now
@@ -45,6 +49,7 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
         return OK
     finally:
         child.stop()
+        news.close()
 
 
 class Child:

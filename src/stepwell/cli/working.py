@@ -51,7 +51,7 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
 def dev(asked: Asked, app: str, *, concurrency: int, folders: Sequence[str]) -> None:
     """Run a worker for APP and start it anew when a Python file changes.
 
-    What was under way goes on in the new worker: recorded steps are not done again.
+    What was under way goes on in the new worker: recorded steps are not done again. Runs that end are told in a line.
 
     \b
     Examples:
