@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.kit import Cli
+from tests.ground.waiting import wait_for
 
 
 class Terminal:
@@ -28,6 +29,7 @@ class Terminal:
         """The exit code after Ctrl-C at the moment when this is shown; all that was shown is in `shown`."""
         while what not in self.shown:
             self.shown += os.read(self._ours, 4096).decode(errors="replace")
+        wait_for(self._is_waiting, 20, message="it waits for a key, or for time")
         self._process.send_signal(signal.SIGINT)
         code = self._process.wait(20)
         try:
@@ -37,6 +39,10 @@ class Terminal:
             pass  # the other end is closed, and all is read
         os.close(self._ours)
         return code
+
+    def _is_waiting(self) -> bool:
+        """True if its main thread sleeps: a signal between a question and the wait for its answer is lost on `input`."""
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def test_a_question_can_be_left(desk: Cli) -> None:
