@@ -41,7 +41,7 @@ class Terminal:
         return code
 
     def _is_waiting(self) -> bool:
-        """True if its main thread sleeps: a signal between a question and the wait for its answer is lost on `input`."""
+        """True if its main thread sleeps: `input` misses a signal that comes between its question and its wait."""
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
