@@ -150,7 +150,7 @@ class Execution:
             return _no_handler(self._served.queue)
         if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
-        self._in_body, self._stopped, self.on_stop = tasks[0].id, None, _nobody
+        self._in_body, self._stopped = tasks[0].id, None
         try:
             return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:
@@ -169,7 +169,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
         finally:
-            self._in_body = None
+            self._in_body, self.on_stop = None, _nobody
 
     def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.

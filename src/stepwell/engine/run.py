@@ -65,14 +65,13 @@ class RunTurn:
         self.journal = journal
         self.slot = slot
         self.loop = asyncio.get_running_loop()
-        self.root = Branch(self)
         self.is_sync = False
         self.unwinding = False
         self.overtaken = False  # the database has refused a record of this turn: somebody else has the run
         self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
         self.arguments: Arguments | None = None  # of the workflow
         self.restarts_with: str | None = None  # the input of the run that goes on for this one
-        self.progress = Progress(self)
+        self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
         self._threads = threads
         self._clock = slot.store.clock
@@ -94,8 +93,9 @@ class RunTurn:
     async def execute(self, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Call an async workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
         assert self._job is not None
-        self.root.tasks.add(self._job)
-        current_branch.set(self.root)
+        root = Branch(self)  # known by its context alone: what refers to itself waits for the garbage collector
+        root.tasks.add(self._job)
+        current_branch.set(root)
         try:
             result = await body()
         except BaseException as error:
@@ -113,7 +113,7 @@ class RunTurn:
         """Call a sync workflow in a thread and return what it returns; `Unwinding` if it waits."""
         self.is_sync, self._job = True, None  # the job only waits for the thread; cancelling it would unwind nothing
         context = contextvars.copy_context()
-        context.run(current_branch.set, self.root)
+        context.run(current_branch.set, Branch(self))
         try:
             result: T = await in_thread(partial(context.run, self._in_own_thread, body), self._threads, self.slot)
         except BaseException as error:
@@ -142,6 +142,13 @@ class RunTurn:
         else:
             self._unwind()
         return Unwinding()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, in its own words."""
+        if self._progress is None:
+            self._progress = Progress(self)
+        return self._progress
 
     def joined(self, task: asyncio.Task[Any]) -> None:
         """A task was created inside the run: it is part of it until it is done."""
