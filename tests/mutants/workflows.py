@@ -229,7 +229,7 @@ WORKFLOW_MUTANTS = (
         "a sync run is given back while its thread works",
         "protocol-18",
         "engine/run.py",
-        "if not self._at_work and all(",
+        "if not self.is_at_work and all(",
         "if all(",
         WORKFLOWS
         + "test_bodies.py::test_while_a_thread_of_the_workflow_is_at_work_its_background_steps_wait_in_memory",
@@ -312,7 +312,7 @@ WORKFLOW_MUTANTS = (
         "a task without a label makes calls",
         "protocol-19",
         "engine/branches.py",
-        "if task not in self.tasks:",
+        "if asyncio.current_task(run.loop) not in self.tasks:",
         "if False:",
         FACTORIES,
     ),

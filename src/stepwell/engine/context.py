@@ -22,6 +22,7 @@ from stepwell.engine.racing import raced
 from stepwell.engine.requests import Course, Wait, awaited, followed, recorded
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.signals import NOTHING, waiting_for
+from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import NotInRun
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
@@ -219,7 +220,7 @@ class SyncContext(Current):
 
     def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
-        found = self._run.wait_in_thread(acquired(_branch(self._run, step_id), step_id))
+        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id), step_id))
         return SyncExecute(self._run, found) if isinstance(found, Execute) else found
 
     check_step = acquire
@@ -269,7 +270,7 @@ class SyncContext(Current):
         async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
             return run.restart(text)
 
-        raise run.wait_in_thread(on_loop())
+        raise wait_in_thread(run, on_loop())
 
     def heartbeat(self) -> bool:
         """True if this claim of the run still stands; beating is done for you."""
@@ -285,11 +286,11 @@ class SyncExecute:
 
     def success(self, value: object) -> None:
         """Record what the step returned."""
-        self._run.wait_in_thread(self._guard.success(value))
+        wait_in_thread(self._run, self._guard.success(value))
 
     def fail(self, error: BaseException) -> None:
         """Record that the step failed, for good."""
-        self._run.wait_in_thread(self._guard.fail(error))
+        wait_in_thread(self._run, self._guard.fail(error))
 
 
 def current() -> Context:
