@@ -32,7 +32,6 @@ from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
 from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed
 
-
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 
 
