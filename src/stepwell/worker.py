@@ -46,12 +46,11 @@ class Worker:
     `await Worker(...).run(signals=True)` is a whole process's work. It claims only what it has a free place for,
     beats from a thread of its own, and begins a new session by itself if it was taken for dead.
 
-    It serves handlers, workflows, the deciders of an engine (or one by itself), and of a module all the handlers,
-    workflows and deciders that are defined in it, and claims from their queues. With
-    `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the environment) it claims from the queues whose names begin
-    so, and from no other. What it then has no handler for ends in ERROR with reason `no_handler_registered`; with
-    `on_missing_handler="release"` it is left to other workers. A worker with neither handlers nor prefixes takes
-    `default.`.
+    It serves handlers, workflows, the deciders of an engine (or one by itself), and of a module all of these that are
+    defined in it, and claims from their queues. With `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the
+    environment) it claims from the queues whose names begin so, and from no other. What it then has no handler for ends
+    in ERROR with reason `no_handler_registered`; with `on_missing_handler="release"` it is left to other workers. A
+    worker with neither handlers nor prefixes takes `default.`.
     """
 
     def __init__(
@@ -272,7 +271,7 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -
 
 
 def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Served]]:
-    """What is served but for deciders, and the queues of those; what a module has is left to who is named beside it."""
+    """What is served but for deciders, and the queues of those; who is named goes before what a module has."""
     serves = list(serves)
     others: list[Serves] = [one for one in serves if not isinstance(one, Decider | Service)]
     modules = [one for one in others if isinstance(one, ModuleType)]

@@ -36,7 +36,8 @@ def installed_memory(config: pytest.Config, patch: pytest.MonkeyPatch, factory: 
 
     def connect_to_copy(engine: SQLite, *, reading: bool) -> sqlite3.Connection:
         connection = empty(engine, reading=reading)
-        config.stash[_MEMORY].backup(connection)
+        if not connection.execute("pragma database_list").fetchone()["file"]:
+            config.stash[_MEMORY].backup(connection)
         return connection
 
     patch.setattr(SQLite, "connect", connect_to_copy)

@@ -99,9 +99,9 @@ def wanted_backends(test: pytest.Item) -> Sequence[str]:
 
 
 def _is_conformance(test: pytest.Item) -> bool:
-    """True if what is stored has to be found through the test's one store only; what is measured is of no file."""
+    """True if the test needs no other way to what it stores than its one store; reports tell of databases only."""
     info: Any = test._fixtureinfo  # type: ignore[attr-defined]
-    asking = {name for name, [*_, used] in info.name2fixturedefs.items() if "store_url" in used.argnames}
+    asking = {name for name, used in info.name2fixturedefs.items() if any("store_url" in one.argnames for one in used)}
     is_one_store = bool(asking) and asking <= STORES and "store_url" not in info.argnames
     return test.path.parent.name in CONFORMANCE and is_one_store and "measured" not in info.names_closure
 
