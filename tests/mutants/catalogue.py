@@ -5,6 +5,7 @@ from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
+from tests.mutants.dedupe import DEDUPE_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -494,6 +495,7 @@ MUTANTS = (
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
+    *DEDUPE_MUTANTS,
     *HANDING_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,
