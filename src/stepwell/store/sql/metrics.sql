@@ -16,14 +16,14 @@ ended as (
     select task.queue_id, task.kind, task.status,
            case when task.finished_at > task.started_at then task.finished_at - task.started_at
                 when task.started_at is not null then 0 end as took
-      from rows cross join {task} as task
-     where task.queue_id = rows.queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
-       and task.finished_at >= :since
+      from {each_of rows}{task} as task
+     where {found_by task.queue_id rows.queue_id}
+       and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
     union all
     select task.queue_id, task.kind, task.status, null as took
       from {task} as task
      where task.status = 'ERROR' and task.finished_at >= :since and task.deleted_at is null
-       and task.queue_id in (select rows.queue_id from rows)
+       and task.queue_id {any_of rows.queue_id}
 ),
 lengths as (select ended.queue_id, ended.kind, ended.status, ended.took, cast(ended.took as text) as digits from ended)
 select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1, 2) as first_two,
@@ -36,8 +36,9 @@ select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1,
 -- Count the runs of these queues that are not finished, by status.
 with rows as ({rows queue_id bigint, status name})
 select task.queue_id, task.status, count(*) as counted
-  from rows cross join {task} as task
- where task.queue_id = rows.queue_id and task.status = rows.status and task.kind = 'run' and task.deleted_at is null
+  from {each_of rows}{task} as task
+ where {found_by task.queue_id rows.queue_id} and {found_by task.status rows.status} and task.kind = 'run'
+   and task.deleted_at is null
  group by task.queue_id, task.status;
 
 -- name: ended_steps
@@ -46,22 +47,23 @@ select task.queue_id, task.status, count(*) as counted
 -- succeeded, from its beginning to its record; what is recorded in a moment has none.
 with rows as ({rows queue_id bigint}),
 ended as materialized (
-    select task.id, task.queue_id
-      from rows cross join {task} as task
-     where task.queue_id = rows.queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
-       and task.finished_at >= :since
+    select task.id
+      from {each_of rows}{task} as task
+     where {found_by task.queue_id rows.queue_id}
+       and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
     union all
-    select task.id, task.queue_id
+    select task.id
       from {task} as task
      where task.status = 'ERROR' and task.finished_at >= :since and task.deleted_at is null
-       and task.queue_id in (select rows.queue_id from rows)
+       and task.queue_id {any_of rows.queue_id}
 ),
 lengths as (
-    select ended.queue_id, step.status, substr(step.key, length(rtrim(step.key, replace(step.key, '/', ''))) + 1) as call,
+    select (select task.queue_id from {task} as task where task.id = step.run_id) as queue_id, step.status,
+           substr(step.key, length(rtrim(step.key, replace(step.key, '/', ''))) + 1) as call,
            case when step.status = 'SUCCESS' and step.finished_at > step.started_at
                 then step.finished_at - step.started_at end as took
-      from ended cross join {step} as step
-     where step.run_id = ended.id and step.status in ('SUCCESS', 'ERROR')
+      from {each_of ended}{step} as step
+     where {found_by step.run_id ended.id} and step.status in ('SUCCESS', 'ERROR')
 )
 select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, lengths.status,
        substr(cast(lengths.took as text), 1, 2) as first_two, length(cast(lengths.took as text)) as places,
@@ -71,11 +73,13 @@ select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, 
 
 -- name: dead_counts
 -- Count the dead letters of a tenant by queue and kind.
+with dead as materialized (
+    select task.queue_id, task.kind, count(*) as counted
+      from {task} as task where task.status = 'ERROR' and task.deleted_at is null
+     group by task.queue_id, task.kind
+)
 select queue.name as queue, dead.kind, dead.counted
-  from (select task.queue_id, task.kind, count(*) as counted
-          from {task} as task where task.status = 'ERROR' and task.deleted_at is null
-         group by task.queue_id, task.kind) as dead
-  join {queue} as queue on queue.id = dead.queue_id
+  from dead join {queue} as queue on queue.id = dead.queue_id
  where queue.tenant = :tenant
  order by queue.name, dead.kind;
 
