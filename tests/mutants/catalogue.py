@@ -6,6 +6,7 @@ from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
+from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
@@ -495,6 +496,7 @@ MUTANTS = (
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
     *HANDING_MUTANTS,
+    *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,
     *STEERING_MUTANTS,

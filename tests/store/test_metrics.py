@@ -203,7 +203,10 @@ async def test_the_window_begins_at_its_moment(store: Store) -> None:
     once = {"SUCCESS": 1, "ERROR": 1, "CANCELLED": 1}
     assert await runs_of(store, "old", window=60) == once
     assert await runs_of(store, "old", window=61) == dict.fromkeys(once, 2)
-    assert (await store.metrics("old", window=60)).dead_letters == 2, "a dead letter stays one"
+    measured = await store.metrics("old", window=60)
+    assert measured.dead_letters == 2, "a dead letter stays one"
+    assert measured.durations is not None
+    assert measured.durations.count == 1, "how long it took is told of what succeeded"
     await put(store, [40], queue="old", status="SUCCESS", finished_at=now)
     assert await runs_of(store, "old", window=60) == once, "a message in the same queue is no run"
 
@@ -293,8 +296,11 @@ async def test_the_function_and_the_verb_say_the_same_and_refuse_the_same(store:
 
 def test_another_tenants_work_is_not_measured(store_url: str) -> None:
     with sync.connect(store_url, tenant="a") as store:
-        report.trigger("a").options(require_worker="ignore").execute(store)
-        assert store.metrics("report.v1").runs[RunStatus.PENDING] == 1
+        report.trigger("nothing").options(require_worker="ignore").execute(store)
+        sync.Worker(store, [report]).drain()
+        assert store.metrics("report.v1").runs[RunStatus.ERROR] == 1
+        assert [one.count for one in store.dead_letter_counts()] == [1]
+        assert "report" in store.prometheus()
     with sync.connect(store_url, tenant="b") as store:
         assert store.metrics().workflows == ()
         assert store.dead_letter_counts() == []
