@@ -31,7 +31,7 @@ class StepMetrics:
     """The steps of one name in runs that ended: how many succeeded and failed for good, and how long they took.
 
     `durations` is of the attempts that succeeded, each from its beginning to its record; None for what is recorded in
-    a moment, such as when a sleep is to end.
+    a moment, such as when a sleep is to end, or a signal that came.
     """
 
     succeeded: int
