@@ -43,7 +43,7 @@ class StepMetrics:
 class Serving:
     """The workers that serve a workflow: how many are alive, how many silent beyond their lease, the last sign of one.
 
-    `last_seen` is None if none has been heard of as far back as sessions are kept.
+    `last_seen` is None if neither a living session serves it nor one of the newest hundred did.
     """
 
     live: int
