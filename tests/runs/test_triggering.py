@@ -120,6 +120,8 @@ async def test_the_one_argument_of_a_trigger_by_name_may_be_given_by_its_name(st
     async def tell(cents: dict[str, int]) -> None:
         taken.append(cents)
 
+    for one in (bill, tell):
+        await store.create_workflow(one)
     for trigger in (workflow("bill").trigger(cents=1), workflow("tell").trigger(cents=1)):
         await trigger.options(require_worker="ignore").execute(store)
     wrong = await workflow("bill").trigger(euros=1).options(require_worker="ignore").execute(store)
