@@ -121,7 +121,7 @@ async def test_the_one_argument_of_a_trigger_by_name_may_be_given_by_its_name(st
         taken.append(cents)
 
     for one in (bill, tell):
-        await store.create_workflow(one)
+        await store.create_workflow(one.name)
     for trigger in (workflow("bill").trigger(cents=1), workflow("tell").trigger(cents=1)):
         await trigger.options(require_worker="ignore").execute(store)
     wrong = await workflow("bill").trigger(euros=1).options(require_worker="ignore").execute(store)
