@@ -24,7 +24,7 @@ from stepwell.engine.steps import failure_of
 from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
-from stepwell.store.waiting import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
+from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 
 LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its own: nobody counts them off
 

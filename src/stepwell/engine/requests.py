@@ -22,7 +22,7 @@ from stepwell.errors import LeaseLost, Timeout
 from stepwell.records import StepRow
 from stepwell.store.draft import Asked
 from stepwell.store.lanes import Answer
-from stepwell.store.waiting import Answered, Question, Recorded, Stake, TakeSignal
+from stepwell.store.questions import Answered, Question, Recorded, Stake, TakeSignal
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
 
