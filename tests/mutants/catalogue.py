@@ -325,7 +325,7 @@ MUTANTS = (
         "engine/claiming.py",
         "if not (task.suspect or task.attempt > 1)]",
         "if not task.suspect]",
-        BATCHES + "test_what_failed_alone_stays_alone_and_spoils_no_other_batch",
+        BATCHES + "test_what_failed_as_a_batch_of_one_spoils_no_later_batch",
     ),
     Mutant(
         "priority starves what has waited longest",
