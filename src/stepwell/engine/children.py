@@ -44,7 +44,8 @@ def waiting_for_child(branch: Branch, trigger: Asked[Any], limit: int | None) ->
 def spawned(call: StepCall) -> Course:
     """The course of a step that any worker of its queue may execute: a child whose only step it is."""
     definition, run = call.definition, call.run
-    given = f'{{"step":{json.dumps(definition.name)},"arguments":{call.input or "null"}}}'
+    named = f'"step":{json.dumps(definition.name)},"key":{json.dumps(call.lasting_key)}'
+    given = f'{{{named},"arguments":{call.input or "null"}}}'
     trigger: Asked[Any] = Asked(definition.queue or "", True, given, definition.returns)
     row = StepRow(run.task.id, call.key, call.place, RunStatus.SUCCESS, input=call.input)
     try:
