@@ -49,7 +49,7 @@ MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one look
 WITHIN = (
     "add add_in_this_thread accepts check decided define draft_children drafted drafted_runs execute_in_this_thread "
     "family joining known life loop pending play_joined play_joined_here queue_id register_workflow served "
-    "signal_in_this_thread told workflow_id"
+    "signal_in_this_thread submit_in_this_thread told workflow_id"
 )
 APART = {"sync", "__version__"}  # told of in other places
 

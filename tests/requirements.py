@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATH = Path(__file__).parent.parent / "docs" / "requirements.md"
-BACKENDS = ("pure", "sqlite", "turso", "postgres")
+BACKENDS = ("pure", "sqlite", "turso", "postgres", "memory")
 PLANNED = "planned"
 
 ID = r"(?P<id>[A-Z]{1,2}-\d{2}|[a-z]+-\d{2})"

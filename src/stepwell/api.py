@@ -88,6 +88,8 @@ from stepwell.records import (
 )
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
+from stepwell.store.measuring import workflow_metrics
+from stepwell.store.metrics import DeadCount, Durations, Metrics, Serving, StepMetrics
 from stepwell.store.store import Store
 from stepwell.store.together import Tx
 from stepwell.store.why import Reason, Why
@@ -106,6 +108,7 @@ __all__ = [
     "Config",
     "Consumer",
     "Context",
+    "DeadCount",
     "DeadLetter",
     "Decider",
     "DeciderNotFound",
@@ -113,6 +116,7 @@ __all__ = [
     "DriverMissing",
     "DuplicateDecider",
     "DuplicateWorkflow",
+    "Durations",
     "EffectContext",
     "Engine",
     "EventInfo",
@@ -130,6 +134,7 @@ __all__ = [
     "LeaseLost",
     "Maintenance",
     "Message",
+    "Metrics",
     "NoWorkerAvailable",
     "NonDeterminismError",
     "NotInRun",
@@ -158,6 +163,7 @@ __all__ = [
     "SchemaMissing",
     "SchemaNewer",
     "SerializationError",
+    "Serving",
     "SignalAnswer",
     "Skipped",
     "StateInfo",
@@ -167,6 +173,7 @@ __all__ = [
     "Step",
     "StepFailed",
     "StepInfo",
+    "StepMetrics",
     "StepNotFound",
     "StepwellError",
     "Store",
@@ -214,4 +221,5 @@ __all__ = [
     "wait",
     "workflow",
     "workflow_decorator",
+    "workflow_metrics",
 ]

@@ -6,6 +6,7 @@ context and is never stored.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import typing
@@ -98,7 +99,13 @@ class Arguments:
             return {}
         if len(self.names) == 1:
             [name] = self.names
-            return {name: decode(text, self.types[name], what=self.what)}
+            try:
+                return {name: decode(text, self.types[name], what=self.what)}
+            except SerializationError:
+                # Whoever triggers by name alone, from a terminal say, cannot know that it is the only parameter.
+                if (given := _given_by_name(text, name)) is None:
+                    raise
+                return {name: decode(given, self.types[name], what=self.what)}
         stored = self._stored(text)
         if unknown := [name for name in stored if name not in self.types]:
             why = f"{self.function} has no parameter of this name"
@@ -137,6 +144,15 @@ class Arguments:
         if missing := [name for name in self.names if name not in given and name not in self.defaults]:
             raise TypeError(f"{self.function} needs {', '.join(missing)}")
         return given
+
+
+def _given_by_name(text: str, name: str) -> bytes | None:
+    """The one argument of an object that has no other."""
+    with contextlib.suppress(SerializationError):
+        stored: dict[str, msgspec.Raw] = decode(text, dict[str, msgspec.Raw])
+        if stored.keys() == {name}:
+            return bytes(stored[name])
+    return None
 
 
 def _unbound(fn: Callable[..., Any]) -> tuple[Callable[..., Any], frozenset[str]]:

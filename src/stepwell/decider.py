@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 from uuid import UUID
 
 from stepwell.decision import Decision
+from stepwell.durations import Duration
 from stepwell.errors import InvalidOption
 from stepwell.names import check_key
 
@@ -61,10 +62,14 @@ class Decider(ABC, Generic[S, I, E, X]):
     Input, Event and Effect are unions of dataclasses, msgspec structs or pydantic models (`Never` if there are no
     effects). They are stored under their class's name, or `__stepwell_name__`, with `__stepwell_version__`. `route`
     names the field that holds the instance's id, in every input; where that does not do, override `identify`.
+
+    With `dedupe`, an input without a key that equals one which its instance decided less than so long ago is a
+    duplicate; what timers and effects send is not counted.
     """
 
     type: ClassVar[str]
     route: ClassVar[str | None] = None
+    dedupe: ClassVar[Duration | None] = None
 
     def identify(self, input: I) -> str:
         """The id of the instance that the input is for: what its `route` field holds."""

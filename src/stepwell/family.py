@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
-from stepwell.codec import PAYLOAD_LIMIT
+from stepwell.codec import PAYLOAD_LIMIT, encode_ordered
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, Decider
 from stepwell.decision import Decision, Outgoing
+from stepwell.durations import microseconds_of
 from stepwell.errors import DeciderNotFound, DuplicateDecider, InvalidOption
-from stepwell.kinds import Kinds, Written, classes_of
+from stepwell.kinds import Kinds, Written, classes_of, version_of
 from stepwell.names import check_key, check_name
 from stepwell.states import States
 from stepwell.store.draft import Asked
@@ -53,6 +56,7 @@ class Family:
     effects: Kinds
     states: States
     takes_now: bool
+    dedupe: int | None  # microseconds for which equal inputs without a key count as one
 
     @classmethod
     def of(cls, decider: AnyDecider) -> Family:
@@ -79,6 +83,7 @@ class Family:
             Kinds("effect", type_, effects),
             States.of(decider, state),
             _takes_now(decider.decide),
+            _window(decider),
         )
 
     def identify(self, input: Any) -> str:
@@ -90,6 +95,12 @@ class Family:
         """The input's own idempotency key, None if it has none."""
         key = self.decider.key_of(input)
         return None if key is None else check_key(key, f"input of {self.type}")
+
+    def fingerprint(self, input: Any) -> str:
+        """The same key for equal inputs, in every process."""
+        name, version = self.inputs.name(input), version_of(type(input))
+        text = encode_ordered(input, limit=sys.maxsize, what=f"input {name} of {self.type}")
+        return f"sha256:{sha256(f'{name} {version} {text}'.encode()).hexdigest()}"
 
     def decide(self, state: Any, input: Any, now: datetime) -> Decision[Any, Any, Any]:
         """What the decider decides; whatever it answers that is no decision is refused."""
@@ -142,9 +153,15 @@ class Registry:
         self._by_type: dict[str, Family] = {}
         self._by_input: dict[type, Family] = {}
 
-    def register(self, decider: AnyDecider) -> Family:
-        """Add a decider; DuplicateDecider if its type or one of its inputs has one already."""
+    def register(self, decider: AnyDecider, *, keep: float | None = None) -> Family:
+        """Add a decider; DuplicateDecider if its type or one of its inputs has one already.
+
+        `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
+        """
         family = Family.of(decider)
+        if family.dedupe is not None and keep is not None and family.dedupe > keep * 1_000_000:
+            why = f"the store keeps receipts for {keep:g} s; say less, or open it with a longer `keep`"
+            raise InvalidOption("dedupe", decider.dedupe, why)
         name = _named(family)
         if (first := self._by_type.get(family.type)) is not None:
             advice = "register each decider once, or give one of them another `type`"
@@ -255,6 +272,14 @@ def _fields(cls: Any) -> frozenset[str]:
         if (fields := getattr(cls, attribute, None)) is not None:
             return frozenset(fields)
     return frozenset()
+
+
+def _window(decider: AnyDecider) -> int | None:
+    if decider.dedupe is None:
+        return None
+    if (window := microseconds_of(decider.dedupe, "dedupe")) <= 0:
+        raise InvalidOption("dedupe", decider.dedupe, "it is a span like '10m', or None to take every input for itself")
+    return window
 
 
 def _takes_now(decide: Callable[..., Any]) -> bool:

@@ -27,10 +27,10 @@ def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
 
 
 def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
-    async def call(ctx: Context, step: str, arguments: Any = None) -> Any:
+    async def call(ctx: Context, step: str, arguments: Any = None, key: str | None = None) -> Any:
         if (known := steps.get(step)) is None:
             raise StepwellError(f"this worker serves {queue} without the step {step}; serve the module that has it")
-        definition = dataclasses.replace(known.definition, queue=None)
+        definition = dataclasses.replace(known.definition, queue=None, known_as=key)
         taken = known.definition.arguments
         given = {} if taken is None else taken.decode(json.dumps(arguments))
         face = ctx if definition.is_async else SyncContext(current_run())

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from stepwell import connecting, decider_engine, worker
@@ -99,6 +99,10 @@ class Store:
     queue_stats = verb(store_.Store.queue_stats)
     set_aside = verb(store_.Store.set_aside)
     health = verb(store_.Store.health)
+    metrics = verb(store_.Store.metrics)
+    metrics_by_workflow = verb(store_.Store.metrics_by_workflow)
+    dead_letter_counts = verb(store_.Store.dead_letter_counts)
+    prometheus = verb(store_.Store.prometheus)
     dead_letters = verb(store_.Store.dead_letters)
     requeue = verb(store_.Store.requeue)
     drop = verb(store_.Store.drop)
@@ -297,7 +301,7 @@ class Worker:
         self._store = store
         self._worker = worker.Worker(
             store.async_store,
-            [one.async_engine if isinstance(one, Engine) else one for one in serves],
+            list(_async_ones(serves, store)) if isinstance(serves, Iterable) else serves,
             name=name,
             port=port,
             concurrency=concurrency,
@@ -386,6 +390,18 @@ class Worker:
             self._ended.set()
 
 
+def _async_ones(serves: Iterable[Serves | Engine], store: Store) -> Iterator[Serves]:
+    """What an async worker serves for it: of an engine the one behind it, of a module its engines as well."""
+    for one in serves:
+        if isinstance(one, Engine):
+            yield one.async_engine
+            continue
+        yield one
+        if isinstance(one, ModuleType):
+            engines = [each for each in vars(one).values() if isinstance(each, Engine)]
+            yield from (each.async_engine for each in engines if each.async_engine.store is store.async_store)
+
+
 class Engine:
     """Deciders in a sync store, whose verbs return when they are done; see `stepwell.Engine`."""
 
@@ -414,9 +430,15 @@ class Engine:
         """As `execute`, for an input that comes as JSON."""
         return self.execute(self.async_engine.registry.of_type(type).inputs.read_named(payload), key=key, tx=tx)
 
-    def submit(self, input: object, *, key: str | None = None, delay: Duration | None = None) -> TaskId:
-        """Store an input that a worker decides soon, or after `delay`."""
-        return self._store.wait_for(lambda: self.async_engine.submit(input, key=key, delay=delay))
+    def submit(
+        self, input: object, *, key: str | None = None, delay: Duration | None = None, tx: object = None
+    ) -> TaskId:
+        """Store an input that a worker decides soon, or after `delay`; with `tx` it joins your transaction."""
+        if tx is None or isinstance(tx, Tx):
+            joined = None if tx is None else tx.async_tx
+            return self._store.wait_for(lambda: self.async_engine.submit(input, key=key, delay=delay, tx=joined))
+        check_open(self._store)
+        return self.async_engine.submit_in_this_thread(input, key, delay, tx)
 
     def dry_run(self, input: object) -> Decision[Any, Any, Any]:
         """What the input would lead to now; nothing is written."""

@@ -7,13 +7,14 @@ The log is the first subscriber: its words and its budget are here, and no other
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Self, assert_never
+from typing import Final, Self, assert_never, get_args
 
 logger: Final = logging.getLogger("stepwell")
 
@@ -184,6 +185,7 @@ Event = (
     | NotifyFailed
 )
 Subscriber = Callable[[Event], object]
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class Telemetry:
@@ -220,6 +222,12 @@ class Telemetry:
                 subscriber(event)
             except Exception as error:  # noqa: BLE001 - a listener's fault is not the engine's
                 _report(error, event)
+
+    def totals(self) -> dict[str, int]:
+        """How often each kind of event was told since the store was opened, those that never were included."""
+        with self._lock:
+            counts = Counter(self.counts)
+        return {_WORD.sub("_", kind.__name__).lower(): counts[kind] for kind in get_args(Event)}
 
 
 class LogBudget:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from stepwell.errors import InvalidOption
 from stepwell.names import check_tags
 from stepwell.records import RunId
 from stepwell.store.draft import Asked, RequireWorker, Unique
+from stepwell.store.resulting import returned
 from stepwell.store.store import Store
 
 R = TypeVar("R")
@@ -119,12 +120,12 @@ class Waited(Generic[R_co]):
         return in_colour_of(on, self._execute)
 
     async def _execute(self, store: Store) -> R_co:
-        begun = asyncio.get_running_loop().time()
+        begun = time.monotonic()
         run_id = await store.trigger(self.trigger)
-        if self.seconds is None:
-            return await store.result(run_id)
-        spent = asyncio.get_running_loop().time() - begun
-        return await store.result(run_id, timeout=max(0.0, self.seconds - spent))
+        left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - begun))
+        # One with a key may have been there before, and have ended.
+        result: R_co = returned(run_id, await store.results.ending(run_id, left, is_new=self.trigger.key is None))
+        return result
 
 
 def _place(on: object, workflow: str) -> object:

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
 from stepwell.decider import Decider
+from stepwell.deciders.discovery import deciders_in, engines_in
 from stepwell.deciders.service import Service
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.runtime import Runtime
@@ -45,12 +46,11 @@ class Worker:
     `await Worker(...).run(signals=True)` is a whole process's work. It claims only what it has a free place for,
     beats from a thread of its own, and begins a new session by itself if it was taken for dead.
 
-    It serves handlers, workflows, the deciders of an engine (or one by itself), and of a module all the handlers and
-    workflows that are defined in it, and claims from their queues. With
-    `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the environment) it claims from the queues whose names begin
-    so, and from no other. What it then has no handler for ends in ERROR with reason `no_handler_registered`; with
-    `on_missing_handler="release"` it is left to other workers. A worker with neither handlers nor prefixes takes
-    `default.`.
+    It serves handlers, workflows, the deciders of an engine (or one by itself), and of a module all of these that are
+    defined in it, and claims from their queues. With `prefixes` (or `WORKER_TYPE_PREFIXES=media.,email.` in the
+    environment) it claims from the queues whose names begin so, and from no other. What it then has no handler for ends
+    in ERROR with reason `no_handler_registered`; with `on_missing_handler="release"` it is left to other workers. A
+    worker with neither handlers nor prefixes takes `default.`.
     """
 
     def __init__(
@@ -271,21 +271,22 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -
 
 
 def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Served]]:
-    """What is served but for deciders, and the queues of those."""
-    others: list[Serves] = []
-    queues: list[Served] = []
+    """What is served but for deciders, and the queues of those; who is named goes before what a module has."""
+    serves = list(serves)
+    others: list[Serves] = [one for one in serves if not isinstance(one, Decider | Service)]
+    modules = [one for one in others if isinstance(one, ModuleType)]
+    named = [one for one in serves if isinstance(one, Service)]
+    engines = dict.fromkeys([*named, *(each for module in modules for each in engines_in(module, store))])
+    if strange := [one for one in engines if one.store is not store]:
+        raise InvalidOption("serves", strange[0], "it is the engine of another store")
     alone = Service(store)
     for one in serves:
-        match one:
-            case Decider():
-                alone.register(one)
-            case Service():
-                if one.store is not store:
-                    raise InvalidOption("serves", one, "it is the engine of another store")
-                queues += one.served()
-            case _:
-                others.append(one)
-    return others, queues + alone.served()
+        if isinstance(one, Decider):
+            alone.register(one)
+    known = {family.type for engine in (*engines, alone) for family in engine.registry}
+    for found in deciders_in(modules, known):
+        alone.register(found)
+    return others, [one for engine in (*engines, alone) for one in engine.served()]
 
 
 def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
@@ -303,7 +304,10 @@ def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..
                 yield from (each for each in handlers.values() if each.fn.__module__ == one.__name__)
                 steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
             case _:
-                why = "a worker serves what is decorated with @handler, @workflow or @step(queue=...), and modules"
+                why = (
+                    "a worker serves what is decorated with @handler, @workflow or @step(queue=...), deciders, engines "
+                    "and modules"
+                )
                 raise InvalidOption("serves", one, why)
     yield from workflows_of(steps.values())
 

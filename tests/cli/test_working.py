@@ -74,6 +74,9 @@ def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> No
         cli = Cli(f"sqlite:///{folder}/app.db")
         done = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
         assert done["output"] == "hello, ada"
+        code, told = asked(port, "/metrics")
+        ended = 'stepwell_workflow_runs_ended{workflow="greet",base="greet",status="SUCCESS"} 1'
+        assert (code, ended in told.splitlines()) == (200, True), told
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.startswith("{")]

@@ -1,10 +1,12 @@
 """One worker serves everything: deciders beside workflows and handlers, in both colours, until it is told to stop."""
 
 import asyncio
+from types import ModuleType
 
 import pytest
 
 from stepwell import Engine, InvalidOption, Store, Worker, sync
+from stepwell.deciders.discovery import deciders_in, engines_in
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, double, drained, labels, post, posted
 from tests.ground.waiting import until
@@ -56,6 +58,63 @@ async def test_a_decider_is_served_by_itself_and_an_engine_by_the_worker_of_its_
         Worker(other, [engine])
     with pytest.raises(InvalidOption, match="pass an open store"):
         Engine(bench)  # type: ignore[arg-type]
+
+
+class Told(Bench):
+    """One that cannot be made without arguments."""
+
+    type = "told"
+
+    def __init__(self, secret: str) -> None:
+        super().__init__()
+        self.secret = secret
+
+
+def module_of(**members: object) -> ModuleType:
+    """A module that defines these: its classes are its own."""
+    module = ModuleType("shop")
+    for name, member in members.items():
+        own = type(name, (member,), {"__module__": "shop"}) if isinstance(member, type) else member
+        setattr(module, name, own)
+    return module
+
+
+@pytest.mark.proves("M-19")
+async def test_a_worker_serves_the_deciders_and_engines_of_a_module(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    for module in (
+        module_of(Orders=Bench, bench=Bench()),  # the one that it has made
+        module_of(Orders=Bench, double=double),
+        module_of(engine=engine, Orders=Bench),  # the engine knows it already
+    ):
+        await engine.execute(Do("a", ask="mail"))
+        assert await drained(store, module) == 1
+    assert (await labels(engine)).count("mail answered") == 3
+    await engine.execute(Do("a", ask="mail"))
+    assert await drained(store, module_of(Orders=Bench, told=Told("x")), engine) == 1
+
+
+@pytest.mark.proves("M-19")
+async def test_what_a_module_only_imports_or_cannot_make_is_not_served(store: Store) -> None:
+    imported = ModuleType("shop")
+    imported.Bench = Bench  # type: ignore[attr-defined]
+    assert list(deciders_in([imported])) == []
+    with pytest.raises(InvalidOption, match="'Told': it cannot be made without arguments"):
+        Worker(store, [module_of(Told=Told)])
+    other = Store(store.driver, store.statements, store.options, store.clock, store.telemetry)
+    strange = module_of(engine=Engine(other).register(Bench()))
+    assert list(deciders_in([strange])) == []
+    assert engines_in(strange, store) == []
+    assert len(engines_in(strange, other)) == 1
+
+
+def test_a_sync_worker_serves_the_engines_of_a_module() -> None:
+    with sync.connect("memory:") as store, sync.connect("memory:") as other:
+        engine = sync.Engine(store).register(Told("x"))
+        engine.execute(Do("a", ask="mail"))
+        module = module_of(engine=engine, strange=sync.Engine(other).register(Told("y")), Told=Told)
+        assert sync.Worker(store, [module]).drain() == 1
+        assert engine.state(Told, "a").labels == ("x", "mail answered")
 
 
 @pytest.mark.proves("TU-03", "TU-04", "TU-05")

@@ -152,9 +152,12 @@ def _joined_by_sqlite3(url: str, path: Path) -> None:
         for label, end in (("undone", own.rollback), ("kept", own.commit)):
             own.execute("create table if not exists own (label text)")
             assert engine.execute(Do("a", label), tx=own).first == 1
+            assert engine.submit(Do("a", f"{label} later"), tx=own).created
             end()
         own.close()
         assert engine.state(Bench, "a").labels == ("kept",)
+        assert sync.Worker(store, [engine]).drain() == 1
+        assert engine.state(Bench, "a").labels == ("kept", "kept later")
 
 
 @pytest.mark.proves("M-16", "M-04")
@@ -220,6 +223,57 @@ async def test_a_step_whose_worker_is_lost_after_the_decision_decides_once(store
 
 
 @pytest.mark.proves("M-16")
+async def test_a_workflow_sends_inputs_in_its_steps_only(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    refused: list[str] = []
+
+    @workflow
+    async def sending() -> None:
+        pay = {"Do": {"id": "a"}}
+        for call in (
+            lambda: engine.execute(Do("a"), key="k"),
+            lambda: engine.execute_dynamic("bench", pay),
+            lambda: engine.submit(Do("a")),
+        ):
+            with pytest.raises(InvalidOption, match="every replay would send it again: do it in a step") as error:
+                await asyncio.gather(call())
+            refused.append(error.value.option)
+        await asyncio.gather(ask())
+
+    @step
+    async def ask() -> None:
+        await engine.execute(Do("a", "from a step"))
+        await engine.submit(Do("a", "submitted"))
+
+    run_id = await begun(store, sending)
+    await drained(store, sending, engine)
+    assert (await store.get_run(run_id)).status is RunStatus.SUCCESS
+    assert refused == ["input"] * 3
+    assert await labels(engine) == ["from a step", "submitted"]
+
+
+@pytest.mark.proves("M-16")
+def test_a_sync_workflow_sends_inputs_in_its_steps_only() -> None:
+    with sync.connect("memory:") as store:
+        engine = sync.Engine(store).register(Bench())
+
+        @workflow
+        def sending() -> str:
+            for call in (engine.execute, engine.submit):
+                with pytest.raises(InvalidOption, match="every replay would send it again: do it in a step"):
+                    call(Do("a"))
+            return ask()
+
+        @step
+        def ask() -> str:
+            return engine.execute(Do("a", "from a step")).outcome
+
+        run_id = sending.trigger().options(require_worker="ignore").execute(store)
+        sync.Worker(store, [sending]).drain()
+        assert store.result(run_id, timeout=5) == "applied"
+
+
+@pytest.mark.proves("M-16")
 async def test_a_sync_transaction_takes_part_too(store_url: str) -> None:
     await asyncio.to_thread(_sync_transaction, store_url)
 
@@ -229,13 +283,16 @@ def _sync_transaction(url: str) -> None:
         engine = sync.Engine(store).register(Bench())
         with pytest.raises(RuntimeError), store.transaction() as tx:  # noqa: PT012 - it is the block that ends so
             engine.execute(Do("a", "undone"), tx=tx)
+            engine.submit(Do("a", "undone"), tx=tx)
             raise RuntimeError
         with store.transaction() as tx:
             tx.execute("create table own (label text)")
             engine.execute(Do("a", "kept", ask="mail"), tx=tx)
+            engine.submit(Do("b", "later"), tx=tx)
             store.enqueue(post, "from sync", tx=tx)
             double.trigger(1).options(require_worker="ignore").execute(store, tx=tx)
         posted.clear()
         sync.Worker(store, [engine, post, double]).drain()
         assert engine.state(Bench, "a").labels == ("kept", "mail answered")
+        assert engine.state(Bench, "b").labels == ("later",)
         assert posted == ["from sync"]

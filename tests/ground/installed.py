@@ -1,6 +1,8 @@
 """Places with the schema in them, copied from one that was installed once in a run: a test begins sooner so."""
 
+import contextlib
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 
@@ -8,22 +10,37 @@ import asyncpg
 import pytest
 
 from stepwell import connect
+from stepwell.store.sqlite import SQLite
 from tests.ground.databases import create_database, run_apart, run_sql
 
 _DATABASE = pytest.StashKey[str]()
 _FILES = pytest.StashKey[dict[str, Path]]()
+_MEMORY = pytest.StashKey[sqlite3.Connection]()
 LONGEST = 10.0
 
 
 def installed_file(config: pytest.Config, backend: str, place: Path, factory: pytest.TempPathFactory) -> None:
     """Put a file with the schema at `place`."""
-    files = config.stash.setdefault(_FILES, {})
-    if backend not in files:
-        files[backend] = factory.mktemp(f"installed-{backend}") / "store.db"
-        run_apart(_install(f"{backend}:///{files[backend]}"))
-    for file in files[backend].parent.glob("store.db*"):
+    for file in _template(config, backend, factory).parent.glob("store.db*"):
         if file.is_file() and not file.name.endswith("-stepwell"):
             shutil.copy(file, place.with_name(place.name + file.name.removeprefix("store.db")))
+
+
+def installed_memory(config: pytest.Config, patch: pytest.MonkeyPatch, factory: pytest.TempPathFactory) -> None:
+    """Let what is opened in memory begin with the schema."""
+    if _MEMORY not in config.stash:
+        with contextlib.closing(sqlite3.connect(_template(config, "sqlite", factory))) as file:
+            config.stash[_MEMORY] = sqlite3.connect(":memory:", check_same_thread=False)
+            file.backup(config.stash[_MEMORY])
+    empty = SQLite.connect
+
+    def connect_to_copy(engine: SQLite, *, reading: bool) -> sqlite3.Connection:
+        connection = empty(engine, reading=reading)
+        if not connection.execute("pragma database_list").fetchone()["file"]:
+            config.stash[_MEMORY].backup(connection)
+        return connection
+
+    patch.setattr(SQLite, "connect", connect_to_copy)
 
 
 def installed_database(config: pytest.Config, server: str) -> str:
@@ -39,6 +56,14 @@ def forget_database(config: pytest.Config, server: str) -> None:
     """Drop what the others were copied from."""
     if name := config.stash.get(_DATABASE, None):
         run_sql(server, f'drop database if exists "{name}" with (force)')
+
+
+def _template(config: pytest.Config, backend: str, factory: pytest.TempPathFactory) -> Path:
+    files = config.stash.setdefault(_FILES, {})
+    if backend not in files:
+        files[backend] = factory.mktemp(f"installed-{backend}") / "store.db"
+        run_apart(_install(f"{backend}:///{files[backend]}"))
+    return files[backend]
 
 
 def _copied(server: str, template: str) -> str:

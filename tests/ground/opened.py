@@ -50,10 +50,12 @@ async def assert_engine(store: Store, backend: str) -> None:
     assert answering == [backend], f"{backend} is answered by {answering}"
 
 
+_IF = "select sqlite_compileoption_used('THREADSAFE'), json(iif({}, '1', 'no')) from pragma_database_list where seq = 0"
 ENGINES = {  # a question that only this engine can answer
-    "sqlite": "select sqlite_compileoption_used('THREADSAFE')",
+    "sqlite": _IF.format("file <> ''"),
     "turso": "select turso_version()",
     "postgres": "select pg_backend_pid()",
+    "memory": _IF.format("file = ''"),
 }
 
 

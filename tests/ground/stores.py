@@ -1,9 +1,11 @@
 """Pytest plugin: a fresh store on every database, through one fixture.
 
 A test that asks for `backend` (or `store_url`, which does) runs once per backend. `--backend sqlite,postgres`
-restricts a run; `@pytest.mark.backends("postgres", reason="...")` restricts a test. One Postgres server serves the
-whole run: the process that owns the run starts it when first needed, and xdist's workers are told its address.
-`STEPWELL_TEST_POSTGRES` names a server to use instead; databases are created and dropped on it.
+restricts a run; `@pytest.mark.backends("postgres", reason="...")` restricts a test. The conformance suite runs on
+`memory` too: what is asked of one store in one process. A test that has to open it a second time does not, since
+nobody else finds a store in memory. One Postgres server serves the whole run: the process that owns the run starts
+it when first needed, and xdist's workers are told its address. `STEPWELL_TEST_POSTGRES` names a server to use
+instead; databases are created and dropped on it.
 """
 
 import os
@@ -15,10 +17,13 @@ import pytest
 
 from tests.ground.databases import create_database, drop_database, host_and_port
 from tests.ground.faultproxy import FaultProxy
-from tests.ground.installed import forget_database, installed_database, installed_file
+from tests.ground.installed import forget_database, installed_database, installed_file, installed_memory
 from tests.ground.postgres import PostgresServer
 
-BACKENDS = ("sqlite", "turso", "postgres")
+DATABASES = ("sqlite", "turso", "postgres")
+BACKENDS = (*DATABASES, "memory")
+CONFORMANCE = frozenset({"deciders", "queue", "results", "runs", "waiting", "workflows"})  # folders of tests
+STORES = frozenset({"store", "live_store"})
 
 _NEED_POSTGRES = {"postgres_url", "postgres_server", "proxy", "proxied_url"}
 _SERVER = pytest.StashKey[PostgresServer]()
@@ -85,12 +90,20 @@ def wanted_backends(test: pytest.Item) -> Sequence[str]:
     """Return the backends a test is meant for; a test that leaves some out must say why."""
     marker = test.get_closest_marker("backends")
     if marker is None:
-        return BACKENDS
+        return BACKENDS if _is_conformance(test) else DATABASES
     if not marker.kwargs.get("reason"):
         pytest.fail(f"{test.nodeid}: @pytest.mark.backends needs a reason", pytrace=False)
     if not marker.args or not set(marker.args) <= set(BACKENDS):
         pytest.fail(f"{test.nodeid}: @pytest.mark.backends takes names out of {', '.join(BACKENDS)}", pytrace=False)
     return marker.args
+
+
+def _is_conformance(test: pytest.Item) -> bool:
+    """True if the test needs no other way to what it stores than its one store; reports tell of databases only."""
+    info: Any = test._fixtureinfo  # type: ignore[attr-defined]
+    asking = {name for name, used in info.name2fixturedefs.items() if any("store_url" in one.argnames for one in used)}
+    is_one_store = bool(asking) and asking <= STORES and "store_url" not in info.argnames
+    return test.path.parent.name in CONFORMANCE and is_one_store and "measured" not in info.names_closure
 
 
 def server_address(config: pytest.Config) -> str:
@@ -108,12 +121,12 @@ def server_address(config: pytest.Config) -> str:
 
 
 def _is_installed(request: pytest.FixtureRequest) -> bool:
-    return not {"store", "live_store"}.isdisjoint(request.fixturenames)
+    return not STORES.isdisjoint(request.fixturenames)
 
 
 @pytest.fixture
 def backend(request: pytest.FixtureRequest) -> str:
-    """The name of the database this test runs on: `sqlite`, `turso` or `postgres`."""
+    """The name of the database this test runs on: `sqlite`, `turso`, `postgres` or `memory`."""
     name: str = request.param
     return name
 
@@ -124,8 +137,12 @@ def store_url(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> s
     if backend == "postgres":
         url: str = request.getfixturevalue("postgres_url")
         return url
+    factory: pytest.TempPathFactory = request.getfixturevalue("tmp_path_factory")
+    if backend == "memory":
+        installed_memory(request.config, request.getfixturevalue("monkeypatch"), factory)
+        return "memory:"
     if _is_installed(request):
-        installed_file(request.config, backend, tmp_path / "store.db", request.getfixturevalue("tmp_path_factory"))
+        installed_file(request.config, backend, tmp_path / "store.db", factory)
     return f"{backend}:///{tmp_path}/store.db"
 
 

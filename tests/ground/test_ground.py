@@ -388,6 +388,35 @@ class TestSelection:
         assert _collect(pytester, "--backend=turso") == {"test_all[turso]", "test_pure"}
         assert _collect(pytester, "--backend=postgres,sqlite") == everything - {"test_all[turso]"}
 
+    @pytest.mark.proves("TU-07")
+    def test_the_conformance_suite_runs_in_memory_too(self, pytester: pytest.Pytester) -> None:
+        text = """
+            import pytest
+
+            @pytest.fixture
+            def other(store_url): pass
+
+            def test_store(store): pass
+
+            def test_live(live_store): pass
+
+            @pytest.mark.backends("memory", "sqlite", reason="because")
+            def test_two(store): pass
+
+            def test_second(store, other): pass
+
+            def test_address(store, store_url): pass
+
+            def test_name(backend): pass
+            """
+        pytester.makepyfile(**{"deciders/test_it": text, "crash/test_it": text})
+        options = ("-p", "tests.ground.opened", "--import-mode=importlib")
+        found = _collect(pytester, "--backend=memory", *options, "deciders")
+        assert found == {"test_store[memory]", "test_live[memory]", "test_two[memory]"}
+        assert _collect(pytester, "--backend=memory", *options, "crash") == {"test_two[memory]"}
+        everywhere = {f"test_store[{name}]" for name in ("sqlite", "turso", "postgres", "memory")}
+        assert everywhere < _collect(pytester, *options, "deciders")
+
     @pytest.mark.parametrize("marker", ['backends("sqlite")', 'backends("oracle", reason="x")', 'backends(reason="x")'])
     def test_a_marker_without_a_reason_or_a_known_name_is_refused(self, pytester: pytest.Pytester, marker: str) -> None:
         pytester.makepyfile(test_it=f"import pytest\n@pytest.mark.{marker}\ndef test_it(backend): pass\n")

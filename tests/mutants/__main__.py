@@ -20,7 +20,8 @@ from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "tests", "bench", "docs", "pyproject.toml", "README.md")
-LONGEST = 240
+LONGEST = 240  # seconds for the tests of one mutant ...
+LONGEST_OF_ALL = 3600  # ... and of all together, on the unbroken code
 TESTS_FAILED = 1  # pytest's exit code; every other one means that the tests did not even run
 
 
@@ -40,7 +41,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _healthy(folder: Path, tests: Sequence[str], address: str) -> bool:
-    answer = _pytest(_copy(folder / "unbroken"), tests, address)
+    answer = _pytest(_copy(folder / "unbroken"), ["-n", "2", *tests], address, LONGEST_OF_ALL)
     if answer.returncode != 0:
         print(answer.stdout[-4000:], answer.stderr[-2000:], "the tests are red without any mutant", sep="\n")
     return answer.returncode == 0
@@ -75,7 +76,9 @@ def _copy(place: Path) -> Path:
     return place
 
 
-def _pytest(copy: Path, tests: Sequence[str], address: str) -> subprocess.CompletedProcess[str]:
+def _pytest(
+    copy: Path, tests: Sequence[str], address: str, longest: float = LONGEST
+) -> subprocess.CompletedProcess[str]:
     # The copy's code goes before the installed one; its children inherit the path.
     environment = {
         **os.environ,
@@ -86,7 +89,7 @@ def _pytest(copy: Path, tests: Sequence[str], address: str) -> subprocess.Comple
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:randomly", "-p", "no:cacheprovider", *tests]
     try:
         return subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=longest, check=False
         )
     except subprocess.TimeoutExpired as late:
         # A rule whose absence makes a test hang is noticed too: in a run it would end at the test's own timeout.

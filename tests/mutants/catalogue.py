@@ -5,7 +5,9 @@ from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
+from tests.mutants.dedupe import DEDUPE_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
+from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.results import RESULTS_MUTANTS
@@ -323,7 +325,7 @@ MUTANTS = (
         "engine/claiming.py",
         "if not (task.suspect or task.attempt > 1)]",
         "if not task.suspect]",
-        BATCHES + "test_what_failed_alone_stays_alone_and_spoils_no_other_batch",
+        BATCHES + "test_what_failed_as_a_batch_of_one_spoils_no_later_batch",
     ),
     Mutant(
         "priority starves what has waited longest",
@@ -494,7 +496,9 @@ MUTANTS = (
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
+    *DEDUPE_MUTANTS,
     *HANDING_MUTANTS,
+    *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,
     *STEERING_MUTANTS,

@@ -262,6 +262,14 @@ CHILDREN_MUTANTS = (
         PLANS + "test_plans_of_waiting_made_on_an_empty_table_stay_good_on_a_full_one",
     ),
     Mutant(
+        "a spawned step is known by the child that executes it",
+        "S-16",
+        "engine/children.py",
+        "json.dumps(call.lasting_key)",
+        '"null"',
+        "tests/waiting/test_spawned.py::test_its_key_is_that_of_the_call_however_often_its_run_is_retried",
+    ),
+    Mutant(
         "a replay walks the steps of all runs",
         "protocol-16",
         "store/sql/steps.sql",

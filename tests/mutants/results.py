@@ -11,13 +11,27 @@ RESULTS_MUTANTS = (
         "a run is read before it is noted who waits",
         "RS-05",
         "store/results.py",
-        "        tried = self._subscribe(run_id, waiting)\n",
+        "        tried = self._subscribe(run_id, waiting, ",
         '        rows = await self._driver.read(Call("endings", {"ids": str(run_id), "tenant": self._tenant}))\n'
-        "        tried = self._subscribe(run_id, waiting)\n"
-        "        self._asked.ids.clear()\n"
-        "        self._poll_at = 1e12\n"
-        "        self._learn([run_id], rows)\n",
+        "        self._learn([run_id], rows)\n"
+        "        tried = self._subscribe(run_id, waiting, ",
         WAITING + "test_a_word_that_comes_while_the_run_is_being_read_is_not_lost",
+    ),
+    Mutant(
+        "a new run is waited for without a look at it",
+        "RS-05",
+        "store/results.py",
+        "            self._loop.call_later(after, self._heard, frozenset((run_id,)))\n",
+        "            pass\n",
+        WAITING + "test_a_new_run_that_ended_before_it_was_waited_for_is_seen_soon",
+    ),
+    Mutant(
+        "a run that its key found is taken for new",
+        "RS-05",
+        "trigger.py",
+        "is_new=self.trigger.key is None",
+        "is_new=True",
+        WAITING + "test_a_new_run_that_ends_here_costs_no_read_and_one_that_its_key_found_is_read_at_once",
     ),
     Mutant(
         "word that any may have ended is forgotten during a read",

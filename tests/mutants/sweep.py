@@ -41,7 +41,7 @@ SWEEP_MUTANTS = (
         "a run is given back while a branch is between two calls",
         "S-13",
         "engine/run.py",
-        "        if not self._at_work and all(",
+        "        if not self.is_at_work and all(",
         "        if True or all(",
         "tests/sweep/test_sweep.py::test_a_sequence_beside_a_sleep_ends_before_the_run_is_given_back_and_that_is_once",
     ),

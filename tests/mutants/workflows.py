@@ -56,8 +56,8 @@ WORKFLOW_MUTANTS = (
         "a thread records what its run no longer holds",
         "protocol-03",
         "engine/requests.py",
-        "    request.run.check()\n    await _answer_to(request)\n",
-        "    await _answer_to(request)\n",
+        "    request.run.check()\n    return await _submitted(request)\n",
+        "    return await _submitted(request)\n",
         WORKFLOWS + "test_races.py::test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothing",
     ),
     Mutant(
@@ -229,7 +229,7 @@ WORKFLOW_MUTANTS = (
         "a sync run is given back while its thread works",
         "protocol-18",
         "engine/run.py",
-        "if not self._at_work and all(",
+        "if not self.is_at_work and all(",
         "if all(",
         WORKFLOWS
         + "test_bodies.py::test_while_a_thread_of_the_workflow_is_at_work_its_background_steps_wait_in_memory",
@@ -312,7 +312,7 @@ WORKFLOW_MUTANTS = (
         "a task without a label makes calls",
         "protocol-19",
         "engine/branches.py",
-        "if task not in self.tasks:",
+        "if asyncio.current_task(run.loop) not in self.tasks:",
         "if False:",
         FACTORIES,
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Store, connect
+from stepwell import Store, Worker, connect, workflow
 from stepwell.errors import (
     ExecutionFailed,
     InvalidOption,
@@ -26,6 +26,7 @@ from tests.results.runs import (
     CANCELLED,
     DONE,
     FAILED,
+    NEVER,
     WORKFLOW,
     Gate,
     Reads,
@@ -50,6 +51,42 @@ async def test_a_run_that_is_finished_already_is_read_once(live_store: Store) ->
     assert await store.result(run_id, timeout=0) == {"answer": 42}
     assert reads.ids == [[run_id]] * 3
     assert nobody_waits(store)
+
+
+@workflow
+async def answer() -> int:
+    return 42
+
+
+@pytest.mark.proves("RS-03", "RS-05")
+@pytest.mark.usefixtures("no_polls")
+async def test_a_new_run_that_ends_here_costs_no_read_and_one_that_its_key_found_is_read_at_once(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "LOOK_AT_NEW", NEVER)
+    store, reads = live_store, Reads(live_store)
+    async with Worker(store, [answer]):
+        assert await answer.trigger().wait().execute(store) == 42
+        assert reads.ids == []
+        named = answer.trigger().options(key="k").wait()
+        assert [await named.execute(store) for _ in "12"] == [42, 42]
+    assert len(reads.ids) == 2
+    assert nobody_waits(store)
+
+
+@pytest.mark.proves("RS-05", "RS-06")
+@pytest.mark.usefixtures("no_polls")
+async def test_a_new_run_that_ended_before_it_was_waited_for_is_seen_soon(live_store: Store) -> None:
+    store, reads = live_store, Reads(live_store)
+    unfinished = await trigger(store)
+    [_] = await take(store)
+    other = asyncio.create_task(store.result(unfinished))
+    await until(lambda: reads.answered)  # and no poll will look at what comes now
+    run_id = await trigger(store)
+    [run] = await take(store)
+    await settle(store, run)
+    assert (await store.results.ending(run_id, 10, is_new=True)).output == DONE.output
+    other.cancel()
 
 
 @pytest.mark.proves("RS-03")

@@ -71,10 +71,10 @@ def test_the_worker_has_the_same_signatures() -> None:
 
 
 def test_the_engine_has_the_same_signatures() -> None:
-    for name in ("register", "execute", "execute_dynamic", "submit", "dry_run", "state", "events", "instances"):
+    reading = ("dry_run", "state", "events", "instances", "outstanding")
+    for name in ("register", "execute", "execute_dynamic", "submit", *reading):
         ours, theirs = getattr(sync.Engine, name), getattr(stepwell.Engine, name)
-        without = ("tx",) if name == "submit" else ()
-        assert parameters(ours) == parameters(theirs, without=without), name
+        assert parameters(ours) == parameters(theirs), name
 
 
 def test_messages_go_through(store: sync.Store) -> None:

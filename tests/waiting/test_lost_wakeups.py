@@ -9,7 +9,7 @@ import pytest
 from stepwell import LeaseLost, RunStatus, Store, StoreUnavailable, Worker
 from stepwell.records import Claimed, StepRow
 from stepwell.store.driver import Call
-from stepwell.store.waiting import AddChildren
+from stepwell.store.questions import AddChildren
 from tests.ground.waiting import until
 from tests.store.seam import DONE, RELEASED, Gate, claim, do, once, row_of, watched
 from tests.waiting.family import (

@@ -221,6 +221,19 @@ async def test_a_cancelled_run_cancels_the_steps_it_has_spawned(store: Store) ->
     assert await drained(store, render, slow) == 0
 
 
+@pytest.mark.proves("S-16")
+async def test_its_key_is_that_of_the_call_however_often_its_run_is_retried(store: Store) -> None:
+    log.clear()
+    run_id = await begun(store, broken, 13)
+    await drained(store, broken, render)
+    assert await store.retry(run_id)
+    await drained(store, broken, render)
+    first, second = log
+    assert first == second  # two children, and one call to whoever is asked to do it once
+    assert str(first[1]).startswith(f"{run_id}-")  # type: ignore[index]
+    assert str(first[1]).endswith("/render#1")  # type: ignore[index]
+
+
 @pytest.mark.proves("S-16", "R-20")
 async def test_a_step_that_was_cancelled_fails_its_run_and_a_retry_spawns_it_anew(store: Store) -> None:
     run_id = await begun(store, in_a_thread)

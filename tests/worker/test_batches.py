@@ -78,6 +78,23 @@ async def test_what_failed_alone_stays_alone_and_spoils_no_other_batch(store: St
     assert await store.counts("meters") == {"SUCCESS": 2, "ERROR": 1}
 
 
+@pytest.mark.proves("Q-20")
+async def test_what_failed_as_a_batch_of_one_spoils_no_later_batch(store: Store) -> None:
+    calls: list[list[int]] = []
+
+    @handler("meters", batch=10, retry=Retry(3, base=0.01, cap=0.01, jitter=0))
+    async def write(numbers: list[int]) -> None:
+        calls.append(sorted(numbers))
+        if 7 in numbers:
+            if len(calls) == 1:
+                await store.enqueue_many("meters", [1, 2])  # claimed together with its next attempt
+            raise TransientError("busy", retry_after=0)
+
+    await store.enqueue(write, 7)
+    await Worker(store, [write], concurrency=1).drain()
+    assert sorted(calls) == [[1, 2], [7], [7], [7]]
+
+
 async def test_a_payload_that_does_not_fit_ends_alone_and_its_neighbours_succeed(store: Store) -> None:
     taken: list[int] = []
 

@@ -28,7 +28,7 @@ async def mail(number: int) -> None:
 
 async def test_a_store_closes_while_a_settle_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
-    store = await connect("memory:", timeout=0.2)
+    store = await connect("memory:", timeout=1)
     real = store.driver.run
 
     async def away(slot: int, calls: Sequence[Call]) -> Any:
@@ -63,7 +63,7 @@ async def test_a_refused_settle_is_not_cancelled_in_place_of_the_body(monkeypatc
             cancelled.append(numbers)
             raise
 
-    async with connect("memory:", timeout=0.2) as store:
+    async with connect("memory:", timeout=1) as store:
         _refuse_settles_of(store, lambda: len(calls) == 2, monkeypatch)
         await store.enqueue_many(work, [1, 2])
         async with Worker(store, [work], concurrency=1, grace=0):
@@ -265,7 +265,7 @@ async def test_draining_ends_when_the_store_is_closed_under_it(monkeypatch: pyte
     async def work(number: int) -> None:
         await asyncio.Event().wait()
 
-    store = await connect("memory:", timeout=0.2)
+    store = await connect("memory:", timeout=1)
     real = store.tasks.wake
 
     async def wake() -> set[int]:
@@ -303,7 +303,7 @@ async def test_a_body_left_behind_by_the_last_start_is_not_waited_for() -> None:
             except asyncio.CancelledError:
                 continue
 
-    async with connect("memory:", timeout=0.1) as store:
+    async with connect("memory:", timeout=1) as store:
         worker = Worker(store, [work], grace=0)
         await store.enqueue(work, 1)
         async with worker:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stepwell import LeaseLost, Store, sync, workflow
-from stepwell.engine.run import RunTurn
 from stepwell.engine.showing import Showing
+from stepwell.engine.sync_turn import SyncTurn
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.driver import Call, Row
 from tests.store.seam import begin, claim
@@ -69,14 +69,14 @@ async def test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothi
             told.append("LeaseLost")
             raise
 
-    def given_back_first(run: RunTurn, work: Any) -> Any:
+    def given_back_first(run: SyncTurn, work: Any) -> Any:
         if work.cr_code.co_name == "_recorded":
             run.slot.session.held.pop(run.task.id)  # by the loop, after the thread has looked
         return wait_in_thread(run, work)
 
-    wait_in_thread = RunTurn.wait_in_thread
+    wait_in_thread = SyncTurn.wait_in_thread
     run_id = await begun(store, last_moment, max_attempts=1)
-    monkeypatch.setattr(RunTurn, "wait_in_thread", given_back_first)
+    monkeypatch.setattr(SyncTurn, "wait_in_thread", given_back_first)
     await drained(store, last_moment)
     assert told == ["LeaseLost"]
     assert await statuses(store, run_id) == {}

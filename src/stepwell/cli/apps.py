@@ -20,6 +20,7 @@ from typing import Any
 from stepwell.cli.exits import NOT_FOUND, USAGE, Stop
 from stepwell.decider import Decider
 from stepwell.decider_engine import Engine
+from stepwell.deciders.discovery import deciders_in, is_decider, make
 from stepwell.deciders.service import Service
 from stepwell.queue import Handler
 from stepwell.step import Step
@@ -55,12 +56,14 @@ async def served(app: str, store: Store) -> list[Named]:
     """All that APP stands for; ends the command if that is nothing."""
     found = load(app)
     if inspect.isclass(found) and issubclass(found, Decider):
-        found = _made(found)
+        found = make(found)
     elif callable(found) and not isinstance(found, ONE):
         found = found(store)
         found = await found if inspect.isawaitable(found) else found
     several = [found] if isinstance(found, ONE) or not isinstance(found, Iterable) else list(found)
-    deciders = [each for one in several for each in _deciders(one)]
+    deciders: list[AnyDecider | Service] = [one for one in several if isinstance(one, Decider | Service)]
+    known = {name for one in deciders for name in names_of(one)}
+    deciders += deciders_in((one for one in several if isinstance(one, ModuleType)), known)
     serves: list[Named] = [*each_served(one for one in several if not isinstance(one, Decider | Service)), *deciders]
     if not serves:
         said = f"{app} defines no workflow, handler or decider"
@@ -93,33 +96,6 @@ def names_of(one: Named) -> list[str]:
             return [family.type for family in one.registry]
         case _:
             return [one.type]
-
-
-def _deciders(one: Any) -> Iterator[AnyDecider | Service]:
-    if isinstance(one, Decider | Service):
-        yield one
-    if isinstance(one, ModuleType):
-        made = {id(each): each for each in vars(one).values() if isinstance(each, Decider)}
-        yield from made.values()
-        known = {type(each) for each in made.values()}
-        for each in vars(one).values():
-            if _is_decider(each, one) and each not in known:
-                yield _made(each)
-
-
-def _is_decider(one: object, module: ModuleType) -> bool:
-    """True for a class of Decider that is defined in the module and whole: it lacks neither a method nor its type."""
-    if not (inspect.isclass(one) and issubclass(one, Decider) and one.__module__ == module.__name__):
-        return False
-    return not inspect.isabstract(one) and hasattr(one, "type")
-
-
-def _made(cls: type[AnyDecider]) -> AnyDecider:
-    try:
-        return cls()
-    except TypeError as error:
-        said = f"{cls.__name__} cannot be made without arguments: {error}"
-        raise Stop(USAGE, said, f"{cls.type} = {cls.__name__}(...) in its module") from error
 
 
 def _module(name: str) -> ModuleType:
@@ -159,5 +135,5 @@ def _offers(module: ModuleType) -> str:
 
 def _offered(module: ModuleType) -> Iterator[str]:
     for name, value in vars(module).items():
-        if isinstance(value, Handler | Workflow | Decider) or _is_decider(value, module):
+        if isinstance(value, Handler | Workflow | Decider) or is_decider(value, module):
             yield f"{module.__name__}:{name}"

@@ -1,24 +1,28 @@
-"""`/healthz` and `/readyz` of a worker process: enough HTTP for a probe, and nothing else.
+"""`/healthz`, `/readyz` and `/metrics` of a worker process: enough HTTP for a probe and a scrape, and nothing else.
 
 Healthy: the process answers, so its loop is not blocked. Ready: it has a session and the database answers. In
-maintenance it is ready: being restarted would help nobody.
+maintenance it is ready: being restarted would help nobody. The metrics are those of the whole store, so one worker is
+enough to ask, and of what this process has told in its log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
 from stepwell.cli.exits import USAGE, Stop
 from stepwell.errors import StepwellError
+from stepwell.store.exposition import CONTENT_TYPE
 from stepwell.store.store import Store
 from stepwell.worker import Worker
 
 PATIENCE: Final = 2.0  # seconds, for the asker's request and for the database's answer
+SCRAPE: Final = 8.0  # seconds, for what is measured: Prometheus waits for 10
+WINDOW: Final = "5m"
 LONGEST_REQUEST: Final = 8192
 WORDS: Final = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
 
@@ -44,8 +48,8 @@ async def _serve(store: Store, worker: Worker, reader: asyncio.StreamReader, wri
         async with asyncio.timeout(PATIENCE):
             request = (await reader.readuntil(b"\r\n\r\n")).split(b" ")
         code, text = await _answer(store, worker, request[1] if len(request) > 1 else b"")
-        body = f"{text}\n".encode()
-        head = f"HTTP/1.1 {code} {WORDS[code]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+        body = text.encode()
+        head = f"HTTP/1.1 {code} {WORDS[code]}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n"
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         await writer.drain()
     writer.close()
@@ -54,23 +58,30 @@ async def _serve(store: Store, worker: Worker, reader: asyncio.StreamReader, wri
 async def _answer(store: Store, worker: Worker, path: bytes) -> tuple[int, str]:
     match path.partition(b"?")[0]:
         case b"/healthz":
-            return 200, "ok"
+            return 200, "ok\n"
         case b"/readyz":
-            return await _ready(store, worker)
+            return await _in_time(PATIENCE, _ready(store, worker))
+        case b"/metrics":
+            return await _in_time(SCRAPE, store.prometheus(window=WINDOW))
         case _:
-            return 404, "there is /healthz and /readyz"
+            return 404, "there is /healthz, /readyz and /metrics\n"
 
 
-async def _ready(store: Store, worker: Worker) -> tuple[int, str]:
+async def _ready(store: Store, worker: Worker) -> str:
+    session = worker.id
+    await store.maintenance()
+    return f"session {session}\n"
+
+
+async def _in_time(patience: float, asking: Awaitable[str]) -> tuple[int, str]:
+    """What the database says, if it says it in time."""
     try:
-        async with asyncio.timeout(PATIENCE):
-            session = worker.id
-            await store.maintenance()
+        async with asyncio.timeout(patience):
+            return 200, await asking
     except TimeoutError:
-        return 503, f"the database has not answered for {PATIENCE:g} s"
+        return 503, f"the database has not answered for {patience:g} s\n"
     except StepwellError as error:
-        return 503, str(error)
-    return 200, f"session {session}"
+        return 503, f"{error}\n"
 
 
 def _parted(address: str) -> tuple[str, int]:

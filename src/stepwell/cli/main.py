@@ -16,6 +16,7 @@ from stepwell.cli import (
     deciding,
     doctor,
     exporting,
+    measuring,
     operating,
     queues,
     runs,
@@ -35,7 +36,15 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Steer": [steering.signal, steering.pause, steering.resume, steering.fork, changing.delete, changing.restore],
     "Deciders": [deciding.decider],
     "Queues": [triggering.send, queues.queue, queues.dead],
-    "Operate": [top.top, operating.workers, doctor.doctor, operating.maintenance, operating.migrate, operating.prune],
+    "Operate": [
+        top.top,
+        operating.workers,
+        measuring.metrics,
+        doctor.doctor,
+        operating.maintenance,
+        operating.migrate,
+        operating.prune,
+    ],
     "More": [exporting.export, benching.bench, completing.completion],
 }
 

@@ -30,8 +30,8 @@ def trigger(
 ) -> None:
     """Trigger a run of the workflow NAME.
 
-    INPUT is name=text or name:=json for each parameter; or, for a workflow that takes one, its value as it is: JSON if
-    it is that, else a text. `@file.json` and `-` read it from a file or standard input.
+    INPUT is name=text or name:=json for each parameter; or, for a workflow that takes one, its value alone: JSON if it
+    is that, else a text. `@file.json` and `-` read it from a file or standard input.
 
     \b
     Examples:
@@ -91,8 +91,6 @@ async def _trigger(
         say(f"run {run_id} of {name} is written, and will be executed although every process dies")
     else:
         say(f"run {run_id} of {name} has this key already: nothing was written, and nothing is done twice")
-    if app is None and len(given) == 1 and "=" in given[0]:
-        say("note: if it takes one parameter, give its value as it is, or `--app APP` to have it checked", dim=True)
     if served:
         say_next(f"stepwell show {run_id} -f")
     else:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Tasks at once.")
 @click.option("--grace", metavar="SPAN", default="25s", show_default=True, help="How long SIGTERM waits for bodies.")
 @click.option(
-    "--health", metavar="[HOST:]PORT", help="Answer /healthz and /readyz there; on this host only by default."
+    "--health", metavar="[HOST:]PORT", help="Answer /healthz, /readyz and /metrics; on this host only by default."
 )
 @click.option("--json-logs", is_flag=True, help="Log as JSON, one object a line.")
 @asks_store

@@ -17,7 +17,7 @@ from stepwell.durations import datetime_of
 from stepwell.errors import LeaseLost, SerializationError
 from stepwell.family import Family, WrittenDecision
 from stepwell.store.closing import settle_row
-from stepwell.store.decisions import Change, Standing
+from stepwell.store.decisions import Change, ReceiptRow, Standing
 from stepwell.store.draft import Asked, Drafted
 from stepwell.store.driver import Value
 
@@ -139,18 +139,25 @@ class Proposal:
         return pending.turn.task_id in self.standing.open_turns and pending.turn.timer_key not in self._touched
 
     def _answered_before(self, item: Item) -> bool:
-        pending, receipts = item.pending, self.standing.receipts
+        pending = item.pending
         if (
             own := self.standing.applied.get(pending.cause)
         ) is not None:  # by the try before this one, whose reply was lost
             item.receipt = Receipt("applied", own.first, own.last)
-        elif pending.key is not None and (earlier := receipts.get(pending.key)) is not None:
+        elif (earlier := self._receipt_of(pending)) is not None:
             item.receipt = Receipt("duplicate", earlier.first, earlier.last)
         elif pending.key is not None and pending.key in self._answered:
             item.same = self._answered[pending.key]
         elif self.is_completed:
             item.receipt = Receipt("completed")
         return item.receipt is not None or item.same is not None
+
+    def _receipt_of(self, pending: Pending) -> ReceiptRow | None:
+        """What was answered to an earlier input with its key, if that still counts."""
+        earlier = None if pending.key is None else self.standing.receipts.get(pending.key)
+        if earlier is None or pending.window is None or self.standing.now < earlier.at + pending.window:
+            return earlier
+        return None
 
     def _decided(self, item: Item, drafting: Drafting, limit: int) -> None:
         family = self.family

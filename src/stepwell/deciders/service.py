@@ -20,6 +20,7 @@ from stepwell.deciders.swift import Swift
 from stepwell.deciders.waiting import Memory, Pending
 from stepwell.decision import Decision
 from stepwell.durations import Duration, datetime_of, microseconds_of
+from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.calls import current_attempt
 from stepwell.engine.context import current
 from stepwell.engine.served import Served
@@ -74,7 +75,7 @@ class Service:
         """
         check_whole("workers", workers, 1, 10_000)
         check_whole("snapshot_every", snapshot_every, 1, 1_000_000)
-        family = self.registry.register(decider)
+        family = self.registry.register(decider, keep=self.store.options.keep)
         self._workers[family.type] = workers
         self._snapshot_every[family.type] = snapshot_every
         return self
@@ -86,7 +87,7 @@ class Service:
         its `key` was decided before for the same instance; `completed`, if the instance has ended. Business outcomes
         are events. With `tx`, your own connection in a transaction or one of `store.transaction()`, it is decided in
         that. In the body of a workflow's step the key is the step's own unless you give one, so a step that is tried
-        again decides once.
+        again decides once; in the workflow's own code it is refused.
         """
         pending = self._pending(input, key)
         if tx is None:
@@ -116,20 +117,12 @@ class Service:
         It is decided exactly once, and tried again with a pause if its decider raises. A second one with its `key`,
         for the same instance, is not stored (`created` is False).
         """
-        family = self.registry.of_input(input)
-        key = self._key_of(family, input, key)
-        envelope = enveloped(family, input, limit=self.store.options.payload_limit, key=key)
-        queue, stored = inputs_queue(family.type), None if key is None else f"{len(key)}:{key}@{envelope.id}"
-        task = NewTask(
-            TaskKind.INPUT,
-            0,
-            queue,
-            envelope.text(),
-            delay=0 if delay is None else microseconds_of(delay, "delay"),
-            max_attempts=ATTEMPTS,
-            key=stored,
-        )
-        [task_id] = await self.store.add(Drafted(TaskKind.INPUT, [task], {queue: True}), tx)
+        [task_id] = await self.store.add(self._drafted(input, key, delay), tx)
+        return task_id
+
+    def submit_in_this_thread(self, input: object, key: str | None, delay: Duration | None, tx: object) -> TaskId:
+        """Store an input through the user's own sync connection, in the user's thread."""
+        [task_id] = self.store.add_in_this_thread(self._drafted(input, key, delay), tx)
         return task_id
 
     async def dry_run(self, input: object) -> Decision[Any, Any, Any]:
@@ -174,8 +167,27 @@ class Service:
         return self._deciding.script([pending], Supply())
 
     def _pending(self, input: object, key: str | None) -> Pending:
+        _refuse_in_workflow(input)
         family = self.registry.of_input(input)
-        return Pending(family, family.identify(input), input, next(self._causes), self._key_of(family, input, key))
+        key = self._key_of(family, input, key)
+        return Pending(family, family.identify(input), input, next(self._causes), key).sent_from_outside()
+
+    def _drafted(self, input: object, key: str | None, delay: Duration | None) -> Drafted:
+        _refuse_in_workflow(input)
+        family = self.registry.of_input(input)
+        key = self._key_of(family, input, key)
+        envelope = enveloped(family, input, limit=self.store.options.payload_limit, key=key)
+        queue, stored = inputs_queue(family.type), None if key is None else f"{len(key)}:{key}@{envelope.id}"
+        task = NewTask(
+            TaskKind.INPUT,
+            0,
+            queue,
+            envelope.text(),
+            delay=0 if delay is None else microseconds_of(delay, "delay"),
+            max_attempts=ATTEMPTS,
+            key=stored,
+        )
+        return Drafted(TaskKind.INPUT, [task], {queue: True})
 
     def _key_of(self, family: Family, input: object, key: str | None) -> str | None:
         """The key given, or the input's own, or in the body of a step the step's; None if there is none of these."""
@@ -254,6 +266,13 @@ class Service:
     async def _queues(self, types: set[str]) -> dict[str, int]:
         names = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
         return {name: await self.store.queue_id(name, create=True) for name in names}
+
+
+def _refuse_in_workflow(input: object) -> None:
+    """Refuse an input where nothing records that it was sent; in the body of a step something does."""
+    if isinstance(current_branch.get(), Branch):
+        why = "in a workflow every replay would send it again: do it in a step, which is recorded"
+        raise InvalidOption("input", input, why)
 
 
 def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | None) -> None:

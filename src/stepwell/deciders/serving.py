@@ -76,15 +76,19 @@ class Serving:
 
     async def _deliver(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
         envelope = Envelope.read(task.input)
+        is_submitted = task.kind is TaskKind.INPUT and envelope.dead_letter is None
         if envelope.dead_letter is not None:
             answer = await self._given_up(family, envelope.dead_letter)
             if answer is None:
                 return DONE
             envelope = self._written(answer)
         envelope.owner = envelope.owner or family.type
-        return await self._routed(envelope, task, f"{task.kind}:{task.id}", Settlement(RunStatus.SUCCESS))
+        cause, settlement = f"{task.kind}:{task.id}", Settlement(RunStatus.SUCCESS)
+        return await self._routed(envelope, task, cause, settlement, is_submitted=is_submitted)
 
-    async def _routed(self, envelope: Envelope, task: Claimed, cause: str, settlement: Settlement) -> Ended:
+    async def _routed(
+        self, envelope: Envelope, task: Claimed, cause: str, settlement: Settlement, *, is_submitted: bool = False
+    ) -> Ended:
         """Decide an input and settle the task that it came with, in one transaction."""
         family = self._registry.of_type(envelope.owner)
         value = family.inputs.read(envelope.type, envelope.version, _text(envelope))
@@ -95,7 +99,7 @@ class Serving:
         key = envelope.key or family.key_of(value)
         pending = Pending(family, family.identify(value), value, cause, key=key, turn=turn)
         try:
-            await self._route(pending)
+            await self._route(pending.sent_from_outside() if is_submitted else pending)
         except LeaseLost:  # taken by others, or cancelled meanwhile: nothing was decided
             return Settled()
         return Settled(str(settlement.status))

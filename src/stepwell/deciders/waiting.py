@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -35,6 +35,7 @@ class Pending(msgspec.Struct, eq=False):
     input: Any
     cause: str  # given before its first try: its events carry it, so that a repeat finds them
     key: str | None = None
+    window: int | None = None  # microseconds for which the key counts; None: for as long as it is kept
     turn: Turn | None = None
     answer: asyncio.Future[Receipt] | None = None
     within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
@@ -45,6 +46,12 @@ class Pending(msgspec.Struct, eq=False):
     def place(self) -> Place:
         """Its instance."""
         return self.family.type, self.id
+
+    def sent_from_outside(self) -> Self:
+        """The input, with the key that equal ones share if it has none and its decider wants them to count once."""
+        if self.key is None and self.family.dedupe is not None:
+            self.key, self.window = self.family.fingerprint(self.input), self.family.dedupe
+        return self
 
     @property
     def is_waited_for(self) -> bool:

@@ -9,6 +9,7 @@ from stepwell.engine.calling import course
 from stepwell.engine.calls import StepCall
 from stepwell.engine.requests import awaited
 from stepwell.engine.run import RunTurn
+from stepwell.engine.sync_turn import wait_in_thread
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -22,13 +23,13 @@ class BackgroundStep(Generic[R_co]):
 
     def result(self) -> R_co:
         """Wait for the step and return what it returned, or raise as the step itself would."""
-        result: R_co = self._run.wait_in_thread(_result_of(self._task))
+        result: R_co = wait_in_thread(self._run, _result_of(self._task))
         return result
 
 
 def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
     """Begin the step; it belongs to the run, which does not end before it."""
-    return BackgroundStep(call.run, call.run.wait_in_thread(_begin(call)))
+    return BackgroundStep(call.run, wait_in_thread(call.run, _begin(call)))
 
 
 async def _begin(call: StepCall) -> asyncio.Task[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -41,16 +42,15 @@ class Branch:
 
     def check_caller(self, call: str) -> None:
         """Refuse a call from where it could not be found again: another thread, or a task that nobody labelled."""
-        if self.run.is_sync:
+        run = self.run
+        if run.is_sync:
             return
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # there is no loop here
+        if threading.get_ident() != run.home:
             raise NotInRun(
-                f"{call} was called in a thread, which the loop of run {self.run.task.id} knows nothing of; "
+                f"{call} was called in a thread, which the loop of run {run.task.id} knows nothing of; "
                 "call it in the workflow itself; `.local(...)` calls a step's function, recorded nowhere"
-            ) from None
-        if task not in self.tasks:
+            )
+        if asyncio.current_task(run.loop) not in self.tasks:
             raise TaskFactoryReplaced(call)
 
     def child(self, label: str) -> Branch:

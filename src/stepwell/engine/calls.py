@@ -31,6 +31,7 @@ class Definition:
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = False
     queue: str | None = None  # whose workers execute it, as a child of the run that calls it
+    known_as: str | None = None  # what its body is told as its key where it is executed for a run elsewhere
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):
@@ -58,6 +59,11 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
             text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, encode_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 
+    @property
+    def lasting_key(self) -> str:
+        """A text that is the same in every attempt of this call, wherever its body is executed, and nowhere else."""
+        return self.definition.known_as or f"{key_of_run(self.run)}/{self.key}"
+
     def row(self, status: RunStatus, attempt: int, took: int) -> StepRow:
         """What is recorded of the call."""
         return StepRow(self.run.task.id, self.key, self.place, status, attempt, self.input, took=took)
@@ -77,6 +83,11 @@ class Attempt(msgspec.Struct, eq=False):
     def took(self) -> int:
         """Microseconds since it began."""
         return int((time.monotonic() - self.since) * 1_000_000)
+
+
+def key_of_run(run: RunTurn) -> str:
+    """A text that is the same in every attempt of this run and nowhere else."""
+    return f"{run.task.id}-{run.task.created_at:x}"  # the number alone begins anew in every database
 
 
 def current_attempt() -> Attempt | None:

@@ -24,7 +24,7 @@ from stepwell.engine.steps import failure_of
 from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
-from stepwell.store.waiting import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
+from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 
 LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its own: nobody counts them off
 
@@ -44,7 +44,8 @@ def waiting_for_child(branch: Branch, trigger: Asked[Any], limit: int | None) ->
 def spawned(call: StepCall) -> Course:
     """The course of a step that any worker of its queue may execute: a child whose only step it is."""
     definition, run = call.definition, call.run
-    given = f'{{"step":{json.dumps(definition.name)},"arguments":{call.input or "null"}}}'
+    named = f'"step":{json.dumps(definition.name)},"key":{json.dumps(call.lasting_key)}'
+    given = f'{{{named},"arguments":{call.input or "null"}}}'
     trigger: Asked[Any] = Asked(definition.queue or "", True, given, definition.returns)
     row = StepRow(run.task.id, call.key, call.place, RunStatus.SUCCESS, input=call.input)
     try:

@@ -13,7 +13,7 @@ from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.calling import course
-from stepwell.engine.calls import Definition, StepCall, current_attempt
+from stepwell.engine.calls import Definition, StepCall, current_attempt, key_of_run
 from stepwell.engine.children import called, checked_triggers, only, triggering, waiting_for_child, waiting_for_results
 from stepwell.engine.guards import Execute, Skipped, acquired
 from stepwell.engine.journal import Replay
@@ -22,6 +22,7 @@ from stepwell.engine.racing import raced
 from stepwell.engine.requests import Course, Wait, awaited, followed, recorded
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.signals import NOTHING, waiting_for
+from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import NotInRun
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
@@ -61,9 +62,8 @@ class Current:
     @property
     def key(self) -> str:
         """A text that is the same in every attempt of this step (or run) and nowhere else: an idempotency key."""
-        attempt, task = current_attempt(), self._run.task
-        run = f"{task.id}-{task.created_at:x}"  # the number alone begins anew in every database
-        return run if attempt is None else f"{run}/{attempt.call.key}"
+        attempt = current_attempt()
+        return key_of_run(self._run) if attempt is None else attempt.call.lasting_key
 
     @property
     def attempt(self) -> int:
@@ -219,7 +219,7 @@ class SyncContext(Current):
 
     def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
-        found = self._run.wait_in_thread(acquired(_branch(self._run, step_id), step_id))
+        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id), step_id))
         return SyncExecute(self._run, found) if isinstance(found, Execute) else found
 
     check_step = acquire
@@ -269,7 +269,7 @@ class SyncContext(Current):
         async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
             return run.restart(text)
 
-        raise run.wait_in_thread(on_loop())
+        raise wait_in_thread(run, on_loop())
 
     def heartbeat(self) -> bool:
         """True if this claim of the run still stands; beating is done for you."""
@@ -285,11 +285,11 @@ class SyncExecute:
 
     def success(self, value: object) -> None:
         """Record what the step returned."""
-        self._run.wait_in_thread(self._guard.success(value))
+        wait_in_thread(self._run, self._guard.success(value))
 
     def fail(self, error: BaseException) -> None:
         """Record that the step failed, for good."""
-        self._run.wait_in_thread(self._guard.fail(error))
+        wait_in_thread(self._run, self._guard.fail(error))
 
 
 def current() -> Context:

@@ -14,7 +14,7 @@ from stepwell.engine.requests import Course, asked, at_stake, awaited
 from stepwell.engine.run import RunTurn
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus, StepRow
-from stepwell.store.waiting import EndRace, Recorded, Stake
+from stepwell.store.questions import EndRace, Recorded, Stake
 
 
 def raced(branch: Branch, contenders: Sequence[Awaitable[Any]]) -> Coroutine[Any, Any, tuple[int, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, assert_never
 
@@ -17,10 +17,12 @@ from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.conditions import is_met
 from stepwell.engine.run import Pause, RunTurn, Unwinding
+from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import LeaseLost, Timeout
 from stepwell.records import StepRow
 from stepwell.store.draft import Asked
-from stepwell.store.waiting import Answered, Question, Recorded, Stake, TakeSignal
+from stepwell.store.lanes import Answer
+from stepwell.store.questions import Answered, Question, Recorded, Stake, TakeSignal
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
 
@@ -32,6 +34,14 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     row: StepRow
     attempt: Attempt | None  # what it came of; asked on the loop whether that was shown to be at work
     has_row: bool
+
+
+class Doubt(msgspec.Struct, frozen=True, eq=False):
+    """Asks about a row that did not come back: refuses it, unless it had been written before."""
+
+    run: RunTurn
+    row: StepRow
+    answer: Answer
 
 
 class Wait(msgspec.Struct, frozen=True, eq=False):
@@ -68,7 +78,7 @@ class Noted(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
-Request = Attempt | Record | Wait | Ask | Adding | Check | Noted
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted
 Course = Generator[Request, Any, Any]
 # The race that a call takes part in, and its place there.
 at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
@@ -111,12 +121,15 @@ def recorded(run: RunTurn, row: StepRow, *, has_row: bool = True) -> Generator[R
 
 def recording(record: Record) -> Generator[Request, Any, None]:
     """Have a row written; if that is refused, nothing of this turn is executed any more."""
+    run = record.run
     try:
-        yield record
+        answer: Answer = yield record
+        if answer.value is None:
+            yield Doubt(run, record.row, answer)
     except LeaseLost:
-        record.run.overtaken = True
+        run.overtaken = True
         raise
-    record.run.journal.record(record.row)
+    run.journal.record(record.row)
 
 
 async def awaited(course: Course) -> Any:
@@ -155,14 +168,14 @@ def followed(course: Course) -> Any:
         return end.value
 
 
-def _answer_to(request: Request) -> Coroutine[Any, Any, Any]:
+def _answer_to(request: Request) -> Awaitable[Any]:
     match request:
         case Attempt():
             return _executed(request)
         case Record():
-            run, attempt = request.run, request.attempt
-            begun = None if attempt is None else attempt.shown
-            return run.slot.store.recorded.record(request.row, run.task.owner, begun, has_row=request.has_row)
+            return _submitted(request)
+        case Doubt(run, row, answer):
+            return run.slot.store.recorded.doubted(row, run.task.owner, answer)
         case Ask(run, question):
             return _answered(run, question)
         case Adding(run, triggers):
@@ -181,15 +194,15 @@ def _answered_here(request: Request) -> Any:
             token = current_branch.set(request)
             try:
                 result = call.definition.fn(*call.args, **call.kwargs)
-                return call.run.wait_in_thread(_awaited(result)) if inspect.isawaitable(result) else result
+                return wait_in_thread(call.run, _awaited(result)) if inspect.isawaitable(result) else result
             finally:
                 current_branch.reset(token)
         case Attempt(call):
-            return call.run.wait_in_thread(_answer_to(request))
+            return wait_in_thread(call.run, _awaited(_answer_to(request)))
         case Record(run):
-            return run.wait_in_thread(_recorded(request))
-        case Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
-            return run.wait_in_thread(_answer_to(request))
+            return wait_in_thread(run, _recorded(request))
+        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
+            return wait_in_thread(run, _awaited(_answer_to(request)))
         case _:
             assert_never(request)
 
@@ -213,10 +226,16 @@ async def _answered(run: RunTurn, question: Question) -> Answered:
         return answer.result()
 
 
-async def _recorded(request: Record) -> None:
+async def _recorded(request: Record) -> Answer:
     """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
     request.run.check()
-    await _answer_to(request)
+    return await _submitted(request)
+
+
+def _submitted(request: Record) -> Awaitable[Answer]:
+    run, attempt = request.run, request.attempt
+    begun = None if attempt is None else attempt.shown
+    return run.slot.store.recorded.submitted(request.row, run.task.owner, begun, has_row=request.has_row)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -8,11 +8,10 @@ with the time at which the first of its waits is over. Until then nobody of it i
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -35,6 +34,7 @@ ASK_AT_TEST_CLOCK: Final = 0.05
 CANCEL_AGAIN: Final = 1.0
 ASK_AGAIN: Final = 0.5  # seconds after which a wait beside a working sibling asks whether another process has told it
 LONGEST_TIMER: Final = 86_400.0
+NONE: Final[frozenset[asyncio.Future[Any]]] = frozenset()
 
 
 class Unwinding(asyncio.CancelledError):
@@ -57,7 +57,10 @@ class Pause:
 
 
 class RunTurn:
-    """A run while it is executed. Lives on the worker's loop; a sync workflow reaches it from its own threads."""
+    """A run while it is executed. Lives on the worker's loop."""
+
+    is_sync = False
+    is_at_work = False  # True while code of its own runs elsewhere, unseen by the loop
 
     def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
         self.task = task
@@ -65,42 +68,39 @@ class RunTurn:
         self.journal = journal
         self.slot = slot
         self.loop = asyncio.get_running_loop()
-        self.root = Branch(self)
-        self.is_sync = False
         self.unwinding = False
         self.overtaken = False  # the database has refused a record of this turn: somebody else has the run
         self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
         self.arguments: Arguments | None = None  # of the workflow
         self.restarts_with: str | None = None  # the input of the run that goes on for this one
-        self.progress = Progress(self)
+        self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
         self._threads = threads
         self._clock = slot.store.clock
         self._began = time.monotonic()
-        self._home = threading.get_ident()
+        self.home = threading.get_ident()
         self._job = asyncio.current_task()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._bodies: set[asyncio.Future[Any]] = set()  # in threads, which nobody can stop
+        self._bodies = NONE  # in threads, which nobody can stop
         self._under_way: set[object] = set()
         self._parked: dict[asyncio.Future[None], Pause] = {}
         self._look: asyncio.Handle | None = None
-        self._calls: set[asyncio.Task[Any]] = set()  # made by threads of a sync workflow, which wait for them
         self._stopped = False  # by the worker, which has no time to wait for threads
         slot.on_stop = self.stop
-        self._at_work: set[int] = set()  # threads of a sync workflow that execute code of its own
 
     # ---- the whole turn ----------------------------------------------------------------------------------------------
 
-    async def execute(self, body: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Call an async workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
+    async def execute(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
         assert self._job is not None
-        self.root.tasks.add(self._job)
-        current_branch.set(self.root)
+        root = Branch(self)  # known by its context alone: what refers to itself waits for the garbage collector
+        root.tasks.add(self._job)
+        current_branch.set(root)
         try:
-            result = await body()
+            result = await fn(*args, **kwargs)
         except BaseException as error:
             current_branch.set(HIDDEN)
-            if await self._end(stopped=_is_stopped(error)):
+            if await self._end(stopped=is_stopped(error)):
                 raise self._given_back() from None
             raise
         current_branch.set(HIDDEN)
@@ -109,29 +109,10 @@ class RunTurn:
         await self.noted()
         return result
 
-    async def execute_in_thread(self, body: Callable[[], T]) -> T:
-        """Call a sync workflow in a thread and return what it returns; `Unwinding` if it waits."""
-        self.is_sync, self._job = True, None  # the job only waits for the thread; cancelling it would unwind nothing
-        context = contextvars.copy_context()
-        context.run(current_branch.set, self.root)
-        try:
-            result: T = await in_thread(partial(context.run, self._in_own_thread, body), self._threads, self.slot)
-        except BaseException as error:
-            if await self._end(stopped=_is_stopped(error)):
-                raise Unwinding from None
-            raise
-        if self._tasks and not self.unwinding:
-            await asyncio.wait(self._tasks)  # steps in the background that nobody has waited for
-        if await self._end():
-            raise Unwinding
-        return result
-
     def stop(self) -> None:
         """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
         if not self.unwinding:
             self.unwinding = self._stopped = True
-        for call in tuple(self._calls):
-            call.cancel()  # or the thread that waits for it would keep its place until it is over
 
     def restart(self, input: str) -> Unwinding:
         """Let another run with this input go on for this one: from now on nothing of it is executed or written."""
@@ -142,6 +123,13 @@ class RunTurn:
         else:
             self._unwind()
         return Unwinding()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, in its own words."""
+        if self._progress is None:
+            self._progress = Progress(self)
+        return self._progress
 
     def joined(self, task: asyncio.Task[Any]) -> None:
         """A task was created inside the run: it is part of it until it is done."""
@@ -195,9 +183,12 @@ class RunTurn:
             return await in_thread(body, self._threads, self.slot, running)
         except asyncio.CancelledError:
             for left in () if limit is not None and limit.expired() else tuple(running):
-                self._bodies.add(left)
-                left.add_done_callback(self._bodies.discard)
+                self._bodies |= {left}
+                left.add_done_callback(self._body_ended)
             raise
+
+    def _body_ended(self, body: asyncio.Future[Any]) -> None:
+        self._bodies -= {body}
 
     async def park(self, pause: Pause) -> None:
         """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead.
@@ -226,51 +217,12 @@ class RunTurn:
             if pause.is_told:
                 _end(waiting)
 
-    def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
-        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-        thread = threading.get_ident()
-        self._at_work.discard(thread)
-        self.loop.call_soon_threadsafe(self._begin, work, answer, thread, context=_hidden())
-        return answer.result()
-
     def on_loop(self, call: Callable[[], object]) -> None:
         """Make the call here, or have the loop make it if this is another thread."""
-        if threading.get_ident() == self._home:
+        if threading.get_ident() == self.home:
             call()
         else:
             self.loop.call_soon_threadsafe(call)
-
-    def _in_own_thread(self, body: Callable[[], T]) -> T:
-        """Call what belongs to a sync workflow: while its code runs, the run works."""
-        thread = threading.get_ident()
-        self._at_work.add(thread)
-        try:
-            return body()
-        except Unwinding:
-            if not self.unwinding:
-                raise
-            return None  # type: ignore[return-value]  # whoever waits knows; nobody else is to be told of an error
-        finally:
-            self._at_work.discard(thread)
-            self.on_loop(self.look_soon)
-
-    def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
-        task = asyncio.ensure_future(work)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        if self._stopped:
-            task.cancel()
-        task.add_done_callback(partial(self._answer, answer, thread))
-
-    def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:
-        self._at_work.add(thread)  # before it knows: from now on it is not waiting any more
-        if task.cancelled():
-            answer.set_exception(Unwinding())
-        elif (error := task.exception()) is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(task.result())
 
     # ---- records that nobody waits for -------------------------------------------------------------------------------
 
@@ -279,7 +231,7 @@ class RunTurn:
         self.journal.record(row)
         self.enter(row.key)
         writing = self.slot.store.recorded.record(row, self.task.owner, None, has_row=has_row)
-        task = self.loop.create_task(writing, context=_hidden())
+        task = self.loop.create_task(writing, context=hidden())
         task.add_done_callback(partial(self._written, row.key))
         self.notes.append(task)
 
@@ -306,7 +258,7 @@ class RunTurn:
         if self._under_way or not self._parked or self.unwinding:
             return
         job = () if self._job is None else (self._job,)
-        if not self._at_work and all(self._waits(task) for task in (*job, *self._tasks)):
+        if not self.is_at_work and all(self._waits(task) for task in (*job, *self._tasks)):
             if hesitant := [waiting for waiting, pause in self._parked.items() if pause.hesitates]:
                 for waiting in hesitant:
                     _end(waiting)
@@ -379,13 +331,14 @@ def _together(pauses: Collection[Pause]) -> Pause:
     )
 
 
-def _is_stopped(error: BaseException) -> bool:
+def is_stopped(error: BaseException) -> bool:
     """True if the worker has cancelled this task; a body that raises CancelledError of its own has only failed."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def _hidden() -> contextvars.Context:
+def hidden() -> contextvars.Context:
+    """This context, with the run out of sight: what is done in it is no call of its workflow."""
     context = contextvars.copy_context()
     context.run(current_branch.set, HIDDEN)
     return context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from stepwell.engine.outcome import Done, Ended, Restarted, Suspended
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.served import Body, Slot
 from stepwell.engine.steps import told_of
+from stepwell.engine.sync_turn import SyncTurn
 from stepwell.engine.threads import Threads
 from stepwell.errors import Paused
 from stepwell.records import Claimed
@@ -54,10 +55,11 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     arguments = workflow.arguments.decode(task.input or "null")
     # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
     recorded = await slot.store.recorded.of(task.id) if task.turn > 1 else ()
-    run = RunTurn(task, workflow.name, Journal(task.id, recorded, strict=workflow.strict), slot, threads)
+    journal = Journal(task.id, recorded, strict=workflow.strict)
+    run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
     run.arguments = workflow.arguments
     try:
-        returned = await _called(workflow, run, arguments)
+        returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
         if run.restarts_with is not None:
             return Restarted(run.restarts_with)
@@ -93,9 +95,7 @@ def _set_aside(run: RunTurn, pause: Paused) -> Suspended:
     return Suspended(due, 0.0 if due is None else interval, said=told_of(pause))
 
 
-def _called(workflow: Definition, run: RunTurn, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-    if workflow.is_async:
-        context = (Context(run),) if workflow.arguments.takes_context else ()
-        return run.execute(lambda: workflow.fn(*context, **arguments))
-    face = (SyncContext(run),) if workflow.arguments.takes_context else ()
-    return run.execute_in_thread(lambda: workflow.fn(*face, **arguments))
+def _context(workflow: Definition, run: RunTurn) -> tuple[Context | SyncContext, ...]:
+    if not workflow.arguments.takes_context:
+        return ()
+    return (SyncContext(run) if run.is_sync else Context(run),)

@@ -18,7 +18,7 @@ from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import InvalidOption
 from stepwell.names import check_name
 from stepwell.records import RunStatus, StepRow
-from stepwell.store.waiting import Recorded, TakeSignal
+from stepwell.store.questions import Recorded, TakeSignal
 
 NOTHING: Final = object()
 

@@ -32,7 +32,7 @@ from stepwell.engine.requests import (
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import Paused, SerializationError, StepFailed
 from stepwell.records import RunStatus, StepRow
-from stepwell.store.waiting import Recorded, TakeSignal
+from stepwell.store.questions import Recorded, TakeSignal
 
 PASSED_ON: Final = ("type", "message", "code", "args")  # of a step's error, to the run that asked for it
 

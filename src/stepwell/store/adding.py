@@ -35,10 +35,10 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
             rows, size = [], 0
         run_at = now + task.delay if task.run_at is None else task.run_at
         # fmt: off
-        rows.append((task_id, str(task.kind), queue_id, run_at <= now, task.priority, run_at, task.max_attempts,
+        rows.append((task_id, task.kind._value_, queue_id, run_at <= now, task.priority, run_at, task.max_attempts,
                      task.key_scope, task.input, task.tags, now, now))
         # fmt: on
-        size += size_of(task)
+        size += ROW_BYTES + len(task.input)
     yield Call("load_task", {}, rows, bulk=True)
     return True
 

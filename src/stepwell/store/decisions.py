@@ -43,6 +43,7 @@ class ReceiptRow(NamedTuple):
     outcome: str
     first: int | None
     last: int | None
+    at: int = 0
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +178,7 @@ class Decisions:
     async def receipts(self, keys: Sequence[tuple[int, str]]) -> list[tuple[int, str, ReceiptRow]]:
         """What was answered to inputs of these instances with these keys."""
         rows = await self.driver.read(Call("receipts_of", rows=keys))
-        return [(row["instance_id"], row["key"], _receipt(row, row["outcome"])) for row in rows]
+        return [(row["instance_id"], row["key"], _receipt(row)) for row in rows]
 
     def pending_timers(self, asked: Sequence[tuple[Value, ...]]) -> Script[list[Row]]:
         """Of these queues and keys those that have a timer."""
@@ -190,7 +191,8 @@ class Decisions:
         if moves and len((yield Call("move_instances", params, moves))) < len(moves):
             raise StoreBusy("an instance was moved on by somebody who does not wait for its lock")
         yield from self._each("append_events", [row for one in changes for row in one.events])
-        yield from self._each("add_receipts", [row for one in changes for row in one.receipts])
+        receipts = {row[:2]: row for one in changes for row in one.receipts}  # one statement writes a row once
+        yield from self._each("add_receipts", receipts.values())
         yield from self._settle([row for one in changes for row in one.settled])
         yield from self._each("cancel_timers", sorted((task_id,) for one in changes for task_id in one.cancelled))
         yield from self._each("end_timers", [(one.id,) for one in changes if one.completed])
@@ -255,10 +257,11 @@ class Decisions:
                 by_id[row["instance_id"]].tail.append(_event(row))
         if keys := [(one.id, key) for one, asked in pairs for key in asked.keys]:
             for row in (yield Call("receipts_of", {}, keys)):
-                by_id[row["instance_id"]].receipts[row["key"]] = _receipt(row, row["outcome"])
+                by_id[row["instance_id"]].receipts[row["key"]] = _receipt(row)
         if lost := [(one.id, after, cause) for one, asked in pairs for cause, after in asked.lost]:
             for row in (yield Call("events_caused_by", {}, lost)):
-                by_id[row["instance_id"]].applied[row["cause"]] = _receipt(row, "applied")
+                own = ReceiptRow("applied", row["first_version"], row["last_version"])
+                by_id[row["instance_id"]].applied[row["cause"]] = own
         if turns := sorted(turn for asked in wanted for turn in asked.turns):
             rows = yield Call("open_turns", self._params(slot=self._slot), turns)
             held = {row["id"] for row in rows}
@@ -332,8 +335,8 @@ def _event(row: Row) -> EventRow:
     )
 
 
-def _receipt(row: Row, outcome: str) -> ReceiptRow:
-    return ReceiptRow(outcome, row["first_version"], row["last_version"])
+def _receipt(row: Row) -> ReceiptRow:
+    return ReceiptRow(row["outcome"], row["first_version"], row["last_version"], row["recorded_at"])
 
 
 def _move(change: Change) -> tuple[Value, ...]:

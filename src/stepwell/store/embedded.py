@@ -11,6 +11,7 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
@@ -259,7 +260,7 @@ class ConnectionThread:
         self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = (
             collections.deque()
         )
-        self._wake = threading.Semaphore(0)
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # half the price of a semaphore
         self._closing = False
         # A daemon: a process may end while another one holds the file.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -272,7 +273,7 @@ class ConnectionThread:
             future.set_exception(StoreClosed())
             return future
         (self._pending.appendleft if first else self._pending.append)((future, work))
-        self._wake.release()
+        self._wake.put(None)
         with self._started:
             if self._thread.ident is None:
                 self._thread.start()
@@ -282,13 +283,13 @@ class ConnectionThread:
         """Finish what is pending and close the connection."""
         with self._started:
             self._closing = True
-        self._wake.release()
+        self._wake.put(None)
         await ended(self._thread, 10)
 
     def _work(self) -> None:
         connection: Any = None
         while True:
-            self._wake.acquire()
+            self._wake.get()
             if not self._pending:
                 if self._closing:
                     break

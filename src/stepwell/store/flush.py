@@ -67,6 +67,7 @@ class GroupCommit:
         self._driver = driver
         self._clock = clock
         self._telemetry = telemetry
+        self._loop = asyncio.get_running_loop()
         self.shard = shard
         self._woken = woken  # told the queues of parents that a flush made ready
         self._longest_wait = longest_wait
@@ -78,13 +79,12 @@ class GroupCommit:
         """Have the operation written with the next flush; waits first while too much is pending."""
         if self._closed:
             raise StoreClosed
-        loop = asyncio.get_running_loop()
         if not self._room.takes(operation.size):
             await self._room.take(operation.size, operation.within)
-        future: asyncio.Future[Answer] = loop.create_future()
+        future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
-        timer = None if operation.within is None else loop.call_later(operation.within, self._give_up, operation)
+        timer = None if operation.within is None else self._loop.call_later(operation.within, self._give_up, operation)
         self._append(operation)
         try:
             return await future
@@ -99,7 +99,7 @@ class GroupCommit:
         """Have the operation written, however long that takes and whether or not the caller waits for the answer."""
         if self._closed or not self._room.takes(operation.size):
             return self.submit(operation)
-        future = operation.future = asyncio.get_running_loop().create_future()
+        future = operation.future = self._loop.create_future()
         self._append(operation)
         return future
 

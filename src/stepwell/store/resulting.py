@@ -35,17 +35,21 @@ class Resulting(Opened):
         """
         self.check()
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
-        ending = await self.results.ending(int(check_id(run_id)), seconds)
-        match ending.status:
-            case RunStatus.SUCCESS if ending.output is None:
-                return None  # another run has gone on for it
-            case RunStatus.SUCCESS:
-                type_ = _type_of(run_id, as_, ending.workflow)
-                return decode(ending.output or "null", type_, what=f"result of run {int(run_id)}")
-            case RunStatus.CANCELLED:
-                raise RunCancelled(run_id, _error_of(ending))
-            case _:
-                raise ExecutionFailed(run_id, _error_of(ending))
+        return returned(run_id, await self.results.ending(int(check_id(run_id)), seconds), as_)
+
+
+def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
+    """What a run that ended so returned; raises if it did not return."""
+    match ending.status:
+        case RunStatus.SUCCESS if ending.output is None:
+            return None  # another run has gone on for it
+        case RunStatus.SUCCESS:
+            type_ = _type_of(run_id, as_, ending.workflow)
+            return decode(ending.output or "null", type_, what=f"result of run {int(run_id)}")
+        case RunStatus.CANCELLED:
+            raise RunCancelled(run_id, _error_of(ending))
+        case _:
+            raise ExecutionFailed(run_id, _error_of(ending))
 
 
 def _type_of(run_id: int, as_: Any, workflow: str) -> Any:

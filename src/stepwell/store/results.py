@@ -25,6 +25,7 @@ from stepwell.store.wakeups import Wakeups
 from stepwell.telemetry import StoreLost, Telemetry
 
 LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
+LOOK_AT_NEW: Final = SHORTEST_POLL  # after which a run that has only just been written is read first
 MOST_AT_ONCE: Final = 1000  # runs of one read: their results may be large
 SHORTEST_REST: Final = 0.02  # between two reads of all, however often others say that any of them may have ended, ...
 REST_EACH: Final = 0.0001  # ... and this long for each run that was read: some times what reading it takes
@@ -84,13 +85,15 @@ class Results:
             self._wakeups.tell_finished(run_id, soon=True)
         self._heard(frozenset(run_ids))
 
-    async def ending(self, run_id: int, timeout: float | None = None) -> Ending:
+    async def ending(self, run_id: int, timeout: float | None = None, *, is_new: bool = False) -> Ending:
         """How the run ended, as soon as it has; `Timeout` if it has not in time, which for 0 is after one look at it.
 
-        Raises `RunNotFound` if there is no such run, or no longer.
+        Raises `RunNotFound` if there is no such run, or no longer. One that `is_new` has not ended before it is waited
+        for, so it is looked at only after a while: reading it at once would tell nothing, and keep the database from
+        executing it.
         """
         waiting: Waiting = self._loop.create_future()
-        tried = self._subscribe(run_id, waiting)
+        tried = self._subscribe(run_id, waiting, after=LOOK_AT_NEW if is_new and timeout != 0 else 0.0)
         try:
             if timeout is None:
                 return await waiting
@@ -111,15 +114,19 @@ class Results:
             self._job.cancel()
             await asyncio.wait([self._job])
 
-    def _subscribe(self, run_id: int, waiting: Waiting) -> asyncio.Future[None]:
+    def _subscribe(self, run_id: int, waiting: Waiting, *, after: float) -> asyncio.Future[None]:
         """Note who waits, and have the run read after that; returns when that will have been tried."""
         if not self._waiting:
             self._wakeups.on_finished(self._heard)
-            self._pause = self._poll_at = 0.0
+            self._pause = 0.0
+            self._poll_at = self._loop.time() + after
         self._waiting.setdefault(run_id, set()).add(waiting)
         if self._job is None:
             self._job = begin_apart(self._work(), "stepwell-results")
-        self._ask([run_id])
+        if after:
+            self._loop.call_later(after, self._heard, frozenset((run_id,)))
+        else:
+            self._ask([run_id])
         return self._asked.tried
 
     def _leave(self, run_id: int, waiting: Waiting) -> None:

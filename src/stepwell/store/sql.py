@@ -138,6 +138,10 @@ class Macros:
             "own": lambda: f"{argument}." if self._postgres else "",
             # Updates by id also say it as an array: a plan made on an empty table would otherwise scan the full one.
             "any_of": lambda: self._any_of(argument),
+            # A walk for each row of a set, through an index of several columns. An embedded database needs the rows to
+            # come first, to use more than one column; Postgres needs no join, which could be one of all with all.
+            "each_of": lambda: "" if self._postgres else f"{argument} cross join ",
+            "found_by": lambda: self._found_by(argument),
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),
@@ -167,6 +171,10 @@ class Macros:
         table, _, column = source.partition(".")
         named = f"select {table}.{column or 'id'} from {table}"
         return f"= any(array({named}))" if self._postgres else f"in ({named})"
+
+    def _found_by(self, argument: str) -> str:
+        column, _, source = argument.partition(" ")
+        return f"{column} {self._any_of(source)}" if self._postgres else f"{column} = {source}"
 
     def _among(self, parameter: str) -> str:
         if self._postgres:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from stepwell.clock import Clock
@@ -57,14 +57,25 @@ class Steps:
     async def record(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> None:
         """Write what became of a step; when this returns, no replay will execute it again. First result wins.
 
-        A beginning that still waits to be written is not written any more: most steps are one row and one commit.
         Raises `LeaseLost`, and has written nothing, if the session may not write any more.
+        """
+        answer = await self.submitted(row, worker, begun, has_row=has_row)
+        if answer.value is None:
+            await self.doubted(row, worker, answer)
+
+    def submitted(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> Awaitable[Answer]:
+        """Have it written what became of a step, for whoever then asks about an answer that says nothing.
+
+        A beginning that still waits to be written is not written any more: most steps are one row and one commit.
         """
         withdrawn = begun is None or self._flusher.withdraw(begun)
         operation = _recording(row, worker, has_row=has_row or not withdrawn)
         operation.note = self._audit.failed_step(row, worker)
-        answer = await self._flusher.submitted(operation)
-        if answer.value is None and not await self._recorded_before(row, worker, answer):
+        return self._flusher.submitted(operation)
+
+    async def doubted(self, row: StepRow, worker: int, answer: Answer) -> None:
+        """Ask about a row that did not come back: raises `LeaseLost` unless it had been written before."""
+        if not await self._recorded_before(row, worker, answer):
             raise LeaseLost(worker, row.run_id)
 
     async def _recorded_before(self, row: StepRow, worker: int, answer: Answer) -> bool:

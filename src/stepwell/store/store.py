@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from stepwell.store.bulk import Bulk
 from stepwell.store.forking import Forking
-from stepwell.store.health import Observing
 from stepwell.store.history import History
+from stepwell.store.measuring import Measuring
 from stepwell.store.messages import Messages
 from stepwell.store.operating import Operating
 from stepwell.store.resulting import Resulting
 from stepwell.store.signals import Signals
 
 
-class Store(Messages, Bulk, Forking, Resulting, Signals, Operating, Observing, History):
+class Store(Messages, Bulk, Forking, Resulting, Signals, Operating, Measuring, History):
     """An open store. It belongs to the event loop and the process that opened it, and says so elsewhere."""

@@ -17,104 +17,30 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.codec import encode
 from stepwell.errors import LeaseLost, StoreUnavailable
-from stepwell.records import Claimed, RunStatus, StepRow
+from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
-from stepwell.store.draft import Drafted, together
+from stepwell.store.draft import together
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.joined import add_together
 from stepwell.store.living import Living
+from stepwell.store.questions import (
+    AddChildren,
+    Answered,
+    End,
+    EndRace,
+    LookAtChildren,
+    Question,
+    Recorded,
+    TakeSignal,
+    Waits,
+)
 from stepwell.store.repeat import repeated
 from stepwell.store.steps import step_of, values_of
 from stepwell.telemetry import Telemetry
 
 MOST_TOGETHER: Final = 500
 TIMED_OUT: Final = "Timeout"
-
-
-class Stake(msgspec.Struct, eq=False):
-    """What the waits of one race have in common: as soon as one of them is answered the race is over for the others."""
-
-    row: StepRow  # of the race; what it returned is the winner's place
-    waits: dict[int, StepRow]  # those that have asked, by their place
-    winner: int | None = None
-
-
-class TakeSignal(msgspec.Struct, frozen=True, eq=False):
-    """Has a signal of this name come? If so it is taken, and recorded as what the call returned.
-
-    Else, if `due` has passed, it is recorded that none came in time; else `row` is, unless it is there already.
-    In a race, an answer also records that this `place` has won; once another has, nothing is taken.
-    """
-
-    task: Claimed
-    row: StepRow
-    name: str
-    due: int | None
-    is_new: bool
-    stake: Stake | None = None
-    place: int = 0
-
-
-class EndRace(msgspec.Struct, frozen=True, eq=False):
-    """The contender at `place` is over: record that it has won, unless a wait had won before."""
-
-    task: Claimed
-    row: StepRow
-    stake: Stake
-    place: int
-
-
-class AddChildren(msgspec.Struct, frozen=True, eq=False):
-    """Add these runs as children, and record what `recorded` makes of their ids."""
-
-    task: Claimed
-    row: StepRow
-    drafted: Drafted
-    ids: Sequence[int]
-    queues: frozenset[int]
-    recorded: Callable[[Sequence[int]], StepRow]
-
-
-class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
-    """Have these runs ended? If so, record what `recorded` makes of that, or of `due` having passed before."""
-
-    task: Claimed
-    row: StepRow
-    ids: Sequence[int]
-    due: int | None
-    is_new: bool
-    recorded: Callable[[Sequence[End] | None], StepRow]
-
-
-Question = TakeSignal | EndRace | AddChildren | LookAtChildren
-
-
-class End(msgspec.Struct, frozen=True):
-    """How a run that was waited for ended; CANCELLED also if it was deleted, or is gone."""
-
-    id: int
-    status: RunStatus
-    output: str | None = None
-    error: str | None = None
-
-
-class Recorded(msgspec.Struct, frozen=True):
-    """The call is answered, and this is recorded of it."""
-
-    row: StepRow
-    needed: int | None = None  # as in `Waits`, for the children that were added; None if they may have ended since
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """Not yet: the run may pause, and says what it had seen when it does."""
-
-    wakes: int | None = None
-    needed: int | None = None
-    foreign: bool = False  # some of them are nobody's children: nobody will be told, so it has to look again
-
-
-Answered = Recorded | Waits
 
 
 class Waiting:

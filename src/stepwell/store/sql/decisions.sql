@@ -54,7 +54,8 @@ select event.instance_id, event.version, event.position, event.type, event.type_
 -- name: receipts_of
 -- What was answered to inputs with these keys.
 with rows as ({rows instance_id bigint, key text})
-select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version, receipt.last_version
+select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version, receipt.last_version,
+       receipt.recorded_at
   from rows
   join {receipt} as receipt on receipt.instance_id = rows.instance_id and receipt.key = rows.key
    and receipt.instance_id {any_of rows.instance_id};
@@ -113,11 +114,13 @@ select :tenant, rows.instance_id, rows.version, rows.type, rows.type_version, ro
  order by rows.instance_id, rows.version;
 
 -- name: add_receipts
--- Note what was answered.
+-- Note what was answered, in place of what was answered to the same key when that does not count any more.
 with rows as ({rows instance_id bigint, key text, outcome name, first_version bigint, last_version bigint})
 insert into {receipt} (instance_id, key, outcome, first_version, last_version, recorded_at)
 select rows.instance_id, rows.key, rows.outcome, rows.first_version, rows.last_version, {now} from rows where true
-on conflict (instance_id, key) do nothing;
+on conflict (instance_id, key) do update
+   set outcome = excluded.outcome, first_version = excluded.first_version, last_version = excluded.last_version,
+       recorded_at = excluded.recorded_at;
 
 -- name: cancel_timers
 -- Let these timers not be delivered, by nobody: also whoever has claimed one finds it gone.

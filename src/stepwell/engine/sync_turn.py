@@ -1,0 +1,105 @@
+"""The turn of a sync workflow: its code runs in threads of its own, and the loop does for them what takes time."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.journal import Journal
+from stepwell.engine.run import RunTurn, Unwinding, hidden, is_stopped
+from stepwell.engine.served import Slot
+from stepwell.engine.threads import Threads, in_thread
+from stepwell.records import Claimed
+
+T = TypeVar("T")
+
+
+def wait_in_thread(run: RunTurn, work: Coroutine[Any, Any, T]) -> T:
+    """Have the loop do the work while this thread, one of a sync workflow, waits."""
+    assert isinstance(run, SyncTurn)
+    return run.wait_in_thread(work)
+
+
+class SyncTurn(RunTurn):
+    """A run of a sync workflow while it is executed. Lives on the worker's loop, and is reached from other threads."""
+
+    is_sync = True
+
+    def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
+        super().__init__(task, workflow, journal, slot, threads)
+        self._job = None  # it only waits for the thread; cancelling it would unwind nothing
+        self._calls: set[asyncio.Task[Any]] = set()  # made by its threads, which wait for them
+        self._at_work: set[int] = set()  # threads that execute code of its own
+
+    @property
+    def is_at_work(self) -> bool:  # type: ignore[override]  # the loop sees all that an async one does
+        """True while a thread of it executes code of its own."""
+        return bool(self._at_work)
+
+    async def execute(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call the workflow in a thread and return what it returns; `Unwinding` if it waits."""
+        context = contextvars.copy_context()
+        context.run(current_branch.set, Branch(self))
+        body = partial(context.run, self._in_own_thread, partial(fn, *args, **kwargs))
+        try:
+            result = await in_thread(body, self._threads, self.slot)
+        except BaseException as error:
+            if await self._end(stopped=is_stopped(error)):
+                raise Unwinding from None
+            raise
+        if self._tasks and not self.unwinding:
+            await asyncio.wait(self._tasks)  # steps in the background that nobody has waited for
+        if await self._end():
+            raise Unwinding
+        return result
+
+    def stop(self) -> None:
+        """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
+        super().stop()
+        for call in tuple(self._calls):
+            call.cancel()  # or the thread that waits for it would keep its place until it is over
+
+    def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
+        answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+        thread = threading.get_ident()
+        self._at_work.discard(thread)
+        self.loop.call_soon_threadsafe(self._begin, work, answer, thread, context=hidden())
+        return answer.result()
+
+    def _in_own_thread(self, body: Callable[[], T]) -> T:
+        """Call what belongs to the workflow: while its code runs, the run works."""
+        thread = threading.get_ident()
+        self._at_work.add(thread)
+        try:
+            return body()
+        except Unwinding:
+            if not self.unwinding:
+                raise
+            return None  # type: ignore[return-value]  # whoever waits knows; nobody else is to be told of an error
+        finally:
+            self._at_work.discard(thread)
+            self.on_loop(self.look_soon)
+
+    def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
+        task = asyncio.ensure_future(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        if self._stopped:
+            task.cancel()
+        task.add_done_callback(partial(self._answer, answer, thread))
+
+    def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:
+        self._at_work.add(thread)  # before it knows: from now on it is not waiting any more
+        if task.cancelled():
+            answer.set_exception(Unwinding())
+        elif (error := task.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(task.result())

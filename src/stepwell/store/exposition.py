@@ -1,0 +1,181 @@
+"""What is measured, in the text format that Prometheus reads. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from stepwell.records import Aside, QueueStats
+from stepwell.store.metrics import DeadCount, Metrics, base_of
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Sample = tuple[Mapping[str, str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What there is to tell at one moment."""
+
+    window: float
+    queues: Sequence[QueueStats]
+    dead: Sequence[DeadCount]
+    aside: Sequence[Aside]
+    live: int
+    stale: int
+    workflows: Mapping[str, Metrics]
+    events: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The samples of one name."""
+
+    name: str
+    help: str
+    samples: Iterable[Sample]
+    type: Literal["gauge", "counter"] = "gauge"
+
+
+def exposition(readings: Readings) -> str:
+    """The readings as text: one family after the other, each with what it is; one without samples is left out."""
+    families = (*_of_queues(readings), *_of_workers(readings), *_of_workflows(readings), *_of_the_process(readings))
+    return "".join(line + "\n" for family in families for line in _lines(family))
+
+
+def _of_queues(readings: Readings) -> Iterator[Family]:
+    states = ("ready", "waiting", "running", "dead")
+    yield Family(
+        "stepwell_queue_tasks",
+        "Tasks of a queue, by state.",
+        [({"queue": one.queue, "state": state}, getattr(one, state)) for one in readings.queues for state in states],
+    )
+    yield Family(
+        "stepwell_queue_oldest_ready_seconds",
+        "For how long the oldest ready task of a queue has been ready.",
+        [({"queue": one.queue}, one.oldest or 0.0) for one in readings.queues],
+    )
+    yield Family(
+        "stepwell_queue_paused",
+        "1 if nobody may claim from a queue.",
+        [({"queue": one.queue}, one.paused) for one in readings.queues],
+    )
+    yield Family(
+        "stepwell_queue_draining",
+        "1 if a queue takes nothing new.",
+        [({"queue": one.queue}, one.draining) for one in readings.queues],
+    )
+    yield Family(
+        "stepwell_dead_letters",
+        "Dead letters of a queue, by kind.",
+        [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
+    )
+
+
+def _of_workers(readings: Readings) -> Iterator[Family]:
+    yield Family(
+        "stepwell_workers",
+        "Worker sessions that have not ended; a stale one has been silent for longer than its lease.",
+        [({"state": "live"}, readings.live), ({"state": "stale"}, readings.stale)],
+    )
+    yield Family(
+        "stepwell_workflow_workers",
+        "Worker sessions that serve a workflow.",
+        [
+            ({**_labels(name), "state": state}, count)
+            for name, one in readings.workflows.items()
+            for state, count in (("live", one.workers.live), ("stale", one.workers.stale))
+        ],
+    )
+    yield Family(
+        "stepwell_workflow_worker_last_seen_timestamp_seconds",
+        "When a worker that serves a workflow was last heard of.",
+        [
+            (_labels(name), one.workers.last_seen.timestamp())
+            for name, one in readings.workflows.items()
+            if one.workers.last_seen is not None
+        ],
+    )
+
+
+def _of_workflows(readings: Readings) -> Iterator[Family]:
+    yield Family("stepwell_window_seconds", "How far back runs that have ended count.", [({}, readings.window)])
+    yield Family(
+        "stepwell_workflow_runs",
+        "Runs of a workflow that are not finished, by status.",
+        _by_status(readings, finished=False),
+    )
+    yield Family(
+        "stepwell_workflow_runs_ended",
+        "Runs of a workflow that ended in the window, by status.",
+        _by_status(readings, finished=True),
+    )
+    yield Family(
+        "stepwell_workflow_success_ratio",
+        "Of the runs of a workflow that succeeded or failed in the window, how many succeeded.",
+        [(_labels(name), rate) for name, one in readings.workflows.items() if (rate := one.success_rate) is not None],
+    )
+    yield Family(
+        "stepwell_workflow_duration_seconds",
+        "From start to end of the runs that succeeded in the window.",
+        list(_durations(readings)),
+    )
+    yield Family(
+        "stepwell_runs_set_aside",
+        "Runs that go on only when somebody lets them, by what they need.",
+        [({"needs": one.needs}, one.runs) for one in readings.aside],
+    )
+
+
+def _of_the_process(readings: Readings) -> Iterator[Family]:
+    yield Family(
+        "stepwell_events_total",
+        "What this process has told in its log since it opened the store.",
+        [({"event": name}, count) for name, count in sorted(readings.events.items())],
+        "counter",
+    )
+
+
+def _by_status(readings: Readings, *, finished: bool) -> list[Sample]:
+    return [
+        ({**_labels(name), "status": str(status)}, count)
+        for name, one in readings.workflows.items()
+        for status, count in one.runs.items()
+        if status.finished == finished
+    ]
+
+
+def _durations(readings: Readings) -> Iterator[Sample]:
+    for name, one in readings.workflows.items():
+        if (took := one.durations) is not None:
+            for stat, span in (("avg", took.average), ("p50", took.p50), ("p95", took.p95), ("max", took.longest)):
+                yield {**_labels(name), "stat": stat}, span.total_seconds()
+
+
+def _labels(workflow: str) -> dict[str, str]:
+    """Which workflow; `base` is what its versions have in common, to add them up by."""
+    return {"workflow": workflow, "base": base_of(workflow)}
+
+
+def _lines(family: Family) -> Iterator[str]:
+    samples = list(family.samples)
+    if not samples:
+        return
+    yield f"# HELP {family.name} {_escaped(family.help)}"
+    yield f"# TYPE {family.name} {family.type}"
+    for labels, value in samples:
+        told = ",".join(f'{name}="{_quoted(text)}"' for name, text in labels.items())
+        yield f"{family.name}{{{told}}} {_number(value)}" if told else f"{family.name} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))

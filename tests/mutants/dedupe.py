@@ -1,0 +1,74 @@
+"""The rules of equal inputs, and of sending inputs from workflows."""
+
+from tests.mutants.mutant import Mutant
+
+DEDUPE = "tests/deciders/test_dedupe.py::"
+TOGETHER = "tests/deciders/test_together.py::"
+SERVED = "tests/deciders/test_served.py::"
+
+DEDUPE_MUTANTS = (
+    Mutant(
+        "an equal input is a duplicate for as long as its receipt is kept",
+        "II-04",
+        "deciders/proposing.py",
+        "pending.window is None or self.standing.now < earlier.at + pending.window",
+        "True",
+        DEDUPE + "test_an_equal_input_is_a_duplicate_until_the_time_is_over_and_then_begins_it_anew",
+    ),
+    Mutant(
+        "an equal input that is decided again does not begin its time anew",
+        "II-04",
+        "store/sql/decisions.sql",
+        ",\n       recorded_at = excluded.recorded_at;\n",
+        ";\n",
+        DEDUPE + "test_an_equal_input_is_a_duplicate_until_the_time_is_over_and_then_begins_it_anew",
+    ),
+    Mutant(
+        "what a timer sends a second time is ignored",
+        "II-04",
+        "deciders/serving.py",
+        "pending.sent_from_outside() if is_submitted else pending",
+        "pending.sent_from_outside()",
+        DEDUPE + "test_what_timers_and_effects_send_is_decided_each_time",
+    ),
+    Mutant(
+        "equal inputs that were submitted are decided twice",
+        "II-04",
+        "deciders/serving.py",
+        "pending.sent_from_outside() if is_submitted else pending",
+        "pending",
+        DEDUPE + "test_equal_inputs_that_are_submitted_are_decided_once",
+    ),
+    Mutant(
+        "inputs of two classes with the same fields are equal",
+        "II-04",
+        "family.py",
+        "f'{name} {version} {text}'",
+        "text",
+        DEDUPE + "test_equal_inputs_have_one_fingerprint_and_others_another",
+    ),
+    Mutant(
+        "one statement writes a receipt twice",
+        "II-04",
+        "store/decisions.py",
+        'yield from self._each("add_receipts", receipts.values())',
+        'yield from self._each("add_receipts", [row for one in changes for row in one.receipts])',
+        DEDUPE + "test_equal_inputs_that_came_too_late_are_told_so_again_after_the_time",
+    ),
+    Mutant(
+        "a workflow sends an input with every replay",
+        "M-16",
+        "deciders/service.py",
+        "    if isinstance(current_branch.get(), Branch):\n",
+        "    if False:\n",
+        TOGETHER + "test_a_workflow_sends_inputs_in_its_steps_only",
+    ),
+    Mutant(
+        "a worker takes no deciders from a module",
+        "M-19",
+        "worker.py",
+        "    for found in deciders_in(modules, known):\n",
+        "    for found in ():\n",
+        SERVED + "test_a_worker_serves_the_deciders_and_engines_of_a_module",
+    ),
+)
