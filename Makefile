@@ -100,17 +100,19 @@ clean: ## remove everything that was built or fetched
 	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .tools/bin/uv: requirements/tools.txt
-	rm -rf .tools
-	$(PYTHON) -m venv .tools
-	.tools/bin/pip install --quiet --require-hashes --requirement requirements/tools.txt
-	touch $@
+	@echo "fetching uv into .tools (once)"
+	@rm -rf .tools
+	@$(PYTHON) -m venv .tools
+	@.tools/bin/pip install --quiet --require-hashes --requirement requirements/tools.txt
+	@touch $@
 
 # $(call environment,FOLDER,LOCK): an environment with exactly what LOCK names, and this project in place.
 define environment
+	@echo "installing what $(2) names into $(1) (once)"
 	@[ -x $(1)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(1)
-	$(UV) pip sync --quiet --python $(1)/bin/python --require-hashes $(2)
-	$(UV) pip install --quiet --python $(1)/bin/python --no-deps --build-constraints requirements/dev.txt --editable .
-	touch $(1)/.ready
+	@$(UV) pip sync --quiet --python $(1)/bin/python --require-hashes $(2)
+	@$(UV) pip install --quiet --python $(1)/bin/python --no-deps --build-constraints requirements/dev.txt --editable .
+	@touch $(1)/.ready
 endef
 
 .venv/.ready .venv-3.12/.ready .venv-3.13/.ready: requirements/dev.txt $(PACKAGE) | $(UV_TOOL)
