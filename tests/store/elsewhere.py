@@ -11,7 +11,21 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
-from stepwell.store.driver import Call, Ddl, Ear, Heard, Hint, Lost, NoGuards, Own, Row, Script, SyncJoin, play
+from stepwell.store.driver import (
+    Call,
+    Ddl,
+    Ear,
+    Heard,
+    Hint,
+    Lost,
+    NoGuards,
+    Own,
+    Row,
+    Script,
+    SessionGuards,
+    SyncJoin,
+    play,
+)
 from stepwell.store.rendered import Rendered
 from stepwell.store.sql import Statements
 
@@ -25,7 +39,7 @@ class Elsewhere:
     flush_slots = 1
     claims_many_queues = False
     flush_beats = False
-    guards = NoGuards()
+    guards: SessionGuards = NoGuards()
     hears_others = False
     notifies = False
     pooled = False
