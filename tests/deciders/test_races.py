@@ -113,7 +113,7 @@ def _judge(plans: list[list[list[str]]], answers: list[list[Any]], round_: int, 
         assert {(first, last) for _, first, last in mine} == {(noted.index(key) + 1,) * 2}
 
 
-@pytest.mark.proves("M-11")
+@pytest.mark.proves("M-11", "rule-28")
 async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not_wait_behind_all_of_it(
     store_url: str,
 ) -> None:
@@ -141,7 +141,7 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
         assert len(batches) <= 8
 
 
-@pytest.mark.proves("M-14")
+@pytest.mark.proves("M-14", "rule-28")
 async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(store_url: str) -> None:
     async with connect(store_url, timeout=0.5) as store:
         engine = Engine(store).register(Bench())
@@ -165,3 +165,19 @@ async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(stor
         engine._mailbox._decide = decide
         assert (await engine.execute(Do("a", "third"))).outcome == "applied"
         assert await labels(engine) == ["x", "begun", "third"], "what had not begun is not decided behind its caller"
+
+
+@pytest.mark.proves("rule-28", "M-14")
+async def test_an_input_waits_for_the_lock_of_its_instance_and_not_for_ever(store_url: str) -> None:
+    async with connect(store_url) as holder, connect(store_url, timeout=0.5) as store:
+        engine, other = Engine(store).register(Bench()), Engine(holder).register(Bench())
+        await engine.execute(Do("a"))
+        async with holder.transaction() as tx:
+            await other.execute(Do("a", "held"), tx=tx)
+            with pytest.raises(StoreUnavailable):
+                await asyncio.wait_for(engine.execute(Do("a", "too early")), 10)
+            patient = asyncio.ensure_future(engine.execute(Do("a", "next")))
+        assert (await asyncio.wait_for(patient, 10)).outcome == "applied"
+        early = [label for label in await labels(engine) if label == "too early"]
+        assert len(early) <= 1, "nobody knew whether it would be decided"
+        assert await labels(engine) == ["x", "held", *early, "next"]

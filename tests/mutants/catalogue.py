@@ -1,5 +1,6 @@
 """The rules, what each looks like in the code, what it is broken into, and the test that is to notice."""
 
+from tests.mutants.apart import APART_MUTANTS
 from tests.mutants.audit import AUDIT_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
@@ -491,6 +492,7 @@ MUTANTS = (
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",
     ),
     *RUNS_MUTANTS,
+    *APART_MUTANTS,
     *AUDIT_MUTANTS,
     *CHILDREN_MUTANTS,
     *CONTROL_MUTANTS,

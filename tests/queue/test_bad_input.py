@@ -167,7 +167,7 @@ def cases(store: Store) -> Iterator[Case]:
     yield "many priority", partial(many, "mail", [1], priority=10**9), InvalidOption, "priority cannot be"
 
 
-@pytest.mark.proves("V-08", "D-09")
+@pytest.mark.proves("V-08", "D-09", "security-09")
 async def test_nothing_bad_is_written(store: Store) -> None:
     await store.create_queue("mail")
     before = await everything_written(store)

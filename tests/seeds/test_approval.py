@@ -86,7 +86,7 @@ async def test_a_webhook_that_is_faster_than_the_worker(store: Store, program: A
     assert (await store.get_run(run_id)).output(Output) == Output("grace")
 
 
-@pytest.mark.proves("P-03")
+@pytest.mark.proves("P-03", "CF-02")
 async def test_configuration(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPWELL_URL", store_url)
     store = await loaded("approval", Params=Params, Output=Output).configured()

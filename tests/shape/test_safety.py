@@ -70,6 +70,7 @@ def called(module: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, COMPUTED_IMPORT
 
 
+@pytest.mark.proves("security-02")
 @pytest.mark.parametrize("path", sources.MODULES, ids=sources.name)
 def test_sql_lives_in_sql_files(path: Path) -> None:
     name = sources.name(path)

@@ -19,7 +19,7 @@ MOST_MISSED = 0.1
 
 
 @pytest.mark.proves("S-06", "S-11", "S-12", "S-26", "R-04", "R-06", "R-08", "R-15", "W-10", "E-08", "TU-06")
-@pytest.mark.proves("promise-03", "promise-05", "rule-03", "rule-13", "rule-16", "protocol-18")
+@pytest.mark.proves("promise-03", "promise-05", "rule-03", "rule-13", "rule-16", "protocol-18", "B-02")
 @pytest.mark.backends("sqlite", "postgres", reason="the same driver serves Turso")
 @pytest.mark.parametrize("module", [flows, sync_flows, waiting_flows], ids=["async", "sync", "waiting"])
 async def test_a_run_survives_a_crash_at_every_database_call(

@@ -7,7 +7,7 @@ import math
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
@@ -130,10 +130,24 @@ EVERYTHING = Everything(
 )
 
 
+@pytest.mark.proves("CO-06")
 def test_every_supported_type_comes_back_equal() -> None:
     back = decode(encode(EVERYTHING), Everything)
     assert back == EVERYTHING
     assert type(back.email) is Email
+
+
+@pytest.mark.proves("CO-06")
+@pytest.mark.parametrize("offset", [timedelta(0), timedelta(hours=5, minutes=45), timedelta(hours=-3, minutes=-30)])
+def test_a_moment_keeps_its_place(offset: timedelta) -> None:
+    there = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=timezone(offset))
+    model = Model(theNumber=3, at=there)
+    for back in (
+        decode(encode(there), datetime),
+        decode(encode(model), Model).at,
+        decode(encode([model]), list[Model])[0].at,
+    ):
+        assert (back, back.utcoffset()) == (there, offset)
 
 
 @pytest.mark.parametrize(

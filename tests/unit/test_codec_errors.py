@@ -56,6 +56,7 @@ def test_any_text_can_be_recorded(message: str, code: object) -> None:
     assert line.isprintable()
 
 
+@pytest.mark.proves("security-09")
 @pytest.mark.parametrize("letter", ["x", "é", "\0", "\ud800", "😀"])
 def test_a_huge_message_is_cut_with_a_mark(letter: str) -> None:
     told = error_of(raised(ValueError(letter * 10_000_000)))

@@ -79,6 +79,7 @@ def test_macros(text: str, postgres: str, sqlite: str) -> None:
     assert Macros("sqlite", "s").fill(text).startswith(sqlite)
 
 
+@pytest.mark.proves("security-02")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_only_a_checked_name_ever_gets_into_the_text(dialect: Dialect) -> None:
     for name in ("", "A", "a-b", 'a"b', "a;drop table x", "a" * 49, "1a", "a b", "ä"):

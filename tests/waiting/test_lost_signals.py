@@ -1,6 +1,7 @@
 """Replies that are lost, and workers: a signal is sent once, and one that was taken stays taken by the same wait."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,7 +116,79 @@ async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, ho
         assert (await store.get_run(run_id)).output() == [1, 2]
 
 
+@pytest.mark.proves("rule-15", "rule-04", "promise-15")
+@pytest.mark.parametrize("first", ["signal", "timeout"])
+async def test_of_a_signal_and_a_timeout_one_wins_and_stays_the_winner(
+    store: Store, clock: TestClock, first: str
+) -> None:
+    over, driver = watched(store)
+    turns: list[object] = []
+
+    @workflow
+    async def either(ctx: Context) -> list[object]:
+        turns.append(await ctx.wait("word", timeout="1h", default="nobody"))
+        await ctx.sleep("1h")
+        return [turns[-1], await ctx.wait("word", timeout="1h", default="nobody")]
+
+    run_id = await begun(store, either)
+    await drained(over, either)
+    clock.advance(3601)
+
+    async def sent_after_the_judgement(calls: Sequence[Call]) -> None:
+        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+            driver.after = None
+            assert await store.signal(run_id, "word", None) is KEPT
+            raise LOST  # so that it is judged a second time, now that the signal is there
+
+    if first == "timeout":
+        driver.after = sent_after_the_judgement
+    else:
+        assert await store.signal(run_id, "word", None) is WOKE  # its time is over, and nobody has judged it yet
+    for _ in range(3):
+        await drained(over, either)
+        clock.advance(3601)
+    assert driver.after is None, "no reply was lost: void"
+    won, then = (None, "nobody") if first == "signal" else ("nobody", None)
+    assert set(turns) == {won}, "every replay agrees"
+    assert (await store.get_run(run_id)).output() == [won, then]
+    told = {key: one.error and one.error["type"] for key, one in (await steps_of(store, run_id)).items()}
+    kinds = [None, "Timeout"] if first == "signal" else ["Timeout", None]
+    assert [told["word#1"], told["word#2"]] == kinds, "None that was sent and a timeout do not look alike"
+
+
+@workflow
+async def once_only(ctx: Context) -> str:
+    return await ctx.wait("word", str)
+
+
 @pytest.mark.proves("protocol-05", "promise-15")
+async def test_a_signal_is_delivered_whenever_it_comes_between_two_transactions_of_its_run(store: Store) -> None:
+    moments = 0
+    while await _is_sent_at(store, moments):
+        moments += 1
+    assert moments > 4, "there were no transactions to come between: void"
+
+
+async def _is_sent_at(store: Store, moment: int) -> bool:
+    """Send a signal at this moment of a run that waits for it, and see it delivered; False if it has no such moment."""
+    over, driver = watched(store)
+    run_id, passed = await begun(store, once_only), itertools.count()
+
+    async def send(_: Sequence[Call]) -> None:
+        if next(passed) == moment:
+            driver.before = driver.after = None
+            assert await store.signal(run_id, "word", "came")
+
+    driver.before = driver.after = send
+    await drained(over, once_only)
+    if driver.after is not None:
+        return False
+    await drained(over, once_only)
+    assert (await store.get_run(run_id)).output() == "came", f"sent at moment {moment}"
+    return True
+
+
+@pytest.mark.proves("protocol-05", "promise-15", "rule-15")
 @pytest.mark.backends("postgres", reason="elsewhere one transaction writes at a time")
 async def test_whoever_asks_locks_its_run_before_it_looks(store: Store, store_url: str, clock: TestClock) -> None:
     go_on = asyncio.Event()

@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from stepwell import Paused, Run, SignalAnswer, Store, TransientError, Worker, condition, step, sync, workflow
+from stepwell import (
+    Paused,
+    Run,
+    SignalAnswer,
+    Store,
+    TransientError,
+    Worker,
+    condition,
+    connect,
+    step,
+    sync,
+    workflow,
+)
 from stepwell.clock import TestClock
 from stepwell.durations import datetime_of
 from stepwell.errors import InvalidName, InvalidOption, RunNotFound
@@ -187,6 +199,30 @@ async def test_a_condition_is_asked_every_interval_until_it_is_met(store: Store,
     assert calls == ["body", kind, kind, kind, "body"]
     [recorded] = await store.steps(run_id)
     assert (recorded.status, recorded.attempt, recorded.error) == ("SUCCESS", 1, None)
+
+
+@pytest.mark.proves("CF-02")
+@pytest.mark.parametrize(("said", "seconds"), [(None, HOUR), ("10m", 600), (timedelta(hours=5), 5 * HOUR)])
+async def test_the_interval_is_the_stores_and_one_hour_if_nothing_is_said(
+    store_url: str, clock: TestClock, said: Any, seconds: int
+) -> None:
+    @workflow
+    async def itself() -> None:
+        raise Paused("not yet", resume_condition="later")
+
+    answers["async"] = [None, 5]
+    options: Any = {} if said is None else {"pause_check_interval": said}
+    async with connect(store_url, clock=clock, **options) as store:
+        run_id, other = await begun(store, sell, "async"), await begun(store, itself)
+        await drained(store, sell, itself)
+        for asked in (1, 2):
+            clock.advance(seconds - 1)
+            assert await drained(store, sell, itself) == 0
+            clock.advance(1)
+            assert await drained(store, sell, itself) == 2
+            assert calls == ["body", *["async"] * asked]
+        assert (await store.get_run(run_id)).output() == 5
+        assert (await task_of(store, other)).run_at == datetime_of(clock.now()) + timedelta(seconds=seconds)
 
 
 @pytest.mark.proves("P-03")

@@ -232,7 +232,7 @@ async def test_data_comes_as_the_type_that_is_waited_for_or_says_so(store: Store
     assert (await store.get_run(run_id)).output() == ["signal approved", "ann"]
 
 
-@pytest.mark.proves("P-08", "promise-15")
+@pytest.mark.proves("P-08", "promise-15", "rule-15")
 async def test_none_that_was_sent_is_no_timeout(store: Store, clock: TestClock) -> None:
     @workflow
     async def either(ctx: Context) -> list[object]:

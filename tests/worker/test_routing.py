@@ -1,10 +1,11 @@
 """Which queues a worker claims from: its handlers', or those whose names begin as it was told."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from stepwell import InvalidName, InvalidOption, Store, Worker, handler, poll_all
+from stepwell import InvalidName, InvalidOption, Store, Worker, handler, poll_all, workflow
 from tests.ground.waiting import until
 
 
@@ -98,6 +99,34 @@ async def test_prefixes_match_letter_by_letter(store: Store) -> None:
     assert set(map(str, after.values())) == {"{'PENDING': 1}"}
     with pytest.raises(InvalidName):
         Worker(store, [], prefixes=["a%"])
+
+
+@pytest.mark.proves("MT-03")
+@pytest.mark.parametrize("sign", ["_", "."])
+async def test_a_worker_of_a_prefix_serves_the_queues_of_one_tenant(store: Store, sign: str) -> None:
+    served: list[str] = []
+
+    def program(tenant: str) -> list[Any]:
+        @handler(f"{tenant}{sign}mail")
+        async def send(number: int) -> None:
+            served.append(f"{tenant} mail")
+
+        @workflow(name=f"{tenant}{sign}report")
+        async def report() -> None:
+            served.append(f"{tenant} report")
+
+        return [send, report]
+
+    programs = {tenant: program(tenant) for tenant in ("ann", "anna", "bob")}
+    for send, report in programs.values():
+        await store.enqueue(send, 1)
+        await report.trigger().options(require_worker="ignore").execute(store)
+    everybody = [one for program in programs.values() for one in program]
+    for tenant in ("bob", "ann"):
+        served.clear()
+        assert await Worker(store, everybody, prefixes=[f"{tenant}{sign}"]).drain() == 2
+        assert sorted(served) == [f"{tenant} mail", f"{tenant} report"]
+    assert [await store.counts(f"anna{sign}{name}") for name in ("mail", "report")] == [{"PENDING": 1}] * 2
 
 
 @pytest.mark.proves("PR-11", "PR-16")

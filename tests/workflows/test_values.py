@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
@@ -46,12 +46,14 @@ class Person(BaseModel):
     tags: set[str] = set()
 
 
+ABROAD = timezone(timedelta(hours=-3, minutes=-30))
 VALUES: dict[str, tuple[Any, Any]] = {
     "dataclass": (Parcel(1, frozenset(("b", "a"))), Parcel),
     "struct": (Point(1.5, Decimal("2.50")), Point),
     "model": (Person(name="Ada", born=date(1815, 12, 10), tags={"x", "y"}), Person),
     "models": ([Person(name="Ada", born=date(1815, 12, 10))], list[Person]),
     "datetime": (datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), datetime),
+    "abroad": (datetime(2026, 1, 2, 3, 4, tzinfo=ABROAD), datetime),
     "timedelta": (timedelta(days=1, microseconds=5), timedelta),
     "decimal": (Decimal("1.10"), Decimal),
     "uuid": (UUID(int=7), UUID),
@@ -69,7 +71,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 }
 
 
-@pytest.mark.proves("S-19", "S-20")
+@pytest.mark.proves("S-19", "S-20", "CO-06")
 async def test_results_are_equal_on_the_first_run_and_on_replay(store: Store, clock: TestClock) -> None:
     turns: list[dict[str, Any]] = []
     called: list[str] = []
@@ -97,6 +99,7 @@ async def test_results_are_equal_on_the_first_run_and_on_replay(store: Store, cl
         assert found.pop("loose") == [[1, 2]]  # what was recorded, on the first run too
         assert found == wanted
         assert {name: type(one) for name, one in found.items()} == {name: type(one) for name, one in wanted.items()}
+        assert found["abroad"].utcoffset() == ABROAD.utcoffset(None), "the same moment, and in the same place"
     assert len(turns) == 2
     assert called == list(VALUES)
 

@@ -1,0 +1,294 @@
+"""Several tenants in one database, kept apart by the schema or by the tenant that their stores say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from stepwell import (
+    Context,
+    Engine,
+    NoWorkerAvailable,
+    PermanentError,
+    QueueNotFound,
+    RunId,
+    RunNotFound,
+    SignalAnswer,
+    Store,
+    Timeout,
+    Worker,
+    WorkflowNotFound,
+    connect,
+    handler,
+    workflow,
+)
+from stepwell.clock import TestClock
+from tests.deciders.workbench import Bench, Do, labels
+from tests.queue.raw import ask
+
+done: list[tuple[str, Any]] = []
+
+
+@handler("mail", retry=1)
+async def mail(payload: str) -> None:
+    if payload == "bad":
+        raise PermanentError("no address")
+    done.append(("mail", payload))
+
+
+@workflow
+async def approve(ctx: Context, what: str) -> str:
+    if what == "trifle":
+        return "of course"
+    if what == "nothing":
+        raise PermanentError("nothing to approve")
+    return f"{what} by {await ctx.wait('approved', str)}"
+
+
+@workflow
+async def curious(ctx: Context, run_id: int) -> Any:
+    return await ctx.results([RunId(run_id)])
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A store in which there is one of everything, and the ids of what is in it."""
+
+    store: Store
+    message: int
+    dead: int
+    run: RunId[str]
+    failed: RunId[str]
+    done: RunId[str]
+    deleted: RunId[str]
+
+
+async def filled(store: Store, who: str) -> Filled:
+    """Fill a store: what is waiting, done, dead, failed and deleted, each under the same names and keys everywhere."""
+    engine = Engine(store).register(Bench())
+    await store.enqueue(mail, "before")
+    dead = await store.enqueue(mail, "bad", key="bad")
+    papers = (who, "nothing", "trifle", "gone")
+    approvals = [approve.trigger(what).options(key=what, require_worker="ignore") for what in papers]
+    run, failed, finished, deleted = [await one.execute(store) for one in approvals]
+    await store.delete(deleted, "for a test")
+    receipt = await engine.execute(Do("a", who, ask="mail", after=60, timer="t"), key="click")
+    await Worker(store, [mail, approve]).drain()
+    message = await store.enqueue(mail, who, key="one")
+    assert (receipt.outcome, message.created, dead.created, run.created) == ("applied", True, True, True)
+    return Filled(store, message, dead, run, failed, finished, deleted)
+
+
+async def seen(one: Filled) -> list[Any]:
+    """What a store tells of itself, as far as tenants with the same contents tell the same."""
+    store, engine = one.store, Engine(one.store).register(Bench())
+    return [
+        [(queue.name, await store.counts(queue.name)) for queue in await store.queues()],
+        [(letter.queue, letter.last_error) for letter in await store.dead_letters()],
+        [run.status for run in await store.runs("approve")],
+        [(each.id, each.version) for each in await engine.instances()],
+        len(await engine.outstanding("bench", "a")),
+        len(await store.workers()),
+    ]
+
+
+SHARED = ("task", "step", "signal", "instance", "event", "receipt", "audit")
+OWNED = ("queue", "worker", "maintenance")
+
+
+async def everything_of_ann(store: Store) -> list[Any]:
+    """All that the tables have, where nobody else has any work."""
+    rows = [await ask(store, f"select * from {{{table}}} order by 1, 2") for table in SHARED]
+    return rows + [await ask(store, f"select * from {{{table}}} where tenant = 'ann' order by 1") for table in OWNED]
+
+
+Verb = Callable[[Store], Awaitable[object]]
+
+
+def reading(one: Filled) -> dict[str, Verb]:
+    """Every way to read of a store, asked for what another tenant has."""
+    return {
+        "get": lambda store: store.get(one.message, deleted=True),
+        "get_run": lambda store: store.get_run(one.run, deleted=True),
+        "get_workflow_run": lambda store: store.get_workflow_run(one.run),
+        "steps": lambda store: store.steps(one.run),
+        "result": lambda store: store.result(one.run, timeout=0),
+        "history": lambda store: store.history(one.failed),
+        "why": lambda store: store.why(one.run),
+        "runs": lambda store: store.runs(),
+        "runs of a parent": lambda store: store.runs(parent=one.run),
+        "runs deleted": lambda store: store.runs(deleted=True),
+        "find_run": lambda store: store.find_run("approve", "nothing"),
+        "workflows": lambda store: store.workflows(),
+        "get_workflow": lambda store: store.get_workflow("approve"),
+        "queues": lambda store: store.queues(),
+        "queue_stats": lambda store: store.queue_stats(),
+        "counts": lambda store: store.counts("mail"),
+        "dequeue": lambda store: store.dequeue("mail"),
+        "dead_letters": lambda store: store.dead_letters(),
+        "dead_letter_counts": lambda store: store.dead_letter_counts(),
+        "metrics": lambda store: store.metrics("approve"),
+        "metrics_by_workflow": lambda store: store.metrics_by_workflow(),
+        "prometheus": _told_of_approvals,
+        "set_aside": lambda store: store.set_aside(),
+        "unserved": lambda store: store.unserved(),
+        "workers": lambda store: store.workers(),
+        "maintenance": lambda store: store.maintenance(),
+        "instances": lambda store: Engine(store).instances(),
+        "events": lambda store: Engine(store).register(Bench()).events("bench", "a"),
+        "state": lambda store: labels(Engine(store).register(Bench())),
+        "outstanding": lambda store: Engine(store).outstanding("bench", "a"),
+    }
+
+
+async def _told_of_approvals(store: Store) -> list[str]:
+    """The lines about a queue, a workflow or a worker."""
+    text = await store.prometheus(events=False)
+    return [line for line in text.splitlines() if "mail" in line or "approve" in line or "bench" in line]
+
+
+def changing(one: Filled) -> dict[str, Verb]:
+    """Every way to change by its number, or all at once, what another tenant has."""
+    return {
+        "cancel": lambda store: store.cancel(one.run),
+        "cancel_runs": lambda store: store.cancel_runs(everything=True),
+        "pause": lambda store: store.pause(one.run),
+        "unpause": lambda store: store.unpause(one.run),
+        "retry": lambda store: store.retry(one.failed),
+        "retry_runs": lambda store: store.retry_runs(everything=True),
+        "fork": lambda store: store.fork(one.run, at="approved"),
+        "signal": lambda store: store.signal(one.run, "approved", "mallory"),
+        "resume": lambda store: store.resume(one.run, "approved", "mallory"),
+        "delete": lambda store: store.delete(one.message),
+        "delete_runs": lambda store: store.delete_runs(everything=True),
+        "restore": lambda store: store.restore(one.deleted),
+        "requeue": lambda store: store.requeue(one.dead),
+        "drop": lambda store: store.drop(one.dead),
+        "requeue all": lambda store: store.requeue(queue="mail"),
+        "drop all": lambda store: store.drop(error="PermanentError"),
+        "prune": lambda store: store.prune(0, dead_letters=True),
+        "prune for show": lambda store: store.prune(0, dead_letters=True, dry_run=True),
+        "upkeep": lambda store: store.retention.round(),
+        "purge": lambda store: store.purge("mail"),
+        "resume_queue": lambda store: store.resume_queue("mail"),
+        "pause_queue": lambda store: store.pause_queue("mail"),
+        "reopen_queue": lambda store: store.reopen_queue("mail"),
+        "drain_queue": lambda store: store.drain_queue("mail"),
+        "end_maintenance": lambda store: store.end_maintenance(),
+        "delete_queue": lambda store: store.delete_queue("mail"),
+        "delete_workflow": lambda store: store.delete_workflow("approve"),
+    }
+
+
+ADDING = {"create_queue", "create_workflow", "define", "register_workflow", "enqueue", "enqueue_many", "trigger"}
+ADDING |= {"trigger_many", "add", "add_in_this_thread", "begin_maintenance"}
+SAME_AS_ANOTHER = {
+    "consume",
+    "signal_in_this_thread",
+}  # `dequeue` again and again; `signal` in the caller's transaction
+NO_VERBS = {"check", "close", "health", "joining", "known", "loop", "queue_id", "transaction", "workflow_id"}
+NO_VERBS |= {"draft_children", "drafted", "drafted_runs", "play_joined", "play_joined_here"}
+
+
+@asynccontextmanager
+async def two(url: str, clock: TestClock, option: str) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores in one database that say another schema or tenant."""
+    ours: dict[str, Any] = {option: "ann"}
+    theirs: dict[str, Any] = {option: "bob"}
+    async with connect(url, clock=clock, audit="all", **ours) as one, connect(url, clock=clock, **theirs) as other:
+        yield one, other
+
+
+@pytest.mark.proves("MT-01")
+async def test_stores_with_different_schemas_never_see_each_other(store_url: str, clock: TestClock) -> None:
+    await _apart(store_url, clock, "schema")
+
+
+@pytest.mark.proves("MT-02")
+async def test_stores_of_different_tenants_never_see_each_other_and_have_their_own_keys(
+    store_url: str, clock: TestClock
+) -> None:
+    await _apart(store_url, clock, "tenant")
+
+
+async def _apart(url: str, clock: TestClock, option: str) -> None:
+    """Equal names and keys are no meeting: each has all of its own, and its workers take no other's."""
+    async with two(url, clock, option) as (ann, bob):
+        ours, theirs = await filled(ann, "ann"), await filled(bob, "bob")
+        assert await seen(ours) == await seen(theirs)
+        done.clear()
+        assert await Worker(bob, [mail, approve]).drain() == 1
+        assert done == [("mail", "bob")]
+        assert await ann.counts("mail") == {"PENDING": 1, "ERROR": 1, "SUCCESS": 1}
+        assert await bob.signal(theirs.run, "approved", "boss") is SignalAnswer.WOKE
+        assert await Worker(ann, [approve]).drain() == 0
+        await Worker(bob, [approve]).drain()
+        assert await bob.result(theirs.run, timeout=5) == "bob by boss"
+        engines = [Engine(store).register(Bench()) for store in (ann, bob)]
+        assert await Worker(bob, [engines[1]]).drain() == 1
+        assert [await labels(engine) for engine in engines] == [["ann"], ["bob", "mail answered"]]
+        await bob.begin_maintenance("of bob's")
+        assert await ann.maintenance() is None
+        assert await Worker(ann, [mail]).drain() == 1
+
+
+@pytest.mark.proves("MT-02")
+async def test_no_verb_tells_or_changes_anything_of_another_tenant(store_url: str, clock: TestClock) -> None:
+    async with two(store_url, clock, "tenant") as (ann, bob):
+        ours = await filled(ann, "ann")
+        await ann.begin_maintenance("of ann's")
+        clock.advance("30d")  # longer than finished work is kept
+        before = await everything_of_ann(ann)
+        told = {name: await _answer(verb, bob) for name, verb in (reading(ours) | changing(ours)).items()}
+        assert {name: answer for name, answer in told.items() if answer} == {}
+        assert await everything_of_ann(ann) == before
+        answers = {name: await _answer(verb, ann) for name, verb in reading(ours).items()}
+        unheard = {name for name, answer in answers.items() if not answer}
+        assert unheard == {"runs of a parent", "dequeue"}, "it has no children, and in maintenance nothing is taken"
+
+
+@pytest.mark.proves("MT-02")
+async def test_a_tenant_with_the_same_names_changes_only_its_own_and_has_its_own_workers(
+    store_url: str, clock: TestClock
+) -> None:
+    async with two(store_url, clock, "tenant") as (ann, bob):
+        ours = await filled(ann, "ann")
+        await ann.begin_maintenance("its worker is to change nothing meanwhile")
+        async with Worker(ann, [mail, approve]):
+            run = await approve.trigger("bob").options(require_worker="ignore").execute(bob)
+            with pytest.raises(NoWorkerAvailable):
+                await approve.trigger("bob").options(require_worker="error").execute(bob)
+            assert (await bob.why(run)).reason == "unserved"
+            assert (await bob.metrics("approve")).workers.live == 0
+            assert (await ann.metrics("approve")).workers.live == 1
+            await bob.cancel(run)
+            curiosity = await curious.trigger(ours.done).options(require_worker="ignore").execute(bob)
+            await Worker(bob, [curious]).drain()
+            assert f"there is no run {int(ours.done)}" in str((await bob.get_run(curiosity)).last_error)
+            clock.advance("30d")
+            assert await bob.prune(0, dead_letters=True) == 2
+            await bob.create_queue("mail")
+            before = await everything_of_ann(ann)
+            for name, verb in changing(ours).items():
+                assert not await _answer(verb, bob), name
+            assert await everything_of_ann(ann) == before
+
+
+def test_every_verb_of_a_store_is_among_them() -> None:
+    nobody: Any = None
+    asked = reading(nobody).keys() | changing(nobody).keys() | ADDING | SAME_AS_ANOTHER | NO_VERBS
+    assert {name for name in dir(Store) if not name.startswith("_")} - asked == set()
+
+
+async def _answer(verb: Verb, store: Store) -> object:
+    """What it answers; None if it says that there is no such thing."""
+    try:
+        return await verb(store)
+    except (RunNotFound, WorkflowNotFound, QueueNotFound):
+        return None
+    except Timeout as error:
+        return error  # it is there, and not finished
