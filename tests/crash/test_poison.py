@@ -17,7 +17,7 @@ ATTEMPTS = 3
 HARMLESS = 20
 
 
-@pytest.mark.proves("E-07", "promise-12", "W-14")
+@pytest.mark.proves("E-07", "W-14")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso's file cannot be read from outside while a worker lives")
 def test_a_message_that_kills_its_worker_ends_after_its_attempts(site: Site, measured: Callable[..., None]) -> None:
     run_apart(_enqueue(site.url))

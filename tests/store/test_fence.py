@@ -189,7 +189,7 @@ async def test_a_release_gives_the_attempt_back_and_not_the_turn(store: Store) -
         assert (again.attempt, again.turn) == (1, turn + 1)
 
 
-@pytest.mark.proves("promise-12", "rule-06", "Q-15")
+@pytest.mark.proves("rule-06", "Q-15")
 async def test_a_task_that_kills_its_workers_ends_in_error_after_its_attempts(store: Store) -> None:
     await store.create_queue("q")
     task_id = await store.enqueue("q", "poison", max_attempts=3)

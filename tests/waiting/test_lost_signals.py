@@ -161,7 +161,7 @@ async def once_only(ctx: Context) -> str:
     return await ctx.wait("word", str)
 
 
-@pytest.mark.proves("protocol-05", "promise-15")
+@pytest.mark.proves("protocol-05", "promise-15", "rule-14")
 async def test_a_signal_is_delivered_whenever_it_comes_between_two_transactions_of_its_run(store: Store) -> None:
     moments = 0
     while await _is_sent_at(store, moments):
@@ -188,7 +188,7 @@ async def _is_sent_at(store: Store, moment: int) -> bool:
     return True
 
 
-@pytest.mark.proves("protocol-05", "promise-15", "rule-15")
+@pytest.mark.proves("protocol-05", "promise-15", "rule-14", "rule-15")
 @pytest.mark.backends("postgres", reason="elsewhere one transaction writes at a time")
 async def test_whoever_asks_locks_its_run_before_it_looks(store: Store, store_url: str, clock: TestClock) -> None:
     go_on = asyncio.Event()
