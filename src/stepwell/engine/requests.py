@@ -198,13 +198,18 @@ def _answered_here(request: Request) -> Any:
             finally:
                 current_branch.reset(token)
         case Attempt(call):
-            return wait_in_thread(call.run, _awaited(_answer_to(request)))
+            return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
             return wait_in_thread(run, _recorded(request))
         case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
-            return wait_in_thread(run, _awaited(_answer_to(request)))
+            return wait_in_thread(run, _answered_there(request))
         case _:
             assert_never(request)
+
+
+async def _answered_there(request: Request) -> Any:
+    """Asked for on the loop only: what a thread made of it would be lost, with a warning, if its run is stopped."""
+    return await _answer_to(request)
 
 
 async def _answered(run: RunTurn, question: Question) -> Answered:
