@@ -5,6 +5,7 @@ import contextlib
 import gc
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,9 +114,19 @@ async def test_a_sync_run_that_is_stopped_leaves_its_place_and_its_async_bodies(
         assert await live_store.result(other, timeout=20) == 7
 
 
+async def never() -> None: ...
+
+
+def later() -> Any:
+    return never()
+
+
 @pytest.mark.proves("protocol-18")
+@pytest.mark.parametrize(
+    "call", [lambda ctx: ctx.wait("go"), lambda ctx: ctx.step("later", later)], ids=["wait", "step"]
+)
 async def test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_leaves_nothing_behind(
-    live_store: Store,
+    live_store: Store, call: Callable[[sync.Context], object]
 ) -> None:
     turns: list[Any] = []
 
@@ -123,7 +134,7 @@ async def test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_
     def asks(ctx: sync.Context) -> None:
         turns.append(ctx._run)
         release.wait(20)
-        ctx.wait("go")
+        call(ctx)
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

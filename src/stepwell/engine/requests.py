@@ -194,7 +194,9 @@ def _answered_here(request: Request) -> Any:
             token = current_branch.set(request)
             try:
                 result = call.definition.fn(*call.args, **call.kwargs)
-                return wait_in_thread(call.run, _awaited(result)) if inspect.isawaitable(result) else result
+                if not inspect.isawaitable(result):
+                    return result
+                return wait_in_thread(call.run, result if inspect.iscoroutine(result) else _awaited(result))
             finally:
                 current_branch.reset(token)
         case Attempt(call):
@@ -208,7 +210,7 @@ def _answered_here(request: Request) -> Any:
 
 
 async def _answered_there(request: Request) -> Any:
-    """Asked for on the loop only: what a thread made of it would be lost, with a warning, if its run is stopped."""
+    """Asked for on the loop: a coroutine that a thread had made inside another is lost if the run is stopped first."""
     return await _answer_to(request)
 
 
