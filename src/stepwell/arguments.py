@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -98,14 +99,7 @@ class Arguments:
         if not self.names:
             return {}
         if len(self.names) == 1:
-            [name] = self.names
-            try:
-                return {name: decode(text, self.types[name], what=self.what)}
-            except SerializationError:
-                # Whoever triggers by name alone, from a terminal say, cannot know that it is the only parameter.
-                if (given := _given_by_name(text, name)) is None:
-                    raise
-                return {name: decode(given, self.types[name], what=self.what)}
+            return {self.names[0]: self._only(text)}
         stored = self._stored(text)
         if unknown := [name for name in stored if name not in self.types]:
             why = f"{self.function} has no parameter of this name"
@@ -114,6 +108,23 @@ class Arguments:
             raise SerializationError(f"{self.function} needs it", path=f"$.{missing[0]}", what=self.what)
         types, whose = self.types, self.function
         return {name: decode(bytes(raw), types[name], what=f"{name} of {whose}") for name, raw in stored.items()}
+
+    def _only(self, text: str) -> Any:
+        """The one argument; whoever triggers by name alone, from a terminal say, cannot know that it is the only one.
+
+        So it may be given by its name, where it does not fit as it is, or nothing of it was read so.
+        """
+        [name] = self.names
+        try:
+            value = decode(text, self.types[name], what=self.what)
+        except SerializationError:
+            if (given := _given_by_name(text, name)) is None:
+                raise
+            return decode(given, self.types[name], what=self.what)
+        if text.startswith(f'{{"{name}":') and _passes_over(value, name):  # nearly never
+            with contextlib.suppress(SerializationError):
+                return decode(_given_by_name(text, name) or text, self.types[name])
+        return value
 
     def _stored(self, text: str) -> dict[str, msgspec.Raw]:
         """The arguments by name; what was stored when there was one parameter, or none, is read as that.
@@ -153,6 +164,13 @@ def _given_by_name(text: str, name: str) -> bytes | None:
         if stored.keys() == {name}:
             return bytes(stored[name])
     return None
+
+
+def _passes_over(value: Any, name: str) -> bool:
+    """True if it has nothing of this name: classes whose fields all have defaults take any object for themselves."""
+    with contextlib.suppress(SerializationError):
+        return name not in decode(encode(value, limit=sys.maxsize), dict[str, msgspec.Raw])
+    return False
 
 
 def _unbound(fn: Callable[..., Any]) -> tuple[Callable[..., Any], frozenset[str]]:

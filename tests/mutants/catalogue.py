@@ -11,6 +11,7 @@ from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
@@ -509,4 +510,5 @@ MUTANTS = (
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
     *WORKFLOW_MUTANTS,
+    *REMAINS_MUTANTS,
 )

@@ -1,6 +1,7 @@
 """What a run says of how far it is: the latest wins, and nobody waits for the write."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from stepwell import (
     sync,
     workflow,
 )
+from stepwell.engine.progress import Progress
+from stepwell.engine.run import RunTurn
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.store.seam import DONE, begin, claim, watched
@@ -89,6 +92,28 @@ async def test_a_thousand_words_are_few_writes_and_the_last_is_kept(store: Store
     run = await executed(store, chatty)
     assert run.progress == 999
     assert len([ids for ids in driver.ids("note_progress") if ids]) <= 2
+
+
+async def test_threads_that_say_the_first_word_at_once_have_one_last_word(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Progress] = []
+    both = threading.Barrier(2)
+
+    class Made(Progress):
+        def __init__(self, run: RunTurn) -> None:
+            made.append(self)
+            if threading.get_ident() != run.home:
+                both.wait(20)
+            super().__init__(run)
+
+    @workflow
+    async def crowd(ctx: Context) -> None:
+        await asyncio.gather(*(ctx.step("tell", ctx.progress, number) for number in range(2)))
+
+    monkeypatch.setattr("stepwell.engine.run.Progress", Made)
+    run = await executed(store, crowd)
+    assert (run.status, len(made)) == (RunStatus.SUCCESS, 1), "two of them overwrite each other in any order"
 
 
 async def test_it_shares_the_transactions_of_others(store: Store) -> None:

@@ -1,12 +1,15 @@
 """Triggering: one run row, written once, with what was asked for; or nothing at all."""
 
 import asyncio
+import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
+import pydantic
 import pytest
 
 from stepwell import (
@@ -25,6 +28,7 @@ from stepwell import (
     sync,
     workflow,
 )
+from stepwell.arguments import Arguments
 from stepwell.clock import TestClock
 from stepwell.workflow import Workflow
 from tests.ground.processes import Crew, wait_for
@@ -128,6 +132,43 @@ async def test_the_one_argument_of_a_trigger_by_name_may_be_given_by_its_name(st
     await Worker(store, [bill, tell]).drain()
     assert sorted(taken, key=str) == [1, {"cents": 1}]  # what fits as it is, is not taken apart
     assert "Expected `int`" in str((await store.get_run(wrong)).last_error)
+
+
+@dataclass
+class Terms:
+    days: int = 30
+
+
+class TermsStruct(msgspec.Struct, omit_defaults=True):
+    days: int = 30
+
+
+class TermsModel(pydantic.BaseModel):
+    days: int = 30
+
+
+class TermsDict(TypedDict, total=False):
+    days: int
+
+
+@pytest.mark.proves("T-03")
+@pytest.mark.parametrize("kind", [Terms, TermsStruct, TermsModel, TermsDict])
+def test_an_argument_that_needs_nothing_is_not_taken_for_empty_when_it_is_given_by_its_name(kind: Any) -> None:
+    def bill(terms: Any) -> None: ...
+
+    def own(days: Any) -> None: ...
+
+    def note(terms: dict[str, Any]) -> None: ...
+
+    bill.__annotations__["terms"] = own.__annotations__["days"] = kind
+    given = Arguments.of(bill, "workflow")
+    assert given.decode('{"terms":{"days":5}}') == given.decode('{"days":5}') != given.decode("{}")
+    assert given.decode('{"terms":5}') == given.decode("{}"), "what does not fit so is read as it was"
+    its_own = Arguments.of(own, "workflow")
+    assert its_own.decode('{"days":30}') == {"days": given.decode('{"days":30}')["terms"]}
+    assert its_own.decode('{"days":5}') == {"days": given.decode('{"days":5}')["terms"]}
+    plain = {"terms": {"days": 5}}
+    assert Arguments.of(note, "workflow").decode(json.dumps(plain)) == {"terms": plain}
 
 
 @pytest.mark.proves("T-04")

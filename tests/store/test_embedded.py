@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from stepwell.clock import TestClock
 from stepwell.errors import InvalidName, SerializationError, StoreUnavailable
 from stepwell.records import RunStatus, Settlement
 from stepwell.store.driver import Call, Script
+from stepwell.store.embedded import ConnectionThread
 from stepwell.store.files import FileGuards, WriteTurn
 from stepwell.store.recovery import Recovery
 from tests.ground.processes import Crew, wait_for
@@ -377,3 +379,16 @@ async def test_on_a_full_disk_an_enqueue_says_so_writes_nothing_and_the_store_go
         await make_room(store)
         assert await store.enqueue("q", "x" * 100_000)
         assert len(await claim(store, await begin(store), "q", 5)) == 2
+
+
+class Large:
+    """What was read."""
+
+
+async def test_a_connection_without_work_keeps_nothing_of_what_it_read_last() -> None:
+    connection = ConnectionThread("t-idle", lambda: sqlite3.connect(":memory:"))
+    read = await asyncio.wrap_future(connection.submit(lambda _: Large()))
+    kept = weakref.ref(read)
+    del read
+    await until(lambda: kept() is None, 5, message="what was read last is still there")
+    await connection.close()

@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,6 +50,21 @@ async def test_system_exit_is_the_bodys() -> None:
     future = threads.run(lambda: (_ for _ in ()).throw(SystemExit(3)))
     await asyncio.wait([future])
     assert isinstance(future.exception(), SystemExit)
+    threads.close()
+
+
+class Large:
+    """What a body was called with."""
+
+
+async def test_an_idle_thread_keeps_nothing_of_its_last_body() -> None:
+    threads = Threads("t-idle")
+    given = Large()
+    kept = weakref.ref(given)
+    assert await threads.run(partial(isinstance, given, Large))
+    del given
+    await until(lambda: kept() is None, 5, message="what the last body was called with is still there")
+    assert len(named("t-idle")) == 1
     threads.close()
 
 

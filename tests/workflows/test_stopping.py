@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import threading
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +26,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from tests.ground.waiting import until
+from tests.ground.waiting import until, wait_for
 from tests.workflows.kit import begun, drained, executed
 
 begins: list[object] = []
@@ -109,6 +112,40 @@ async def test_a_sync_run_that_is_stopped_leaves_its_place_and_its_async_bodies(
         assert caught.value.error["message"] == "enough"
         other = await quick.trigger().execute(live_store)
         assert await live_store.result(other, timeout=20) == 7
+
+
+async def never() -> None: ...
+
+
+def later() -> Any:
+    return never()
+
+
+@pytest.mark.proves("protocol-18")
+@pytest.mark.parametrize(
+    "call", [lambda ctx: ctx.wait("go"), lambda ctx: ctx.step("later", later)], ids=["wait", "step"]
+)
+async def test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_leaves_nothing_behind(
+    live_store: Store, call: Callable[[sync.Context], object]
+) -> None:
+    turns: list[Any] = []
+
+    @workflow
+    def asks(ctx: sync.Context) -> None:
+        turns.append(ctx._run)
+        release.wait(20)
+        call(ctx)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        async with Worker(live_store, [asks], grace=0):
+            await asks.trigger().execute(live_store)
+            await until(lambda: bool(turns), 20, message="the run to begin")
+            release.set()
+            wait_for(lambda: not turns[0].is_at_work, 20, message="the call")  # and the loop is kept from making it
+            turns[0].slot.give_up()
+        gc.collect()
+    assert [str(one.message) for one in told] == []
 
 
 @pytest.mark.proves("W-17", "protocol-18")

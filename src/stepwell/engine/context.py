@@ -11,6 +11,7 @@ from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from stepwell.clock import chance_of
 from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
+from stepwell.engine import progress
 from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.calling import course
 from stepwell.engine.calls import Definition, StepCall, current_attempt, key_of_run
@@ -80,7 +81,7 @@ class Current:
 
         Any JSON value, up to 16 KiB. In a step's body too, and in threads that carry the run.
         """
-        self._run.progress.tell(value)
+        progress.tell(self._run, value)
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""

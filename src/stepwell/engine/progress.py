@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stepwell.codec import encode
@@ -15,20 +14,22 @@ if TYPE_CHECKING:
 ROOM_AFTER: Final = 0.1  # seconds after which one for which there was no room is written, if it still is the latest
 
 
+def tell(run: RunTurn, value: object) -> None:
+    """Have this written, from any thread; one that was told before and is not on its way yet never is."""
+    text = encode(value, limit=PROGRESS_LIMIT, what="progress")
+    run.on_loop(lambda: run.progress.tell(text))
+
+
 class Progress:
-    """What one turn of a run has said."""
+    """What one turn of a run has said. Lives on the worker's loop."""
 
     def __init__(self, run: RunTurn) -> None:
         self._run = run
         self._latest: str | None = None
         self._writing: Operation | None = None
 
-    def tell(self, value: object) -> None:
-        """Have this written, from any thread; one that was told before and is not on its way yet never is."""
-        text = encode(value, limit=PROGRESS_LIMIT, what="progress")
-        self._run.on_loop(partial(self._tell, text))
-
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
+        """Have this written, unless another is told first."""
         self._latest = text
         self._write(text)
 

@@ -194,17 +194,24 @@ def _answered_here(request: Request) -> Any:
             token = current_branch.set(request)
             try:
                 result = call.definition.fn(*call.args, **call.kwargs)
-                return wait_in_thread(call.run, _awaited(result)) if inspect.isawaitable(result) else result
+                if not inspect.isawaitable(result):
+                    return result
+                return wait_in_thread(call.run, result if inspect.iscoroutine(result) else _awaited(result))
             finally:
                 current_branch.reset(token)
         case Attempt(call):
-            return wait_in_thread(call.run, _awaited(_answer_to(request)))
+            return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
             return wait_in_thread(run, _recorded(request))
         case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
-            return wait_in_thread(run, _awaited(_answer_to(request)))
+            return wait_in_thread(run, _answered_there(request))
         case _:
             assert_never(request)
+
+
+async def _answered_there(request: Request) -> Any:
+    """Asked for on the loop: a coroutine that a thread had made inside another is lost if the run is stopped first."""
+    return await _answer_to(request)
 
 
 async def _answered(run: RunTurn, question: Question) -> Answered:

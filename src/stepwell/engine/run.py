@@ -126,7 +126,7 @@ class RunTurn:
 
     @property
     def progress(self) -> Progress:
-        """How far it is, in its own words."""
+        """How far it is, in its own words; asked for on the loop alone, or two threads might make two of it."""
         if self._progress is None:
             self._progress = Progress(self)
         return self._progress

@@ -69,6 +69,7 @@ class Threads:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            del work  # or a thread without work would keep the last run, and what it was given
 
 
 async def in_thread(

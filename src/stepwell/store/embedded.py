@@ -303,5 +303,6 @@ class ConnectionThread:
                 future.set_result(work(connection))
             except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
                 future.set_exception(error)
+            del future, work  # or a connection without work would keep what it read last
         if connection is not None:
             connection.close()

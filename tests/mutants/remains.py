@@ -1,0 +1,32 @@
+"""What is left of work that is over, and words and arguments that must not get lost."""
+
+from tests.mutants.mutant import Mutant
+
+REMAINS_MUTANTS = (
+    Mutant(
+        "an argument that needs nothing, given by its name, is taken for empty",
+        "T-03",
+        "arguments.py",
+        " and _passes_over(value, name):",
+        " and False:",
+        "tests/runs/test_triggering.py::"
+        "test_an_argument_that_needs_nothing_is_not_taken_for_empty_when_it_is_given_by_its_name",
+    ),
+    Mutant(
+        "threads make each their own last word of progress",
+        "protocol-14",
+        "engine/progress.py",
+        "    run.on_loop(lambda: run.progress.tell(text))",
+        "    progress = run.progress\n    run.on_loop(lambda: progress.tell(text))",
+        "tests/runs/test_progress.py::test_threads_that_say_the_first_word_at_once_have_one_last_word",
+    ),
+    Mutant(
+        "a thread makes what its run is to wait for, and loses it when it is stopped",
+        "protocol-18",
+        "engine/requests.py",
+        "result if inspect.iscoroutine(result) else _awaited(result)",
+        "_awaited(result)",
+        "tests/workflows/test_stopping.py::"
+        "test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_leaves_nothing_behind",
+    ),
+)
