@@ -45,4 +45,12 @@ HANDING_MUTANTS = (
         "return await self._flusher.submit(operation)",
         HANDING + "test_whoever_leaves_while_it_is_written_does_not_take_it_along",
     ),
+    Mutant(
+        "every task that was handed over is remembered",
+        "promise-18",
+        "store/flush.py",
+        "@lru_cache(maxsize=64)",
+        "@lru_cache(maxsize=None)",
+        HANDING + "test_what_was_handed_over_leaves_nothing_behind",
+    ),
 )

@@ -1,6 +1,7 @@
 """A task that is added beside an idle worker is written as its own: no claim stands between; all else is the same."""
 
 import asyncio
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from stepwell import Store, StoreUnavailable, TaskId, Worker, connect, handler
 from stepwell.engine.branches import HIDDEN, current_branch
 from stepwell.store.driver import Call
+from stepwell.store.lanes import Answer
 from tests.ground.waiting import until
 from tests.store.seam import Gate, once, row_of, watched
 from tests.workflows.kit import die, task_of
 
 ran: list[int] = []
 MOST_TRIES = 20
+MANY = 150
 
 
 @pytest.fixture(autouse=True)
@@ -175,3 +178,15 @@ async def test_what_is_handed_over_while_the_worker_stops_is_executed_or_given_b
 
 async def _is(store: Store, task_id: int, status: str) -> bool:
     return (await task_of(store, task_id)).status == status
+
+
+@pytest.mark.proves("promise-18")
+async def test_what_was_handed_over_leaves_nothing_behind(live_store: Store) -> None:
+    store = live_store
+    async with Worker(store, [note]) as worker:
+        await at_rest(worker)
+        for number in range(MANY):
+            await store.enqueue(note, number)
+            await until(lambda: len(ran) > number)  # noqa: B023 - asked before the next one
+    gc.collect()
+    assert sum(isinstance(one, Answer) for one in gc.get_objects()) < MANY

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Final
 
 from stepwell.backoff import waits
@@ -348,7 +348,7 @@ def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[R
     return answers
 
 
-@cache  # there are few: statuses
+@lru_cache(maxsize=64)  # statuses are few; but that a task was handed over is told with a moment of its own
 def _answer_of(value: str | None, repeated: bool) -> Answer:
     return Answer(value, repeated)
 
