@@ -105,8 +105,10 @@ async def test_an_instance_is_told_of_an_effect_that_was_lost_with_its_workers(s
     died = asyncio.Event()
 
     async def deadly(effect: Ask, ctx: EffectContext) -> None:
-        await die(store)  # from here on this is what is left of a process that was killed
-        died.set()
+        try:
+            await die(store)  # from here on this is what is left of a process that was killed
+        finally:
+            died.set()  # also if its heartbeat has heard of it first, and stops this body
         await asyncio.Event().wait()
 
     engine = Engine(store).register(Bench(deadly, dead=True))
