@@ -64,9 +64,9 @@ async def test_a_caller_reads_it_while_the_run_is_under_way(live_store: Store) -
     async def progress() -> Any:
         return (await live_store.get_run(run_id)).progress
 
+    run_id = await begun(live_store, work)
+    assert await progress() is None
     async with Worker(live_store, [work]):
-        run_id = await begun(live_store, work)
-        assert await progress() is None
         await asyncio.wait_for(said.wait(), 20)
         await until(progress, 20, message="the progress to be written")
         assert await progress() == {"done": 1, "of": 2}
