@@ -94,10 +94,14 @@ class WorkflowNotFound(StepwellError):
     """No workflow has this name."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(
-            f"no workflow is named {_shown(name)}; create it with `store.create_workflow(name)` "
-            "or start a worker that serves it"
-        )
+        if isinstance(name, str) and name.endswith("*"):
+            said = f"no workflow's name begins with {_shown(name[:-1])}; `store.workflows()` lists those there are"
+        else:
+            said = (
+                f"no workflow is named {_shown(name)}; create it with `store.create_workflow(name)` "
+                "or start a worker that serves it"
+            )
+        super().__init__(said)
         self.name = name
 
 

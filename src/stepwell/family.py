@@ -8,10 +8,9 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
-from stepwell.codec import PAYLOAD_LIMIT, encode_ordered
+from stepwell.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, Decider
 from stepwell.decision import Decision, Outgoing
 from stepwell.durations import microseconds_of
@@ -99,8 +98,8 @@ class Family:
     def fingerprint(self, input: Any) -> str:
         """The same key for equal inputs, in every process."""
         name, version = self.inputs.name(input), version_of(type(input))
-        text = encode_ordered(input, limit=sys.maxsize, what=f"input {name} of {self.type}")
-        return f"sha256:{sha256(f'{name} {version} {text}'.encode()).hexdigest()}"
+        text = encode_ordered([name, version, input], limit=sys.maxsize, what=f"input {name} of {self.type}")
+        return f"content:{payload_hash(text)}"
 
     def decide(self, state: Any, input: Any, now: datetime) -> Decision[Any, Any, Any]:
         """What the decider decides; whatever it answers that is no decision is refused."""

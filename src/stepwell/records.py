@@ -149,6 +149,11 @@ class Claimed(msgspec.Struct, frozen=True):
     asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
     parent_id: int | None = None  # the run that asked for it
 
+    @property
+    def lasting_key(self) -> str:
+        """A text that is the same in every attempt of this task and nowhere else."""
+        return f"{self.id}-{self.created_at:x}"  # the number alone begins anew in every database
+
 
 class Settlement(msgspec.Struct, frozen=True):
     """What came of one turn, as it is written: the status, and for PENDING how long until the next attempt."""

@@ -43,8 +43,8 @@ DEDUPE_MUTANTS = (
         "inputs of two classes with the same fields are equal",
         "II-04",
         "family.py",
-        "f'{name} {version} {text}'",
-        "text",
+        "encode_ordered([name, version, input], ",
+        "encode_ordered([version, input], ",
         DEDUPE + "test_equal_inputs_have_one_fingerprint_and_others_another",
     ),
     Mutant(

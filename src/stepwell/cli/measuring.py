@@ -65,7 +65,7 @@ async def _tell(store: Store, asked: Asked, workflow: str | None, window: str, *
     if workflow is not None:
         _draw_steps(found)
     _draw_dead(dead)
-    say_next("stepwell dead" if dead else "stepwell metrics WORKFLOW" if workflow is None else "stepwell top")
+    say_next("stepwell dead ls" if dead else "stepwell metrics WORKFLOW" if workflow is None else "stepwell top")
 
 
 def as_json(one: Metrics) -> dict[str, Any]:

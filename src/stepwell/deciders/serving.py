@@ -140,7 +140,7 @@ def enveloped(family: Family, input: object, *, limit: int, key: str | None = No
 
 def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext:
     return EffectContext(
-        key=f"{task.id}-{task.created_at:x}",  # the number alone begins anew in every database
+        key=task.lasting_key,
         attempt=task.attempt,
         type=family.type,
         id=envelope.id,

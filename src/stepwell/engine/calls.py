@@ -62,7 +62,7 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
     @property
     def lasting_key(self) -> str:
         """A text that is the same in every attempt of this call, wherever its body is executed, and nowhere else."""
-        return self.definition.known_as or f"{key_of_run(self.run)}/{self.key}"
+        return self.definition.known_as or f"{self.run.task.lasting_key}/{self.key}"
 
     def row(self, status: RunStatus, attempt: int, took: int) -> StepRow:
         """What is recorded of the call."""
@@ -83,11 +83,6 @@ class Attempt(msgspec.Struct, eq=False):
     def took(self) -> int:
         """Microseconds since it began."""
         return int((time.monotonic() - self.since) * 1_000_000)
-
-
-def key_of_run(run: RunTurn) -> str:
-    """A text that is the same in every attempt of this run and nowhere else."""
-    return f"{run.task.id}-{run.task.created_at:x}"  # the number alone begins anew in every database
 
 
 def current_attempt() -> Attempt | None:

@@ -14,7 +14,7 @@ from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.engine import progress
 from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.calling import course
-from stepwell.engine.calls import Definition, StepCall, current_attempt, key_of_run
+from stepwell.engine.calls import Definition, StepCall, current_attempt
 from stepwell.engine.children import called, checked_triggers, only, triggering, waiting_for_child, waiting_for_results
 from stepwell.engine.guards import Execute, Skipped, acquired
 from stepwell.engine.journal import Replay
@@ -64,7 +64,7 @@ class Current:
     def key(self) -> str:
         """A text that is the same in every attempt of this step (or run) and nowhere else: an idempotency key."""
         attempt = current_attempt()
-        return key_of_run(self._run) if attempt is None else attempt.call.lasting_key
+        return self._run.task.lasting_key if attempt is None else attempt.call.lasting_key
 
     @property
     def attempt(self) -> int:
