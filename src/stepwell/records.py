@@ -107,8 +107,11 @@ class Page(list[T], Generic[T]):
         self.next = next
 
 
-class NewTask(msgspec.Struct, frozen=True):
-    """A task to be written: everything about it but its number."""
+class NewTask(msgspec.Struct, frozen=True, gc=False):
+    """A task to be written: everything about it but its number.
+
+    A bulk makes thousands; it holds nothing that could refer back to it, so the garbage collector need not know it.
+    """
 
     kind: TaskKind
     queue_id: int

@@ -1,8 +1,9 @@
 """Statements as Postgres plans and runs them: tables filled by the thousand, plans made once, buffers counted."""
 
 import contextlib
+import dataclasses
 import json
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stepwell import Store
@@ -37,7 +38,8 @@ def literal(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, list):
-        return f"array[{', '.join(literal(cell) for cell in value)}]::text[]"
+        kind = "bigint" if all(isinstance(cell, int) for cell in value) else "text"
+        return f"array[{', '.join(literal(cell) for cell in value)}]::{kind}[]"
     quoted = str(value).replace("'", "''")
     return f"'{quoted}'"
 
@@ -69,6 +71,16 @@ def drawn(name: str, plan: dict[str, Any], depth: int = 0) -> str:
     line = ", ".join(f"{plan[fact]}" for fact in facts if fact in plan)
     children = [drawn("", child, depth + 1) for child in plan.get("Plans", ())]
     return "\n".join([f"{name}{'  ' * depth}{line} ({buffers(plan)} buffers)", *children])
+
+
+def with_one_row(asked: Mapping[str, list[Call]]) -> dict[str, list[Call]]:
+    """The same calls, and each that has many rows with the first of them alone: that is another text and plan."""
+    alone = {
+        f"{name}_one": [dataclasses.replace(call, rows=call.rows and call.rows[:1]) for call in calls]
+        for name, calls in asked.items()
+        if any(len(call.rows or ()) > 1 for call in calls)
+    }
+    return {**asked, **alone}
 
 
 class Prepared:

@@ -32,12 +32,13 @@ async def test_on_postgres_a_thousand_queues_cost_a_claim_little(
     calls = Calls(store, await begin(store))
     one = await calls.claim([queue], 10)
     await prepared.prepare("claim", one)  # by a planner who knows of one queue
+    await prepared.prepare("claim_many", await calls.claim([queue, queue], 10))
     await fill(store, range(1, 201), "PENDING", ready="true", run_at="number")
     alone = await prepared.explain("claim", one)
     others = await define_queues(store, QUEUES - 1)
     among = await prepared.explain("claim", one)
-    first = await prepared.explain("claim", await calls.claim([queue, *others], 10))
-    last = await prepared.explain("claim", await calls.claim([*others, queue], 10))
+    first = await prepared.explain("claim_many", await calls.claim([queue, *others], 10))
+    last = await prepared.explain("claim_many", await calls.claim([*others, queue], 10))
     for plan in (alone, among, first, last):
         assert plan["Actual Rows"] == 10
     assert buffers(among) <= 2 * buffers(alone), drawn("among", among)

@@ -13,7 +13,7 @@ from stepwell.engine.claiming import Places
 from stepwell.store.driver import Call
 from tests.ground.postgres import PostgresServer
 from tests.ground.scale import Scale
-from tests.store.plans import Calls, Prepared, buffers, drawn, fill, nodes, picked
+from tests.store.plans import Calls, Prepared, buffers, drawn, fill, nodes, picked, with_one_row
 from tests.store.seam import DONE, begin, claim, do
 
 pytestmark = pytest.mark.backends("postgres", reason="plans, snapshots and row locks are Postgres's own")
@@ -40,7 +40,7 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
     turns = [Call("turns_of", {}, [(20_001,), (40_000,)])]
     finding = [Call("find_added", {}, [(40_000, queues[0], None), (999_999, queues[0], "k")])]
     dead = [Call("dead_ids", {"tenant": "", "queue": "q", "limit": 100})]
-    everything = {
+    asked_for = {
         "taking": taking,
         "above": above,
         "settling": settle,
@@ -53,6 +53,7 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
         "finding": finding,
         "dead": dead,
     }
+    everything = with_one_row(asked_for)
     await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
     for name, asked in everything.items():
         await prepared.prepare(name, asked)
@@ -75,13 +76,14 @@ async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
         assert "Bitmap Heap Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in reads), drawn(name, plan)
         assert all(node.get("Rows Removed by Index Recheck", 0) == 0 for node in reads), drawn(name, plan)
-    for name in ("taking", "above"):
+    for name in ("taking", "above", "taking_one", "above_one"):
         assert "Sort" not in {node["Node Type"] for node in nodes(plans[name])}
         assert picked(plans[name])["Actual Rows"] == 10
         assert buffers(picked(plans[name])) < 100
         assert buffers(plans[name]) < 300
-    assert plans["settling"]["Actual Rows"] == 11
+    assert (plans["settling"]["Actual Rows"], plans["settling_one"]["Actual Rows"]) == (11, 2)
     assert buffers(plans["settling"]) < 300
+    assert buffers(plans["settling_one"]) < 50, drawn("", plans["settling_one"])
     assert buffers(plans["waking"]) < 20
     assert buffers(plans["due"]) < 20
     assert buffers(plans["owning"]) < 30

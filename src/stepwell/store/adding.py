@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, overload
 
 from stepwell.errors import IdempotencyConflict, QueueDraining, Refused
 from stepwell.names import LONGEST_NAME
@@ -27,20 +27,43 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
         return False
     queue_id: int = found[0]["id"]
     now: int = found[0]["now"]
-    rows: list[tuple[Value, ...]] = []
-    size = 0
-    for task, task_id in zip(tasks, ids, strict=True):
+    begin = size = 0
+    for place, task in enumerate(tasks):
         if size > LOAD_BYTES:
-            yield Call("load_task", {}, rows, bulk=True)
-            rows, size = [], 0
-        run_at = now + task.delay if task.run_at is None else task.run_at
-        # fmt: off
-        rows.append((task_id, task.kind._value_, queue_id, run_at <= now, task.priority, run_at, task.max_attempts,
-                     task.key_scope, task.input, task.tags, now, now))
-        # fmt: on
+            yield Call("load_task", {}, Loaded(tasks[begin:place], ids[begin:place], queue_id, now), bulk=True)
+            begin, size = place, 0
         size += ROW_BYTES + len(task.input)
-    yield Call("load_task", {}, rows, bulk=True)
+    yield Call("load_task", {}, Loaded(tasks[begin:], ids[begin:], queue_id, now), bulk=True)
     return True
+
+
+class Loaded(Sequence[tuple[Value, ...]]):
+    """Tasks as the rows of `load_task`, each made when it is asked for: while the database takes those before it."""
+
+    def __init__(self, tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> None:
+        self._tasks = tasks
+        self._ids = ids
+        self._queue_id = queue_id
+        self._now = now
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+        queue_id, now = self._queue_id, self._now
+        for task, task_id in zip(self._tasks, self._ids, strict=True):
+            run_at = now + task.delay if task.run_at is None else task.run_at
+            # fmt: off
+            yield (task_id, task.kind._value_, queue_id, run_at <= now, task.priority, run_at, task.max_attempts,
+                   task.key_scope, task.input, task.tags, now, now)
+            # fmt: on
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Value, ...]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[Value, ...]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[Value, ...] | list[tuple[Value, ...]]:
+        return list(self)[place]
 
 
 def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:

@@ -107,36 +107,27 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
-        named: Sequence[str | None] = keys if keys is not None else [None] * len(payloads)
         texts = encode_many(payloads, limit=self._payload_limit)
-        tasks = [
-            self._of(text, key, None if key is None else value_hash(payload))
-            for payload, text, key in zip(payloads, texts, named, strict=True)
-        ]
+        if keys is None:
+            make = self._of
+            tasks = [make(text) for text in texts]
+        else:
+            each = zip(texts, keys, payloads, strict=True)
+            tasks = [self._of(text, check_key(key), value_hash(payload)) for text, key, payload in each]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
     def one(self, text: str, key: str | None) -> NewTask:
         """The task for an input that is JSON text already."""
         if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
-        return self._of(text, key, None if key is None else payload_hash(text))
+        return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(text))
 
-    def _of(self, text: str, key: str | None, hashed: str | None) -> NewTask:
+    def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, its queue's number still open."""
-        return NewTask(
-            self._kind,
-            0,
-            self._queue,
-            text,
-            self._priority,
-            self._delay,
-            self._run_at,
-            self._max_attempts,
-            None if key is None else check_key(key),
-            self._unique,
-            hashed,
-            self._tags,
-        )
+        # fmt: off
+        return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
+                       key, self._unique, hashed, self._tags)
+        # fmt: on
 
 
 def together(drafts: Sequence[Drafted]) -> Drafted:

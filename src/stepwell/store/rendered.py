@@ -45,7 +45,7 @@ class Rendered:
         if not statement.columns:
             yield text, values
         elif many:
-            values["rows"] = _as_json(statement.columns, rows or ())
+            values["rows"] = _as_json(statement.columns, list(rows or ()))  # gone through more than once
             yield text, values
         else:
             names = [f"row_{column.name}" for column in statement.columns]
