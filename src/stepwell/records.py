@@ -128,7 +128,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     parent_id: int | None = None
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A task this session may execute now; (owner, turn) is what every write about it must show."""
 
     id: int

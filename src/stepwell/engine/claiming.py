@@ -81,6 +81,9 @@ def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[list[list[Claimed]]
     Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
     neighbours twice, and its own attempts are its own.
     """
+    if batch == 1:
+        yield from ([[task]] for task in tasks)
+        return
     for start in range(0, len(tasks), batch):
         share = tasks[start : start + batch]
         alone = [[task] for task in share if task.suspect or task.attempt > 1]

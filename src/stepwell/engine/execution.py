@@ -38,6 +38,26 @@ NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 class Execution:
     """The turns of the tasks that one place was given: one task, or one batch."""
 
+    __slots__ = (
+        "_calls",
+        "_ended",
+        "_freed",
+        "_given_up",
+        "_held",
+        "_in_body",
+        "_open",
+        "_served",
+        "_stopped",
+        "_waiting",
+        "gave_back",
+        "job",
+        "on_stop",
+        "session",
+        "settled",
+        "showing",
+        "store",
+    )
+
     def __init__(
         self,
         store: Store,

@@ -15,5 +15,5 @@ T = TypeVar("T")
 
 
 def begin_apart(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Begin the work in a context of its own."""
-    return asyncio.get_running_loop().create_task(work, name=name, context=contextvars.Context())
+    """Begin the work in a context of its own, past any task factory: those are for the tasks of users."""
+    return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, context=contextvars.Context())

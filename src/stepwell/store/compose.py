@@ -13,6 +13,7 @@ from stepwell.store.sql import Column, Parameter, RowSet, Statements
 # itself costs the server 105 us so, and 167 where ten joined strings are taken apart.
 NO_ROWS, ONE_ROW, MANY_ROWS = range(3)
 Shape = tuple[str, int | None, int]
+Source = tuple[int, str | None]  # where values come from: the call, and its parameter, or None for all its rows
 
 
 class Composer:
@@ -24,17 +25,13 @@ class Composer:
 
     def compose(self, calls: Sequence[Call]) -> tuple[str, list[Any]]:
         """One text for all the calls; the same combination of calls always gives the same text."""
-        text, places = self._text(tuple([_shape_of(call) for call in calls]))
-        columns: dict[int, Sequence[Any]] = {}
+        text, sources = self._text(tuple([_shape_of(call) for call in calls]))
         values: list[Any] = []
-        for index, place in places:
-            call = calls[index]
-            if isinstance(place, str):
-                values.append(call.params.get(place))
-                continue
-            if index not in columns:
-                columns[index] = self._columns(call)
-            values.append(columns[index][place])
+        for index, name in sources:
+            if name is None:
+                values.extend(self._columns(calls[index]))
+            else:
+                values.append(calls[index].params.get(name))
         return text, values
 
     def place(self, call: Call) -> dict[str, Any]:
@@ -56,16 +53,18 @@ class Composer:
         columns, rows = self._statements[call.statement].columns, call.rows or ()
         return _cells_of(columns, rows[0]) if len(rows) == 1 else _columns_of(columns, rows)
 
-    def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, tuple[tuple[int, str | int], ...]]:
+    def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, list[Source]]:
         places: list[tuple[int, str | int]] = []
         parts = [self._render(one, index, places) for index, one in enumerate(shape)]
+        # The columns of a row set stand one after the other: the first stands for all of them.
+        sources = [(index, place if isinstance(place, str) else None) for index, place in places if not _follows(place)]
         if len(parts) == 1:
-            return parts[0], tuple(places)
+            return parts[0], sources
         heads = ",\n".join(f"part{index} as (\n{part}\n)" for index, part in enumerate(parts))
         tails = "\nunion all ".join(
             f"select {index} as part, id, answer from part{index}" for index in range(len(parts))
         )
-        return f"with {heads}\n{tails}", tuple(places)
+        return f"with {heads}\n{tails}", sources
 
     def _render(self, shape: Shape, index: int, places: list[tuple[int, str | int]]) -> str:
         name, fed_by, rows = shape
@@ -95,6 +94,10 @@ class Composer:
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
+
+
+def _follows(place: str | int) -> bool:
+    return isinstance(place, int) and place > 0
 
 
 def _shape_of(call: Call) -> Shape:
@@ -137,7 +140,8 @@ def _type(column: Column) -> str:
 
 
 def _cells_of(columns: Sequence[Column], row: Sequence[Value]) -> list[Any]:
-    cells = [cell or None if column.type in ("json", "name") else cell for column, cell in zip(columns, row, strict=True)]
+    pairs = zip(columns, row, strict=True)
+    cells = [cell or None if column.type in ("json", "name") else cell for column, cell in pairs]
     return [cells[:1], *cells[1:]]
 
 

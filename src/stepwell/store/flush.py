@@ -38,6 +38,7 @@ PARTS: Final = (
     "extend_taken",
     "delete_taken",
 )
+PLACE_OF: Final = {part: place for place, part in enumerate(PARTS)}
 FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
 ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after which a parent may be waited for no more
 # Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
@@ -199,20 +200,27 @@ class GroupCommit:
 
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
         """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
-        pauses = waits(self._longest_wait, self._clock.random)
-        together = TRIES_TOGETHER
         try:
-            while batch := _unanswered(batch):
-                # Alone means in turn: one that can never be written holds up none of the others.
-                for part in [batch] if together > 0 else [[operation] for operation in batch]:
-                    await self._try(lane, part)
-                together -= 1
-                if _unanswered(batch):
-                    await asyncio.sleep(next(pauses))
+            await self._try(lane, batch)
+            if _unanswered(batch):
+                await self._repeat(lane, batch)
         except BaseException as error:
             self._fail(batch, error)  # nobody may be left waiting
             if not isinstance(error, StepwellError):
                 raise
+
+    async def _repeat(self, lane: Lane, batch: list[Operation]) -> None:
+        """Write what a first try has left, until every operation is answered."""
+        pauses = waits(self._longest_wait, self._clock.random)
+        together = TRIES_TOGETHER - 1
+        await asyncio.sleep(next(pauses))
+        while batch := _unanswered(batch):
+            # Alone means in turn: one that can never be written holds up none of the others.
+            for part in [batch] if together > 0 else [[operation] for operation in batch]:
+                await self._try(lane, part)
+            together -= 1
+            if _unanswered(batch):
+                await asyncio.sleep(next(pauses))
 
     async def _try(self, lane: Lane, batch: list[Operation]) -> None:
         """Write the operations in one transaction; those it leaves unanswered are to be repeated."""
@@ -270,23 +278,22 @@ class GroupCommit:
         by_part: dict[str, list[Operation]] = {}
         for operation in batch:
             by_part.setdefault(operation.statement, []).append(operation)
-        for part in PARTS:
-            operations = by_part.get(part)
-            if operations is None:
-                continue
+        for part in sorted(by_part, key=PLACE_OF.__getitem__):
+            operations = by_part[part]
             operations.sort(key=_order)
             calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
             closing = len(calls) - 1
             if part in FED:
                 # A shard for each part: one statement cannot change a row of counts twice.
-                calls.append(Call(FED[part], {"shard": self.shard + PARTS.index(part)}, fed_by=closing))
+                calls.append(Call(FED[part], {"shard": self.shard + PLACE_OF[part]}, fed_by=closing))
             if part in ENDING and any(operation.parent is not None for operation in operations):
                 calls.append(Call("wake_parents", clock, fed_by=closing))
             if notes := [operation.note for operation in operations if operation.note is not None]:
                 calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
-        workers = sorted({operation.worker for operation in batch if operation.worker is not None})
-        if workers and self._driver.flush_beats:
-            calls.append(Call("beat", clock, [(worker,) for worker in workers]))
+        if self._driver.flush_beats:
+            workers = sorted({operation.worker for operation in batch if operation.worker is not None})
+            if workers:
+                calls.append(Call("beat", clock, [(worker,) for worker in workers]))
         return calls
 
     def _tell(self, calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -25,34 +25,85 @@ class Link:
         self._connection: Any = None
         self._closed = False
         self._lock: asyncio.Lock | None = None
+        self._due: float | None = None  # when the statement under way has to be answered, by the loop's clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
 
     @contextlib.asynccontextmanager
     async def using(self, timeout: float | None = None) -> AsyncIterator[Any]:
         """Lend the connection for one use; whatever goes wrong comes out as one of the driver's three errors."""
-        if self._lock is None:
-            self._lock = asyncio.Lock()
-        async with self._lock:
+        async with self._turn():
             try:
                 async with asyncio.timeout(timeout or self._timeout):
                     yield await self.connected()
-            except asyncpg.PostgresError as error:
-                translated = translate(error)
-                if isinstance(translated, StoreUnavailable):
-                    self._abort()
-                raise translated from error
-            except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-                # TimeoutError is an OSError. The socket is aborted, not closed politely: a peer that hangs would
-                # make the closing hang too.
-                self._abort()
-                why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-                raise StoreUnavailable(why) from error
-            except StepwellError as error:
-                if isinstance(error, StoreUnavailable):
-                    self._abort()
-                raise
-            except BaseException:
-                self._abort()  # cancelled in the middle of an exchange: nobody knows what the connection is in
-                raise
+            except BaseException as error:
+                if (told := self._told(error)) is None:
+                    raise
+                raise told from error
+
+    async def fetch(self, text: str, values: Sequence[Any]) -> list[Any]:
+        """Use it for one statement; as `using`, but with fewer layers and without a timer of its own."""
+        async with self._turn():
+            try:
+                connection = self._connection
+                if self._closed or connection is None or connection.is_closed():
+                    async with asyncio.timeout(self._timeout):
+                        connection = await self.connected()
+                self._watch()
+                rows: list[Any] = await connection.fetch(text, *values)
+            except BaseException as error:
+                if (told := self._told(error)) is None:
+                    raise
+                raise told from error
+            else:
+                return rows
+            finally:
+                self._due = None
+
+    def _watch(self) -> None:
+        """Have the connection dropped if its statement is not answered in time: one timer serves many statements.
+
+        It is set again only when it goes off, and finds that the statement under way began later than the one for which
+        it was set. A timer for each is a tenth of what a statement costs this process.
+        """
+        loop = asyncio.get_running_loop()
+        self._due, self._late = loop.time() + self._timeout, False
+        if self._timer is None:
+            self._timer = loop.call_at(self._due, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._due is None:
+            return
+        if self._due <= loop.time():
+            self._late = True
+            self._abort()  # whoever waits for the answer is told at once
+        else:
+            self._timer = loop.call_at(self._due, self._look, loop)
+
+    def _turn(self) -> asyncio.Lock:
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
+
+    def _told(self, error: BaseException) -> StepwellError | None:
+        """What an error means, None if it says so itself; the connection is dropped unless it can be used again."""
+        told: StepwellError | None = None
+        late, self._late = self._late, False
+        if late and isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+            told = StoreUnavailable("no answer in time")
+        elif isinstance(error, asyncpg.PostgresError):
+            told = translate(error)
+        elif isinstance(error, OSError | asyncpg.InterfaceError | asyncpg.InternalClientError):
+            # TimeoutError is an OSError. The socket is aborted, not closed politely: a peer that hangs would make the
+            # closing hang too.
+            why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+            told = StoreUnavailable(why)
+        # Cancelled in the middle of an exchange, nobody knows what the connection is in.
+        means = error if told is None else told
+        if isinstance(means, StoreUnavailable) or not isinstance(means, StepwellError):
+            self._abort()
+        return told
 
     async def connected(self) -> Any:
         """The open connection; opens it if need be."""
@@ -68,6 +119,8 @@ class Link:
     async def close(self) -> None:
         """Close the connection for good, politely if it answers."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._connection is not None and not self._connection.is_closed():
             with contextlib.suppress(Exception):
                 await self._connection.close(timeout=1)

@@ -92,15 +92,13 @@ class Postgres:
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls as one statement: one round trip, one commit."""
         text, values = self._composer.compose(calls)
-        async with self._slots[slot].using() as connection:
-            rows = await connection.fetch(text, *values)
-        return self._composer.split(rows, len(calls))
+        return self._composer.split(await self._slots[slot].fetch(text, values), len(calls))
 
     async def read(self, call: Call) -> list[Row]:
         """Run one statement on a connection of the pool."""
         text, values = self._composer.compose([call])
-        async with self._spare_link() as link, link.using() as connection:
-            return list(await connection.fetch(text, *values))
+        async with self._spare_link() as link:
+            return await link.fetch(text, values)
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement on a connection of the pool; it commits by itself."""
@@ -197,8 +195,7 @@ class Postgres:
     async def notify(self, hint: Hint) -> None:
         """Tell it on a connection that nobody else waits for."""
         text, values = self._composer.compose([Call("notify", {"channel": self._channel, "word": written(hint)})])
-        async with self._notifier.using() as connection:
-            await connection.fetch(text, *values)
+        await self._notifier.fetch(text, values)
 
 
 async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:

@@ -41,6 +41,7 @@ from stepwell.store.restarting import begin_next
 from stepwell.store.wakeups import Listener, Wakeups
 from stepwell.telemetry import StoreLost, Telemetry
 
+KINDS: Final = {kind.value: kind for kind in TaskKind}
 MOST_DUE: Final = 1000
 MOST_RACES: Final = 10
 PROGRESS_LIMIT: Final = 16 * 1024  # bytes of what a run may say of how far it is
@@ -442,28 +443,12 @@ def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
 
 def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at: float) -> list[Claimed]:
     """Claimed tasks in the order they are to be started."""
+    # By place and not by name: a claim brings hundreds of rows.
+    # fmt: off
     return [
-        Claimed(
-            id=row["id"],
-            kind=TaskKind(row["kind"]),
-            queue_id=row["queue_id"],
-            owner=worker,
-            turn=row["turn"],
-            attempt=row["attempt"],
-            max_attempts=row["max_attempts"],
-            priority=row["priority"],
-            run_at=row["run_at"],
-            key=row["key"],
-            input=row["input"],
-            codec=row["codec"],
-            payload_version=row["payload_version"],
-            wakes=row["wakes"],
-            parent_id=row["parent_id"],
-            suspect=bool(row["suspect"]),
-            created_at=row["created_at"],
-            claimed_at=row["claimed_at"],
-            started_at=row["started_at"],
-            asked_at=asked_at,
-        )
-        for row in in_claim_order(rows, queues)
+        Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, codec,
+                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id)
+        for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, codec, version,
+             wakes, parent_id, suspect, created_at, claimed_at, started_at) in in_claim_order(rows, queues)
     ]
+    # fmt: on
