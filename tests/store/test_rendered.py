@@ -156,9 +156,8 @@ def with_row_sets() -> list[str]:
     return [name for name, statement in statements.items() if statement.columns]
 
 
-@pytest.fixture
-async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
-    """The driver's own kind of connection to a file with two queues, a session, and tasks in every state."""
+async def fill_with_all_sorts(store: Store) -> None:
+    """Two queues, a session, and tasks in every state."""
     await store.create_queue("q")
     await store.create_queue("closed")
     await store.create_queue("order:effects")
@@ -190,6 +189,12 @@ async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
         TASK.format(id=43, more="parent_id", values="true, 1").replace("'message'", "'run'"),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
+
+
+@pytest.fixture
+async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
+    """The driver's own kind of connection to a file with two queues, a session, and tasks in every state."""
+    await fill_with_all_sorts(store)
     driver: Any = store.driver
     opened = driver._engine.connect(reading=False)
     yield opened

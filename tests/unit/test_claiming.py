@@ -130,11 +130,11 @@ class TestPlaces:
 class TestShares:
     def test_a_plain_queue_gives_every_task_its_place(self) -> None:
         tasks = [claimed(1), failed(2)]
-        assert list(shares(tasks, 1)) == [[[tasks[0]]], [[tasks[1]]]]
+        assert list(shares(tasks, 1)) == [((tasks[0],),), ((tasks[1],),)]
 
     def test_what_has_failed_before_is_called_alone_within_its_share(self) -> None:
         tasks = [claimed(1), failed(2), claimed(3), failed(4), failed(5)]
-        assert list(shares(tasks, 3)) == [[[tasks[0], tasks[2]], [tasks[1]]], [[tasks[3]], [tasks[4]]]]
+        assert list(shares(tasks, 3)) == [((tasks[0], tasks[2]), (tasks[1],)), ((tasks[3],), (tasks[4],))]
 
     @given(suspects=st.lists(st.booleans(), max_size=60), batch=st.integers(1, 20))
     def test_nothing_is_lost_or_doubled_and_no_more_places_are_used_than_were_asked_for(

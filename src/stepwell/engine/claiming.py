@@ -75,20 +75,20 @@ class Demand:
         return self._batches.get(queue_id, 1)
 
 
-def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[list[list[Claimed]]]:
+def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[tuple[tuple[Claimed, ...], ...]]:
     """Claimed tasks as what each place gets, and there as what each call of the body gets.
 
     Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
     neighbours twice, and its own attempts are its own.
     """
     if batch == 1:
-        yield from ([[task]] for task in tasks)
+        yield from (((task,),) for task in tasks)
         return
     for start in range(0, len(tasks), batch):
         share = tasks[start : start + batch]
-        alone = [[task] for task in share if task.suspect or task.attempt > 1]
-        together = [task for task in share if not (task.suspect or task.attempt > 1)]
-        yield [together, *alone] if together else alone
+        alone = ((task,) for task in share if task.suspect or task.attempt > 1)
+        together = tuple(task for task in share if not (task.suspect or task.attempt > 1))
+        yield (together, *alone) if together else tuple(alone)
 
 
 class Places:

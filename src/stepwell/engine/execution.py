@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
+from stepwell.engine.claiming import Demand
 from stepwell.engine.deadline import Deadline
 from stepwell.engine.outcome import (
     Cancelled,
@@ -40,6 +41,7 @@ class Execution:
 
     __slots__ = (
         "_calls",
+        "_demand",
         "_ended",
         "_freed",
         "_given_up",
@@ -64,9 +66,10 @@ class Execution:
         served: Served,
         session: Session,
         calls: Sequence[Sequence[Claimed]],
+        demand: Demand,
         *,
         showing: Showing,
-        freed: Callable[[], None],
+        freed: Callable[[Demand, int], None],
         ended: Callable[[Execution], None],
     ) -> None:
         self.session = session
@@ -77,6 +80,7 @@ class Execution:
         self.store = store
         self._served = served
         self._calls = calls
+        self._demand = demand
         self._freed = freed
         self._ended = ended
         self._waiting = NONE  # for answers that have to be asked for
@@ -97,10 +101,16 @@ class Execution:
         """
         for tasks in self._calls:
             self._settle(tasks, await self._in_all(tasks, threads))
+        assert self.job is not None
+        # It has come to its end: nobody has to look after it, which would be one more turn of the loop for each task.
+        # And little is kept until the database has answered, for the garbage collector's sake.
+        self.job.remove_done_callback(self._finished)
+        self.job = None
+        self.release()
 
     def begin(self, threads: Threads) -> None:
         """Go to work."""
-        self.job = asyncio.create_task(self.run(threads))
+        self.job = asyncio.get_running_loop().create_task(self.run(threads))
         self.job.add_done_callback(self._finished)  # and not in `run`: what is cancelled at once never gets there
 
     def hold(self) -> None:
@@ -111,7 +121,7 @@ class Execution:
         """Give the place up; it is free when everybody has."""
         self._held -= 1
         if self._held == 0:
-            self._freed()
+            self._freed(self._demand, self._calls[0][0].queue_id)
 
     def give_up(self) -> None:
         """Stop the body and begin no other; what has been judged already is still settled."""

@@ -12,7 +12,6 @@ import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final
 
 from stepwell.backoff import waits
@@ -259,10 +258,8 @@ class Runtime:
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
         demand, queue_id = self._demand, calls[0][0].queue_id
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
-        freed = partial(self._freed, demand, queue_id)
-        execution = Execution(
-            self._store, self._served[queue_id], session, calls, showing=self._showing, freed=freed, ended=self._ended
-        )
+        served, showing, freed, ended = self._served[queue_id], self._showing, self._freed, self._ended
+        execution = Execution(self._store, served, session, calls, demand, showing=showing, freed=freed, ended=ended)
         self._executions.add(execution)
         execution.begin(self._threads)
 
@@ -359,7 +356,7 @@ class Runtime:
 
     def _taken(self, task: Claimed, session: Session) -> None:
         # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
-        self._context.copy().run(self._start, [[task]], session)
+        self._context.copy().run(self._start, ((task,),), session)
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""
