@@ -58,8 +58,8 @@ WAKEUP_MUTANTS = (
         "others are told on a caller's connection",
         "rule-18",
         "store/postgres.py",
-        "self._notifier.using()",
-        "self._slots[0].using()",
+        "self._notifier.fetch(",
+        "self._slots[0].fetch(",
         WAKEUPS + "test_telling.py::test_telling_is_a_statement_alone_on_a_connection_that_no_caller_uses",
     ),
     Mutant(

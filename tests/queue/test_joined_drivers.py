@@ -1,5 +1,6 @@
 """What the drivers' own connections can be in when they are passed as `tx`."""
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 import stepwell
 from stepwell import InvalidOption, Store, connect
+from tests.store.seam import ask
 
 JOINS = pytest.mark.proves("Q-25", "protocol-22")
 ONLY_POSTGRES = pytest.mark.backends("postgres", reason="these connections belong to Postgres")
@@ -100,6 +102,30 @@ async def test_an_asyncpg_connection_that_takes_no_more_is_refused_with_what_to_
     with pytest.raises(InvalidOption, match="it is closed; pass an open connection"):
         await async_store.enqueue("q", 1, tx=mine)
     assert await async_store.counts("q") == {"PENDING": 1}
+
+
+@JOINS
+@ONLY_POSTGRES
+async def test_what_the_users_connection_makes_of_json_does_not_touch_what_is_sent(
+    store: Store, store_url: str
+) -> None:
+    await store.create_queue("mail")
+    await store.create_workflow("waits")
+    run_id = await stepwell.workflow("waits").trigger(0).execute(store)
+    connection = await asyncpg.connect(store_url)
+    try:
+        for kind in ("json", "jsonb"):
+            await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+        async with connection.transaction():
+            await store.enqueue("mail", {"to": "ada"}, tags=["a"], tx=connection)
+            await store.enqueue_many("mail", [{"to": "bob"}, {"to": "eve"}], tx=connection)
+            await store.signal(run_id, "said", {"word": 1}, tx=connection)
+    finally:
+        await connection.close()
+    taken = await store.dequeue("mail", 3)
+    assert [message.payload for message in taken] == [{"to": "ada"}, {"to": "bob"}, {"to": "eve"}]
+    [signal] = await ask(store, "select data from {signal}")
+    assert signal["data"] == '{"word":1}'
 
 
 @JOINS

@@ -17,6 +17,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.hangs = False
+        self.ends_with: Exception = asyncpg.ConnectionDoesNotExistError("closed in the middle of operation")
         self.terminated = False
         self._waiting: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
@@ -29,7 +30,7 @@ class Connection:
     def terminate(self) -> None:
         self.terminated = True
         if not self._waiting.done():
-            self._waiting.set_exception(asyncpg.ConnectionDoesNotExistError("closed in the middle of operation"))
+            self._waiting.set_exception(self.ends_with)
 
 
 class Dialer:
@@ -90,6 +91,33 @@ async def test_a_connection_that_nobody_uses_is_not_dropped(dialer: Dialer) -> N
     [connection] = dialer.connections
     assert not connection.terminated
     assert link._timer is None
+    await link.close()
+
+
+async def test_whatever_comes_of_dropping_it_is_an_answer_that_did_not_come(dialer: Dialer) -> None:
+    link = linked(dialer, 0.05)
+    await link.fetch("opens", [])
+    dialer.connections[0].hangs = True
+    # Between preparing and executing, asyncpg finds that its protocol is gone.
+    dialer.connections[0].ends_with = AttributeError("'NoneType' object has no attribute 'bind_execute'")
+    with pytest.raises(StoreUnavailable, match="no answer in time"):
+        await link.fetch("hangs", [])
+    await link.close()
+
+
+async def test_an_answer_that_came_when_its_time_was_up_is_no_trouble_of_the_next(dialer: Dialer) -> None:
+    link = linked(dialer, 0.05)
+
+    async def answered_too_late(text: str, *values: object) -> list[Any]:
+        await asyncio.sleep(0.1)
+        return [text]
+
+    await link.fetch("opens", [])
+    dialer.connections[0].fetch = answered_too_late  # type: ignore[method-assign]
+    assert await link.fetch("late", []) == ["late"]
+    with pytest.raises(StoreUnavailable, match="broken"):
+        async with link.using():
+            raise asyncpg.InterfaceError("broken")
     await link.close()
 
 

@@ -169,6 +169,27 @@ async def test_an_execution_cancelled_before_its_first_step_keeps_no_place(monke
         assert await store.counts("mail") == {"SUCCESS": 2}
 
 
+def begun_eagerly(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+    """As the eager task factory of Python 3.12: what does not wait has ended before there is a task."""
+    if coro.__qualname__ != "Execution.run":
+        return asyncio.Task(coro, loop=loop, **options)
+    done: asyncio.Future[None] = loop.create_future()
+    with pytest.raises(StopIteration):
+        coro.send(None)
+    done.set_result(None)
+    return done
+
+
+async def test_what_has_ended_before_there_is_a_task_for_it_is_settled_and_counted_once() -> None:
+    asyncio.get_running_loop().set_task_factory(begun_eagerly)
+    async with connect("memory:") as store:
+        told = _internal_failures(store)
+        await store.enqueue_many(mail, range(20))
+        assert await Worker(store, [mail], concurrency=3).drain() == 20
+        assert await store.counts("mail") == {"SUCCESS": 20}
+        assert told == []
+
+
 async def test_a_flush_cancelled_before_its_first_step_holds_up_nobody() -> None:
     async with connect("memory:") as store:
         await store.create_queue("mail")

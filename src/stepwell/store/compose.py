@@ -25,11 +25,14 @@ class Composer:
 
     def compose(self, calls: Sequence[Call]) -> tuple[str, list[Any]]:
         """One text for all the calls; the same combination of calls always gives the same text."""
-        text, sources = self._text(tuple([_shape_of(call) for call in calls]))
+        # All by themselves, or all joined: of n parts there are then 2 to the n texts to prepare, not 3.
+        rows = ONE_ROW if all(call.rows is None or len(call.rows) == 1 for call in calls) else MANY_ROWS
+        shape = tuple([(call.statement, call.fed_by, NO_ROWS if call.rows is None else rows) for call in calls])
+        text, sources = self._text(shape)
         values: list[Any] = []
         for index, name in sources:
             if name is None:
-                values.extend(self._columns(calls[index]))
+                values.extend(self._columns(calls[index], rows))
             else:
                 values.append(calls[index].params.get(name))
         return text, values
@@ -49,9 +52,9 @@ class Composer:
             parts[row["part"]].append(row)
         return parts
 
-    def _columns(self, call: Call) -> Sequence[Any]:
-        columns, rows = self._statements[call.statement].columns, call.rows or ()
-        return _cells_of(columns, rows[0]) if len(rows) == 1 else _columns_of(columns, rows)
+    def _columns(self, call: Call, rows: int) -> Sequence[Any]:
+        columns, given = self._statements[call.statement].columns, call.rows or ()
+        return _cells_of(columns, given[0]) if rows == ONE_ROW else _columns_of(columns, given)
 
     def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, list[Source]]:
         places: list[tuple[int, str | int]] = []
@@ -100,10 +103,6 @@ def _follows(place: str | int) -> bool:
     return isinstance(place, int) and place > 0
 
 
-def _shape_of(call: Call) -> Shape:
-    return call.statement, call.fed_by, NO_ROWS if call.rows is None else ONE_ROW if len(call.rows) == 1 else MANY_ROWS
-
-
 def _answered(fed_by: int) -> str:
     """Which of the rows given were answered by another part as they need it."""
     return (
@@ -130,9 +129,15 @@ def _one_row(columns: Sequence[Column], taken: int) -> str:
     # The first cell in an array, so that the planner does not count on one row: on an empty table it would then go
     # through all the tasks to find those of one row, and keep doing so when the table is full.
     first, *others = columns
-    cells = [f"cast(${place} as {_type(column)}) as {column.name}" for place, column in enumerate(others, taken + 2)]
+    cells = [f"{_cell(column, place)} as {column.name}" for place, column in enumerate(others, taken + 2)]
     source = f"unnest(cast(${taken + 1} as {_type(first)}[])) as first({first.name})"
     return f"select * from (select {', '.join(['first.*', *cells])} from {source}) as given"
+
+
+def _cell(column: Column, place: int) -> str:
+    # JSON goes as text: on a connection of the user's, who may have said what asyncpg is to make of JSON, it would be
+    # encoded once more.
+    return f"cast(cast(${place} as text) as json)" if column.type == "json" else f"cast(${place} as {_type(column)})"
 
 
 def _type(column: Column) -> str:

@@ -58,7 +58,7 @@ class Link:
             else:
                 return rows
             finally:
-                self._due = None
+                self._due, self._late = None, False
 
     def _watch(self) -> None:
         """Have the connection dropped if its statement is not answered in time: one timer serves many statements.
@@ -90,7 +90,7 @@ class Link:
         """What an error means, None if it says so itself; the connection is dropped unless it can be used again."""
         told: StepwellError | None = None
         late, self._late = self._late, False
-        if late and isinstance(error, asyncpg.PostgresError | asyncpg.InterfaceError):
+        if late and isinstance(error, Exception):  # asyncpg may also stumble over what is not there any more
             told = StoreUnavailable("no answer in time")
         elif isinstance(error, asyncpg.PostgresError):
             told = translate(error)
