@@ -244,7 +244,7 @@ MUTANTS = (
         "a signal's data is left to the codec of the user's connection",
         "Q-25",
         "store/sql/waiting.sql",
-        "cast(cast(:data as text) as {json})",
+        "{json_of data}",
         "cast(:data as {json})",
         "tests/queue/test_joined_drivers.py::test_what_the_users_connection_makes_of_json_does_not_touch_what_is_sent",
     ),

@@ -81,7 +81,7 @@ def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[tuple[tuple[Claimed
     Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
     neighbours twice, and its own attempts are its own.
     """
-    if batch == 1:
+    if batch == 1:  # nobody has neighbours; and there are thousands
         yield from (((task,),) for task in tasks)
         return
     for start in range(0, len(tasks), batch):

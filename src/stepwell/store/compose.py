@@ -135,8 +135,7 @@ def _one_row(columns: Sequence[Column], taken: int) -> str:
 
 
 def _cell(column: Column, place: int) -> str:
-    # JSON goes as text: on a connection of the user's, who may have said what asyncpg is to make of JSON, it would be
-    # encoded once more.
+    # JSON goes as text, as with the macro `json_of`.
     return f"cast(cast(${place} as text) as json)" if column.type == "json" else f"cast(${place} as {_type(column)})"
 
 

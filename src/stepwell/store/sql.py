@@ -142,6 +142,9 @@ class Macros:
             # come first, to use more than one column; Postgres needs no join, which could be one of all with all.
             "each_of": lambda: "" if self._postgres else f"{argument} cross join ",
             "found_by": lambda: self._found_by(argument),
+            # JSON in a parameter goes as text: on a connection of the user's, who may have said what the driver is to
+            # make of JSON, it would be encoded once more.
+            "json_of": lambda: f"cast(cast(:{argument} as text) as {'json' if self._postgres else 'text'})",
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),

@@ -18,7 +18,7 @@ update {task} as task
        ready = false,
        cancel_requested_at = coalesce(task.cancel_requested_at, {now}),
        finished_at = case when task.owner is null then {now} else null end,
-       error = cast(cast(:error as text) as {json}), last_error = :last_error, updated_at = {now}
+       error = {json_of error}, last_error = :last_error, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.finished_at is null
 returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_id as parent_id;
@@ -109,7 +109,7 @@ insert into {task} (id, kind, queue_id, status, ready, priority, run_at, max_att
                     codec, payload_version, input, tags, cause, held_at, held_reason, paused_at, created_at, updated_at)
 select cast(:next_id as bigint), task.kind, task.queue_id, case when task.held_at is null then 'PENDING' else 'PAUSED' end,
        task.held_at is null, task.priority, {now}, task.max_attempts, cast(:key as text), task.key_scope,
-       task.payload_hash, task.codec, task.payload_version, cast(cast(:input as text) as {json}), task.tags, cast(:cause as text),
+       task.payload_hash, task.codec, task.payload_version, {json_of input}, task.tags, cast(:cause as text),
        task.held_at, task.held_reason, case when task.held_at is null then null else {now} end, {now}, {now}
   from {task} as task where task.id = :id and task.deleted_at is null
 returning id, queue_id, ready;

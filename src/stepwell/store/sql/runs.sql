@@ -139,7 +139,7 @@ returning {own step}run_id as id;
 
 -- name: describe_workflow
 -- Note what a workflow says of itself; nothing is written if it says the same as before.
-update {workflow} set options = cast(cast(:options as text) as {json})
+update {workflow} set options = {json_of options}
  where queue_id = :queue_id and coalesce(cast(options as text), '') <> coalesce(cast(:options as text), '')
 returning queue_id as id;
 

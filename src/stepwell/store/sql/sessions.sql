@@ -3,7 +3,7 @@
 -- name: begin_worker
 -- Write a new session; its id was never used before.
 insert into {worker} (tenant, name, host, pid, port, version, handlers, lease, started_at)
-values (:tenant, :name, :host, :pid, :port, :version, cast(cast(:handlers as text) as {json}), :lease, {now})
+values (:tenant, :name, :host, :pid, :port, :version, {json_of handlers}, :lease, {now})
 returning id;
 
 -- name: begin_fence

@@ -56,7 +56,7 @@ update {task} set wakes = wakes where id = :id returning id;
 -- name: add_signal
 -- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
 insert into {signal} (run_id, name, place, key, data, sent_at)
-select :id, :name, coalesce(max(signal.place), 0) + 1, :key, cast(cast(:data as text) as {json}), {now}
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}
   from {signal} as signal where signal.run_id = :id and signal.name = :name
 returning run_id as id;
 
