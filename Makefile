@@ -23,7 +23,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
+.PHONY: help demo test test-uvloop test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
 	clean
 
 help: ## list the targets
@@ -38,6 +38,9 @@ test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the
 	TMPDIR=$$(scripts/scratch.sh) $(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
 
 # ---- more proof --------------------------------------------------------------------------------------------------
+
+test-uvloop: .venv/.ready ## the suite on uvloop instead of asyncio's own loop
+	STEPWELL_TEST_LOOP=uvloop $(MAKE) test
 
 test-pythons: $(UV_TOOL) ## the suite on Python 3.12 and 3.13, where they are found
 	@for version in 3.12 3.13; do \

@@ -35,7 +35,7 @@ def main() -> None:
     work = {"measure": measure, "prepare": prepare, "serve": serve, "drain": drain}[mode]
     code = 0
     try:
-        with asyncio.Runner(loop_factory=getattr(_module(request), "loop_factory", None)) as runner:
+        with asyncio.Runner(loop_factory=_loop_factory(request)) as runner:
             runner.run(work(request))
     except NotDurable as error:
         print(error, file=sys.stderr)
@@ -43,6 +43,14 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _loop_factory(request: Request) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not CONTESTANTS[request["contestant"]].on_uvloop:
+        return None
+    import uvloop  # noqa: PLC0415 - not in everybody's environment
+
+    return uvloop.new_event_loop
 
 
 async def measure(request: Request) -> None:

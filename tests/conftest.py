@@ -1,12 +1,17 @@
+import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
+import uvloop
 
 from stepwell import definitions
 
 pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores", "tests.ground.opened"]
+LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -14,6 +19,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
+    """The loop of a test: asyncio's own, or the one that `make test-uvloop` asks for; with `every_loop` both."""
+    if item.get_closest_marker("every_loop") is not None:
+        return LOOPS
+    name = os.environ.get("STEPWELL_TEST_LOOP", "asyncio")
+    return {name: LOOPS[name]}
 
 
 @pytest.fixture(autouse=True)

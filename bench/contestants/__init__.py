@@ -78,6 +78,7 @@ class Contestant:
     most: int = 1_000_000_000  # messages a drain, and ...
     most_runs: int = 1_000_000_000  # ... runs of a workflow; fewer for those that would take minutes
     does: tuple[Kind, ...] = ("queue",)
+    on_uvloop: bool = False
     note: str = ""
 
 
@@ -95,16 +96,19 @@ CONTESTANTS: Final = {
             "stepwell",
             peer=False,
             does=("queue", "batches", "crews", "workflows", "sleeps", "deciders"),
+            on_uvloop=True,
+            note="runs on uvloop (`stepwell[uvloop]`), as `stepwell worker` does where that is installed.",
         ),
         Contestant(
             "raw",
             ("postgres", "sqlite"),
             peer=False,
             does=("queue", "workflows", "deciders"),
-            note="hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues or types. It "
-            "says what the database can do with as many commits, not what a library could. Of a workflow it writes "
-            "the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one. Of a decider it writes "
-            "the instance's version and the event.",
+            on_uvloop=True,
+            note="runs on uvloop. Hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues "
+            "or types. It says what the database can do with as many commits, not what a library could. Of a workflow "
+            "it writes the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one. Of a decider "
+            "it writes the instance's version and the event.",
         ),
         Contestant(
             "pgqrs",
@@ -122,8 +126,9 @@ CONTESTANTS: Final = {
             "pgqueuer",
             ("postgres",),
             "pgqueuer",
-            note="runs on uvloop, stepwell on asyncio's own loop. Its handlers get bytes, which nobody decodes. Jobs "
-            "leave the queue table and are kept as log rows, without their payload.",
+            on_uvloop=True,
+            note="runs on uvloop, as it recommends. Its handlers get bytes, which nobody decodes. Jobs leave the queue "
+            "table and are kept as log rows, without their payload.",
         ),
         Contestant("procrastinate", ("postgres",), "procrastinate", most=2_000),
         Contestant(

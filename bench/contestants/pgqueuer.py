@@ -1,4 +1,4 @@
-"""pgqueuer, through asyncpg and on uvloop, as it recommends."""
+"""pgqueuer, through asyncpg."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 import asyncpg
-import uvloop  # type: ignore[import-not-found]
 from pgqueuer import PgQueuer, types  # type: ignore[import-not-found]
 from pgqueuer.db import AsyncpgDriver  # type: ignore[import-not-found]
 from pgqueuer.queries import Queries  # type: ignore[import-not-found]
@@ -17,7 +16,6 @@ from bench.contestants import QUEUE, State, chunks
 
 BATCH: Final = 500
 CHUNK: Final = 1000
-loop_factory = uvloop.new_event_loop
 
 
 async def connect(url: str) -> "Pgqueuer":

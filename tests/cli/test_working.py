@@ -28,6 +28,15 @@ async def greet(name: str) -> str:
     return f"{greeting}, {{name}}"
 """
 
+LOOPED = """
+import asyncio
+from stepwell import workflow
+
+@workflow
+async def which() -> str:
+    return type(asyncio.get_running_loop()).__module__
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -82,6 +91,32 @@ def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> No
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.startswith("{")]
     assert any("session" in line["message"] and line["level"] == "info" for line in logged)
     assert cli("workers").out.startswith("no worker lives")
+
+
+@pytest.mark.parametrize(
+    ("words", "installed", "module"),
+    [((), True, "uvloop"), ((), False, "asyncio"), (("--loop", "asyncio"), True, "asyncio")],
+)
+def test_a_worker_runs_on_uvloop_where_that_is_installed_unless_told_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], installed: bool, module: str
+) -> None:
+    (folder / "looped.py").write_text(LOOPED)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "looped", raising=False)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    cli("worker", "looped", "--once")  # makes the store
+    cli("trigger", "which")
+    cli("worker", "looped", "--once", *words)
+    [run] = cli("runs", "--json").json["runs"]
+    assert cli("show", run["id"], "--json").json["output"].partition(".")[0] == module
+
+
+def test_uvloop_that_is_not_installed_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    refused = Cli(f"sqlite:///{folder}/app.db")("worker", "app", "--loop", "uvloop", code=2)
+    assert "pip install 'stepwell[uvloop]'" in refused.error
 
 
 def test_dev_starts_anew_when_a_file_changes(folder: Path) -> None:

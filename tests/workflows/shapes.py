@@ -1,4 +1,4 @@
-"""Workflows that wait in one place and work in another, in every shape that asyncio offers.
+"""Workflows that wait in one place and work in another, in every shape that asyncio and anyio offer.
 
 Each notes what it does in `log`, sleeps for a minute in one of its branches and has a step beside or after that.
 """
@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
+
+import anyio
 
 from stepwell import Context, Workflow, current, sleep, step, workflow
 
@@ -65,6 +67,26 @@ async def group() -> list[Any]:
     async with asyncio.TaskGroup() as tasks:
         beside = [tasks.create_task(nap("group")), tasks.create_task(sequence("group"))]
     return [task.result() for task in beside]
+
+
+@workflow(name="anyio")
+async def anyio_group() -> list[Any]:
+    found: list[Any] = []
+
+    async def kept(part: Any) -> None:
+        found.append(await part)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(kept, nap("anyio"))
+        tasks.start_soon(kept, sequence("anyio"))
+    return found
+
+
+@workflow(name="scope")
+async def scope() -> list[Any]:
+    with anyio.fail_after(3600):
+        before = await work("scope 1")
+        return [before, await nap("scope")]
 
 
 @workflow(name="exceptions")
@@ -161,6 +183,8 @@ SHAPES: tuple[Workflow[..., Any], ...] = (
     gather,
     inside,
     group,
+    anyio_group,
+    scope,
     exceptions,
     wait,
     completed,
@@ -177,6 +201,7 @@ BEFORE = {
     "inside": ["inside 1"],
     "nested": ["nested 1", "nested 2", "outer 1", "outer 2", "outermost 1", "outermost 2"],
     "timeout": ["timeout 1"],
+    "scope": ["scope 1"],
     "wait_for": ["wait_for 1"],
     "finally": [],
     "swallow": [],

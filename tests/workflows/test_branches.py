@@ -1,8 +1,10 @@
 """Which record answers which call: branches are labelled alike on every replay, whoever makes the tasks."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 import pytest
 
 from stepwell import Context, InvalidOption, Store, TaskFactoryReplaced, Worker, step, workflow
@@ -39,6 +41,9 @@ async def test_keys_are_as_documented_and_background_tasks_do_not_shift_them(sto
         async with asyncio.TaskGroup() as group:
             group.create_task(_nested())
             group.create_task(ctx.step("named", pair, "e"))
+        async with anyio.create_task_group() as others:
+            others.start_soon(pair, "f")
+            others.start_soon(mark, "started")
         found.append(await ctx.step("plain", lambda: [str(n) for n in range(2)]))
         await asyncio.gather(*background)
         turns.append(found)
@@ -60,16 +65,63 @@ async def test_keys_are_as_documented_and_background_tasks_do_not_shift_them(sto
         "mark#4",  # wait_for
         "mark#5",  # c: `wait_for` goes on with the branch
         "mark#6",
+        "mark#7",  # started
         "named#1",
         "pair:1/mark#1",
         "pair:1/mark#2",
         "pair:2/mark#1",
         "pair:2/mark#2",
+        "pair:3/mark#1",
+        "pair:3/mark#2",
         "plain#1",
         "sleep#1",
         "wait_for:1/mark#1",
         "wait_for:1/mark#2",
     ]
+
+
+# How versions of anyio wrap what its task groups are given; and how a version yet to come may.
+WRAPPERS = """
+async def _run_wrapped_task(coro):
+    await coro
+async def _run_coro(self):
+    await self.coro
+async def _run(what):
+    await what[0]
+"""
+
+
+@pytest.mark.proves("protocol-19")
+async def test_a_branch_in_a_task_group_of_anyio_is_called_the_same_in_every_version_of_anyio(
+    store: Store, clock: TestClock
+) -> None:
+    anyio_has: dict[str, Any] = {"__name__": "anyio._core._tasks"}
+    exec(WRAPPERS, anyio_has)
+    versions = [
+        anyio_has["_run_wrapped_task"],
+        lambda given: anyio_has["_run_coro"](SimpleNamespace(coro=given)),
+        lambda given: anyio_has["_run"]([given]),
+    ]
+    installed = 0
+
+    @workflow
+    async def upgraded(ctx: Context) -> None:
+        for _ in range(2):
+            await asyncio.create_task(versions[installed](pair("a")))
+        await ctx.sleep(60)
+
+    run_id = await begun(store, upgraded)
+    await drained(store, upgraded)
+    installed = 1
+    clock.advance(60)
+    await drained(store, upgraded)
+    assert (await store.get_run(run_id)).status == "SUCCESS"
+    known = ["pair:1/mark#1", "pair:1/mark#2", "pair:2/mark#1", "pair:2/mark#2"]
+    assert sorted(await statuses(store, run_id)) == [*known, "sleep#1"]
+    installed = 2
+    run_id = await begun(store, upgraded)
+    await drained(store, upgraded)
+    assert sorted(await statuses(store, run_id)) == [*(one.replace("pair", "anyio") for one in known), "sleep#1"]
 
 
 async def _nested() -> None:

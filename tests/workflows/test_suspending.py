@@ -17,6 +17,7 @@ from tests.workflows.kit import begun, drained, statuses, task_of
 from tests.workflows.shapes import AFTER, BEFORE, SHAPES
 
 
+@pytest.mark.every_loop
 @pytest.mark.proves("protocol-18", "S-13", "E-08", "P-09")
 async def test_in_every_shape_the_others_finish_first_and_the_run_is_given_back_once(
     store: Store, clock: TestClock

@@ -24,17 +24,28 @@ class Asked:
     url: str | None
     as_json: bool
 
-    def do(self, work: Callable[[Store], Coroutine[Any, Any, int | None]], *, install: bool = False) -> None:
+    def do(
+        self,
+        work: Callable[[Store], Coroutine[Any, Any, int | None]],
+        *,
+        install: bool = False,
+        loop: str = "asyncio",
+    ) -> None:
         """Open the store, do the work and end the process with its exit code; an error is told in one sentence."""
         import asyncio
 
+        from stepwell.cli.loops import factory_of
         from stepwell.cli.opening import opened
 
         async def whole() -> int | None:
             async with opened(self.url, install=install) as store:
                 return await work(store)
 
-        self.end(lambda: asyncio.run(whole()))
+        def run() -> int | None:
+            with asyncio.Runner(loop_factory=factory_of(loop)) as runner:
+                return runner.run(whole())
+
+        self.end(run)
 
     def end(self, work: Callable[[], int | None]) -> None:
         """Do the work and end the process with its exit code; an error is told in one sentence."""

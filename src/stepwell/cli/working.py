@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepwell.cli.asking import Asked, asks_store
+from stepwell.cli.loops import LOOPS
 
 if TYPE_CHECKING:
     from stepwell.cli.apps import Named
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     "--health", metavar="[HOST:]PORT", help="Answer /healthz, /readyz and /metrics; on this host only by default."
 )
 @click.option("--json-logs", is_flag=True, help="Log as JSON, one object a line.")
+@click.option(
+    "--loop",
+    type=click.Choice(LOOPS),
+    default="auto",
+    show_default=True,
+    help="What runs async code; auto is uvloop where that is installed.",
+)
 @asks_store
 def worker(asked: Asked, app: str, **options: Any) -> None:
     """Run a worker for APP until SIGTERM or Ctrl-C.
@@ -40,7 +48,8 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
       stepwell worker shop --queue emails:2 --once
     """
     _set_up_logs(as_json=options.pop("json_logs"))
-    asked.do(lambda store: _work(store, asked, app, **options), install=True)
+    loop = options.pop("loop")
+    asked.do(lambda store: _work(store, asked, app, **options), install=True, loop=loop)
 
 
 @click.command()

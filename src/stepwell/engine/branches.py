@@ -78,7 +78,8 @@ class Factory:
         branch = current_branch.get() if context is None else context.get(current_branch)
         if not isinstance(branch, Branch) or self.users == 0:  # nobody's, but still inside of one that was set later
             return self._make(loop, coro, options)
-        own = branch if _continues(coro) else branch.child(getattr(coro, "__qualname__", type(coro).__name__))
+        inner = _unwrapped(coro)
+        own = branch if _continues(inner) else branch.child(_label_of(inner))
         options["context"] = context = contextvars.copy_context() if context is None else context.copy()
         context.run(current_branch.set, own)
         task = self._make(loop, coro, options)
@@ -121,7 +122,25 @@ _ITERATOR: Final = getattr(asyncio.tasks, "_AsCompletedIterator", None)  # since
 _AS_COMPLETED: Final[CodeType] = (_ITERATOR.__init__ if _ITERATOR else asyncio.as_completed).__code__
 
 
-def _continues(coro: AnyCoroutine) -> bool:
+def _unwrapped(coro: AnyCoroutine) -> AnyCoroutine | None:
+    """The coroutine that was given to a task group of anyio, which makes the task of one of its own around it.
+
+    What that is called differs from one version of anyio to the next, so it must not be in the key of a step. None if
+    the one given cannot be found: then their order alone tells them apart.
+    """
+    frame: FrameType | None = getattr(coro, "cr_frame", None)
+    if frame is None or not frame.f_globals.get("__name__", "").startswith("anyio."):
+        return coro
+    within = frame.f_locals
+    inner = within.get("coro") or getattr(within.get("self"), "coro", None)  # before anyio 4.14, and since
+    return inner if hasattr(inner, "__qualname__") else None
+
+
+def _label_of(coro: AnyCoroutine | None) -> str:
+    return "anyio" if coro is None else getattr(coro, "__qualname__", type(coro).__name__)
+
+
+def _continues(coro: AnyCoroutine | None) -> bool:
     """True if the task goes on with its creator's branch: a step call, or what `wait_for` wraps before Python 3.12.
 
     Refuses coroutines given to `as_completed`, which makes their tasks in no order: they would swap their labels.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from types import CodeType
 from typing import Any, Final
 
@@ -11,8 +12,8 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     """True if the task, which waits for `waiter`, can go on only when other tasks have ended.
 
     By what it waits for (a task, a `gather`), or by where it waits: inside `asyncio.wait`, `as_completed`, a `wait_for`
-    that has made a task, or at the end of a task group. Anything else may come from outside the run, so it counts as
-    work.
+    that has made a task, or at the end of a task group, also one of anyio. Anything else may come from outside the run,
+    so it counts as work.
     """
     if isinstance(waiter, _TASKS):
         return True
@@ -20,7 +21,7 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     code = getattr(inner, "cr_code", None)
     if code is _WAIT_FOR:
         return isinstance(inner.cr_frame.f_locals.get("fut"), asyncio.Task)
-    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED
+    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED or _ends_group_of_anyio(code)
 
 
 def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
@@ -30,6 +31,12 @@ def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
     while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
         outer, coroutine = coroutine, inner
     return outer, coroutine
+
+
+def _ends_group_of_anyio(code: CodeType | None) -> bool:
+    # Asked each time: whoever uses anyio may import it after us, and we never do.
+    group = getattr(sys.modules.get("anyio._backends._asyncio"), "TaskGroup", None)
+    return code is not None and code in _codes(getattr(group, "__aexit__", None))
 
 
 def _codes(*functions: Any) -> frozenset[CodeType]:
