@@ -11,6 +11,7 @@ FAILURES = WORKFLOWS + "test_failures.py::"
 PARALLEL = WORKFLOWS + "test_parallel.py::"
 SUSPENDING = WORKFLOWS + "test_suspending.py::"
 SHAPES = SUSPENDING + "test_in_every_shape_the_others_finish_first_and_the_run_is_given_back_once"
+THREADED = SUSPENDING + "test_a_call_that_a_thread_has_made_is_waited_for_before_its_run_is_given_back"
 BRANCHES = WORKFLOWS + "test_branches.py::"
 KEYS = BRANCHES + "test_keys_are_as_documented_and_background_tasks_do_not_shift_them"
 FACTORIES = (
@@ -299,6 +300,23 @@ WORKFLOW_MUTANTS = (
         "inner = _unwrapped(coro)",
         "inner: Any = coro",
         BRANCHES + "test_a_branch_in_a_task_group_of_anyio_is_called_the_same_in_every_version_of_anyio",
+    ),
+    Mutant(
+        "a thread that has made a call is at work no more",
+        "protocol-18",
+        "engine/sync_turn.py",
+        "        answer: concurrent.futures.Future[T] = concurrent.futures.Future()\n",
+        "        answer: concurrent.futures.Future[T] = concurrent.futures.Future()\n"
+        "        self._at_work.discard(threading.get_ident())\n",
+        THREADED,
+    ),
+    Mutant(
+        "a call of a thread is no part of its run",
+        "protocol-18",
+        "engine/sync_turn.py",
+        "return (*self._tasks, *self._calls)",
+        "return self._tasks",
+        THREADED,
     ),
     Mutant(
         "a run that waits in a task group of anyio is held",

@@ -282,6 +282,7 @@ async def test_a_resume_before_the_next_check_wins(store: Store) -> None:
     assert calls == ["body"]
 
 
+@pytest.mark.every_loop
 @pytest.mark.proves("P-03", "W-10")
 async def test_a_run_is_not_given_back_while_its_condition_is_asked(store: Store, clock: TestClock) -> None:
     @condition("waiting.slow")

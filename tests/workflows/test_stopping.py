@@ -1,12 +1,14 @@
 """Runs that are stopped, or whose bodies are late: their place is free again, and nobody else waits for them."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +28,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from tests.ground.waiting import until, wait_for
+from stepwell.engine import sync_turn
+from tests.ground.waiting import until
 from tests.workflows.kit import begun, drained, executed
 
 begins: list[object] = []
@@ -126,9 +129,18 @@ def later() -> Any:
     "call", [lambda ctx: ctx.wait("go"), lambda ctx: ctx.step("later", later)], ids=["wait", "step"]
 )
 async def test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_leaves_nothing_behind(
-    live_store: Store, call: Callable[[sync.Context], object]
+    live_store: Store, monkeypatch: pytest.MonkeyPatch, call: Callable[[sync.Context], object]
 ) -> None:
     turns: list[Any] = []
+    asked = threading.Event()
+
+    class Answer(concurrent.futures.Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            asked.set()  # the loop was asked to make the call, and this thread waits for that
+            return super().result(timeout)
+
+    futures = SimpleNamespace(futures=SimpleNamespace(Future=Answer))
+    monkeypatch.setattr(sync_turn, "concurrent", futures)
 
     @workflow
     def asks(ctx: sync.Context) -> None:
@@ -142,7 +154,7 @@ async def test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_
             await asks.trigger().execute(live_store)
             await until(lambda: bool(turns), 20, message="the run to begin")
             release.set()
-            wait_for(lambda: not turns[0].is_at_work, 20, message="the call")  # and the loop is kept from making it
+            assert asked.wait(20)  # and the loop is kept from making the call
             turns[0].slot.give_up()
         gc.collect()
     assert [str(one.message) for one in told] == []

@@ -5,12 +5,14 @@ import gc
 import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from stepwell import Context, Store, Worker, step, sync, workflow
+from stepwell import Context, Store, TransientError, Worker, step, sync, workflow
 from stepwell.clock import TestClock
-from tests.ground.waiting import until
+from stepwell.engine.sync_turn import SyncTurn
+from tests.ground.waiting import until, wait_for
 from tests.queue.raw import ask
 from tests.workflows import shapes
 from tests.workflows.kit import begun, drained, statuses, task_of
@@ -135,6 +137,47 @@ async def test_a_run_sleeps_until_a_moment_that_is_recorded_when_it_falls_asleep
     await drained(store, alarm)
     assert (await store.get_run(run_id)).status == "SUCCESS"
     assert woken == [datetime(2026, 1, 1, 9, 30, tzinfo=UTC)]
+
+
+@pytest.mark.proves("protocol-18", "P-09")
+@pytest.mark.parametrize("when", ["before the loop has heard of it", "before the loop has begun it"])
+async def test_a_call_that_a_thread_has_made_is_waited_for_before_its_run_is_given_back(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    begin = SyncTurn._begin
+
+    def looked_at(run: SyncTurn, *given: Any) -> None:
+        if when == "before the loop has heard of it":
+            run._see(0.0)
+        begin(run, *given)
+        if when == "before the loop has begun it":
+            run._see(0.0)
+
+    attempts: list[int] = []
+
+    @step(retry=3)
+    def flaky() -> None:
+        attempts.append(sync.current().attempt)
+        if len(attempts) == 1:
+            raise TransientError("again", retry_after="5h")
+
+    @workflow
+    def sleeper(ctx: sync.Context) -> None:
+        flaky.start()
+        wait_for(lambda: ctx._run._parked or len(attempts) == 2, 10, message="the step waits for its next attempt")
+        with monkeypatch.context() as patched:
+            patched.setattr(SyncTurn, "_begin", looked_at)
+            ctx.sleep("1h")
+
+    run_id = await begun(store, sleeper)
+    await drained(store, sleeper)
+    task = await task_of(store, run_id)
+    assert (task.turn, await statuses(store, run_id)) == (1, {"flaky#1": "PENDING", "sleep#1": "SUCCESS"})
+    clock.advance("1h")
+    assert await drained(store, sleeper) == 1  # after an hour, not after five
+    clock.advance("4h")
+    await drained(store, sleeper)
+    assert (await store.get_run(run_id)).status == "SUCCESS"
 
 
 @pytest.mark.proves("P-09", "L-10")

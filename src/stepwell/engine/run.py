@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -257,8 +257,7 @@ class RunTurn:
         self._look = None
         if self._under_way or not self._parked or self.unwinding:
             return
-        job = () if self._job is None else (self._job,)
-        if not self.is_at_work and all(self._waits(task) for task in (*job, *self._tasks)):
+        if not self.is_at_work and all(map(self._waits, self._parts())):
             if hesitant := [waiting for waiting, pause in self._parked.items() if pause.hesitates]:
                 for waiting in hesitant:
                     _end(waiting)
@@ -266,6 +265,10 @@ class RunTurn:
                 self._unwind()
         else:  # somebody is between two calls, or waits for the world outside: its next call is worth waiting for
             self.look_soon(min(LATEST_LOOK, max(SOONEST_LOOK, 2 * after)))
+
+    def _parts(self) -> Iterable[asyncio.Task[Any]]:
+        """The tasks in which the run goes on."""
+        return self._tasks if self._job is None else (self._job, *self._tasks)
 
     def _waits(self, task: asyncio.Task[Any]) -> bool:
         """True if the task can go on only when another task of the run, or one of its waits, is over."""

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -68,9 +68,7 @@ class SyncTurn(RunTurn):
     def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
-        thread = threading.get_ident()
-        self._at_work.discard(thread)
-        self.loop.call_soon_threadsafe(self._begin, work, answer, thread, context=hidden())
+        self.loop.call_soon_threadsafe(self._begin, work, answer, threading.get_ident(), context=hidden())
         return answer.result()
 
     def _in_own_thread(self, body: Callable[[], T]) -> T:
@@ -87,9 +85,15 @@ class SyncTurn(RunTurn):
             self._at_work.discard(thread)
             self.on_loop(self.look_soon)
 
+    def _parts(self) -> Iterable[asyncio.Task[Any]]:
+        return (*self._tasks, *self._calls)
+
     def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
         task = asyncio.ensure_future(work)
+        # Only now, not in the thread: somebody has to be seen at work until the call itself waits, or is answered. Seen
+        # by nobody meanwhile, the run would be given back without what this call is about to wait for.
         self._calls.add(task)
+        self._at_work.discard(thread)
         task.add_done_callback(self._calls.discard)
         if self._stopped:
             task.cancel()
