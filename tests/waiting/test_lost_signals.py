@@ -96,7 +96,7 @@ async def test_a_worker_that_is_lost_after_it_took_a_signal_has_recorded_it(stor
 @pytest.mark.proves("promise-05", "protocol-01", "protocol-03")
 @pytest.mark.parametrize("how", ["taken over", "fence down"])
 async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, how: str) -> None:
-    run_id = await begun(store, twice)
+    run_id = await begun(store, twice, max_attempts=50)  # a beat in between begins another session, to die again
     await store.signal(run_id, "number", 1)
 
     @workflow(name="twice")
