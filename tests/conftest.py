@@ -9,9 +9,10 @@ import pytest
 import uvloop
 
 from stepwell import definitions
+from tests.ground.late_loop import LateLoop
 
 pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores", "tests.ground.opened"]
-LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
 
 
 def pytest_configure(config: pytest.Config) -> None:
