@@ -30,6 +30,8 @@ DEEPEST: Final = 200
 ERROR_LIMIT: Final = 65_536
 TRACEBACK_LIMIT: Final = 16_384
 LINE_LIMIT: Final = 500
+DEEPEST_GROUP: Final = 3  # of a group of errors in a group ...
+MOST_TOLD: Final = 5  # ... and how many of each are told of
 
 T = TypeVar("T")
 
@@ -370,11 +372,16 @@ def _told_by_model(error: Exception) -> str:
     return "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in complaints)
 
 
-def _message_of(error: BaseException) -> str:
+def _message_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
+    """What the error says; a group of errors says only how many it has, so what these say is added."""
     try:
-        return str(error)
+        message = str(error)
     except Exception as failure:  # noqa: BLE001 - an exception that cannot say its message is still recorded
-        return f"(its message could not be read: {type(failure).__name__})"
+        message = f"(its message could not be read: {type(failure).__name__})"
+    if not isinstance(error, BaseExceptionGroup) or depth == 0:
+        return message
+    parts = [f"{type(one).__name__}: {_message_of(one, depth - 1)}" for one in error.exceptions[:MOST_TOLD]]
+    return f"{message}: {'; '.join(parts)}"
 
 
 def _attribute(error: BaseException, name: str) -> Any:
@@ -384,13 +391,15 @@ def _attribute(error: BaseException, name: str) -> Any:
         return None
 
 
-def _traceback_of(error: BaseException) -> str:
-    """The last frames of the error and of up to three that led to it, the error itself first."""
+def _traceback_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
+    """The last frames of the error, of the first of its group, and of up to three that led to it, itself first."""
     parts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(parts) < 4:
         headline = f"{type(cause).__name__}: {_message_of(cause)[:LINE_LIMIT]}\n"
         parts.append(headline + "".join(traceback.format_tb(cause.__traceback__, limit=-10)))
+        if isinstance(cause, BaseExceptionGroup) and depth > 0:
+            parts[-1] += "".join(f"in it\n{_traceback_of(one, depth - 1)}" for one in cause.exceptions[:MOST_TOLD])
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return "because of\n".join(parts)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -32,6 +34,8 @@ class Step(Generic[P, R_co]):
         self.definition = definition
         self.id = definition.name
         functools.update_wrapper(self, fn, updated=())
+        if definition.is_async:  # frameworks ask: one that is taken for a plain function is called and never awaited
+            _mark_as_async(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         branch = current_branch.get()
@@ -80,6 +84,13 @@ class Step(Generic[P, R_co]):
             why = f"{kind} is called through the context: `{how}`, with `ctx` as first parameter or `stepwell.{where}`"
             raise InvalidOption("step", self.id, why)
         branch.check_caller(self.id)
+
+
+def _mark_as_async(called: Any) -> None:
+    if sys.version_info >= (3, 12):
+        inspect.markcoroutinefunction(called)
+    else:  # seen by `asyncio.iscoroutinefunction`; `inspect` has no mark yet
+        called._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 @overload

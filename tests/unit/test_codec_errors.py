@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.codec import ERROR_LIMIT, decode, encode, error_of, one_line
 from stepwell.errors import TransientError
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Declined(Exception):
@@ -17,11 +21,11 @@ class Declined(Exception):
         self.code = code
 
 
-def raised(error: BaseException) -> BaseException:
+def raised(error: E) -> E:
     try:
         raise error
-    except BaseException as caught:  # noqa: BLE001 - any kind, on purpose
-        return caught
+    except BaseException:  # noqa: BLE001 - any kind, on purpose
+        return error
 
 
 @pytest.mark.proves("E-10")
@@ -37,6 +41,23 @@ def test_an_error_is_json_with_type_message_code_and_retry_after() -> None:
     assert decode(encode(declined)) == declined
     assert error_of(TransientError("slow", retry_after="1m"))["retry_after"] == 60.0
     assert "code" not in error_of(ValueError("x"))
+
+
+@pytest.mark.proves("E-10")
+def test_a_group_of_errors_tells_what_is_in_it() -> None:
+    inner = ExceptionGroup("inside", [raised(TimeoutError("slow")), ExceptionGroup("deeper", [ValueError("x")])])
+    told = error_of(raised(ExceptionGroup("outside", [raised(Declined("no certificate")), inner])))
+    assert told["message"] == (
+        "outside (2 sub-exceptions): Declined: no certificate; ExceptionGroup: inside (2 sub-exceptions): "
+        "TimeoutError: slow; ExceptionGroup: deeper (1 sub-exception): ValueError: x"
+    )
+    assert [one in told["traceback"] for one in ("in it\nDeclined: no cert", "in it\nTimeoutError: slow")] == [True] * 2
+    many = error_of(ExceptionGroup("many", [ValueError(str(number)) for number in range(1000)]))
+    assert ("ValueError: 4" in many["message"], "ValueError: 5" in many["message"]) == (True, False)
+    deep: Exception = ValueError("bottom")
+    for _ in range(500):
+        deep = ExceptionGroup("down", [deep])
+    assert "bottom" not in error_of(deep)["message"]
 
 
 @pytest.mark.proves("E-10")

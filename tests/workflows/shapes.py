@@ -82,6 +82,15 @@ async def anyio_group() -> list[Any]:
     return found
 
 
+@workflow(name="handle")
+async def handle() -> list[Any]:
+    found: list[Any] = []
+    async with anyio.create_task_group() as tasks:
+        beside = [tasks.create_task(nap("handle")), tasks.create_task(sequence("handle"))]
+        found += [await one for one in beside]
+    return found
+
+
 @workflow(name="scope")
 async def scope() -> list[Any]:
     with anyio.fail_after(3600):
@@ -184,6 +193,7 @@ SHAPES: tuple[Workflow[..., Any], ...] = (
     inside,
     group,
     anyio_group,
+    handle,
     scope,
     exceptions,
     wait,

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from stepwell import Context, InvalidOption, Store, TaskFactoryReplaced, Worker, step, workflow
+from stepwell import Context, InvalidOption, Store, TaskFactoryReplaced, Worker, sleep, step, workflow
 from stepwell.clock import TestClock
 from tests.workflows.kit import begun, drained, executed, names_in, statuses
 
@@ -80,8 +80,11 @@ async def test_keys_are_as_documented_and_background_tasks_do_not_shift_them(sto
     ]
 
 
-# How versions of anyio wrap what its task groups are given; and how a version yet to come may.
+# How versions of anyio wrap what its task groups are given, and how a version yet to come may; and how OpenTelemetry
+# wraps what becomes a task.
 WRAPPERS = """
+async def trace_coroutine(self, coro):
+    return await coro
 async def _run_wrapped_task(coro):
     await coro
 async def _run_coro(self):
@@ -121,7 +124,45 @@ async def test_a_branch_in_a_task_group_of_anyio_is_called_the_same_in_every_ver
     installed = 2
     run_id = await begun(store, upgraded)
     await drained(store, upgraded)
-    assert sorted(await statuses(store, run_id)) == [*(one.replace("pair", "anyio") for one in known), "sleep#1"]
+    assert sorted(await statuses(store, run_id)) == ["sleep#1", *(one.replace("pair", "task") for one in known)]
+
+
+@pytest.mark.proves("protocol-19")
+async def test_tracing_that_is_switched_on_while_a_run_is_open_changes_no_key_not_even_in_a_race(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    telemetry: dict[str, Any] = {"__name__": "opentelemetry.instrumentation.asyncio"}
+    exec(WRAPPERS, telemetry)
+    begin = asyncio.ensure_future
+
+    def traced(coroutine: Any) -> Any:
+        return begin(telemetry["trace_coroutine"](None, coroutine))
+
+    async def late(name: str) -> str:
+        await sleep("5h")
+        return await mark(name)
+
+    async def early(name: str) -> str:
+        return await mark(name)
+
+    @workflow
+    async def buy(ctx: Context) -> list[Any]:
+        found = await ctx.race(late("visa"), early("amex"))
+        await ctx.sleep("1h")
+        return [*found, await asyncio.ensure_future(early("ship"))]
+
+    runs = []
+    for first, then in ((begin, traced), (traced, begin), (traced, traced)):
+        monkeypatch.setattr(asyncio, "ensure_future", first)
+        runs.append(await begun(store, buy))
+        await drained(store, buy)
+        monkeypatch.setattr(asyncio, "ensure_future", then)
+        clock.advance("1h")
+        await drained(store, buy)
+    for run_id in runs:
+        assert (await store.get_run(run_id)).output() == [1, "amex", "ship"]
+        keys = names_in(sorted(await statuses(store, run_id)))
+        assert keys == ["race()#1", "sleep#1", "early:1/mark#1", "early:2/mark#1", "late:1/sleep#1"]
 
 
 async def _nested() -> None:

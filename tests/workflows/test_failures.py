@@ -1,6 +1,7 @@
 """What failures cost: a step's own attempts, a run's, and neither where somebody has decided otherwise."""
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 
@@ -238,6 +239,72 @@ async def test_a_step_that_takes_too_long_fails_and_its_thread_is_waited_for(sto
     await drained(store, impatient_too)
     assert (await store.get_run(runs[1])).output() == "step blocked#1 ran longer than 0.02 s"
     assert [row.status for row in (await steps_of(store, runs[0])).values()] == ["ERROR"] * 3
+
+
+@pytest.mark.proves("E-12", "S-06", "R-08")
+@pytest.mark.parametrize("wrapped", ["once", "twice", "in a group"])
+async def test_a_retry_opens_the_step_behind_an_error_that_was_raised_from_its_own(store: Store, wrapped: str) -> None:
+    up = False
+    called: list[bool] = []
+
+    @step(retry=1)
+    async def charge() -> str:
+        called.append(up)
+        if not up:
+            raise ConnectionError("the bank is down")
+        return "receipt"
+
+    @workflow(retry=3)
+    async def buy() -> str:
+        try:
+            return await charge()
+        except StepFailed as error:
+            if wrapped == "once":
+                raise LookupError("order 7") from error
+            if wrapped == "twice":
+                again = LookupError("order 7")
+                again.__cause__ = error
+                raise ValueError("order 7") from again
+            raise ExceptionGroup("order 7", [error]) from None
+
+    run_id = await begun(store, buy)
+    await drained(store, buy)
+    run = await store.get_run(run_id)
+    assert (run.status, run.attempt) == ("ERROR", 1)  # no replay would call the step again
+    up = True
+    assert await store.retry(run_id)
+    await drained(store, buy)
+    assert (await store.get_run(run_id)).output() == "receipt"
+    assert called == [False, True]
+
+
+@pytest.mark.proves("E-12", "S-06")
+async def test_an_error_that_was_raised_from_itself_and_one_that_was_not_raised_from_a_steps_are_tried_again(
+    store: Store,
+) -> None:
+    turns: Counter[str] = Counter()
+
+    @step(retry=1)
+    async def charge() -> None:
+        raise ConnectionError("the bank is down")
+
+    @workflow(retry=Retry(2, base=0))
+    async def itself() -> None:
+        turns["itself"] += 1
+        error = LookupError("order 7")
+        raise error from error
+
+    @workflow(retry=Retry(2, base=0))
+    async def beside() -> None:
+        turns["beside"] += 1
+        with contextlib.suppress(StepFailed):
+            await charge()
+        raise LookupError("order 7")
+
+    for one in (itself, beside):
+        await begun(store, one)
+        await drained(store, one)
+    assert turns == {"itself": 2, "beside": 2}
 
 
 @pytest.mark.proves("E-12", "S-06")

@@ -1,5 +1,9 @@
 """A step from its call to its record: executed once, skipped on replay, executed again only if nothing came of it."""
 
+import asyncio
+import inspect
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -164,6 +168,78 @@ async def test_what_a_step_gave_up_with_is_the_same_on_the_first_run_and_on_ever
     assert steps["ship#1"].error is not None
     assert steps["ship#1"].error["type"] == "PermanentError"
     assert "no such street" in steps["ship#1"].error["traceback"]
+
+
+def test_an_async_step_is_seen_to_be_async_by_whoever_asks() -> None:
+    @step
+    async def mail(to: str) -> str:
+        return to
+
+    @step
+    def print_out(to: str) -> str:
+        return to
+
+    asks = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert [asks(one) for one in (mail, print_out)] == [True, False]
+
+
+class WithCode(Exception):  # noqa: N818 - as users call them
+    """Makes its message of something else, as most do."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"declined with code {code}")
+        self.code = code
+
+
+class ByName(Exception):  # noqa: N818
+    """Takes what it is given by name only."""
+
+    def __init__(self, *, reason: str) -> None:
+        super().__init__(reason.upper())
+        self.reason = reason
+        self.lock = threading.Lock()  # cannot be stored
+
+
+class Below(WithCode):
+    """Is caught as the class above it."""
+
+
+@pytest.mark.proves("S-06", "S-20")
+@pytest.mark.parametrize(
+    ("raising", "raises", "expected"),
+    [
+        (lambda: WithCode(51), WithCode, ("declined with code 51", {"code": 51})),
+        (lambda: Below(52), WithCode, ("declined with code 52", {"code": 52})),
+        (lambda: ByName(reason="no"), ByName, ("NO", {"reason": "no"})),
+        (lambda: FileNotFoundError(2, "no", "/there"), OSError, ("[Errno 2] no: '/there'", {})),
+        (lambda: TransientError("slow", retry_after=7), TransientError, ("slow", {"retry_after": 7.0})),
+    ],
+    ids=["message", "subclass", "by name", "file", "after"],
+)
+async def test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds(
+    store: Store, clock: TestClock, raising: Any, raises: type[Exception], expected: tuple[str, dict[str, Any]]
+) -> None:
+    caught: list[tuple[str, dict[str, Any]]] = []
+
+    @step(retry=1, raises=(KeyError, raises))
+    async def charge() -> None:
+        raise raising()
+
+    @workflow
+    async def careful(ctx: Context) -> None:
+        try:
+            await charge()
+        except raises as error:
+            held = {name: value for name, value in vars(error).items() if not name.startswith("__") and name != "lock"}
+            caught.append((str(error), held))
+        await ctx.sleep(60)
+
+    run_id = await begun(store, careful)
+    for _ in range(2):
+        await drained(store, careful)
+        clock.advance(60)
+    assert (await store.get_run(run_id)).status == "SUCCESS"
+    assert caught == [expected, expected]
 
 
 @pytest.mark.proves("S-21", "S-22", "E-02", "E-13", "E-14", "R-11")

@@ -117,27 +117,32 @@ def uninstall(loop: asyncio.AbstractEventLoop) -> None:
 
 _installed: Final[dict[asyncio.AbstractEventLoop, Factory]] = {}
 CALLS: Final[set[CodeType]] = set()  # the code of coroutines that are themselves one call of ours: they are no branch
+WRAPPING: Final = ("anyio.", "opentelemetry.")  # modules of libraries that wrap what becomes a task
+WRAPPED: Final = "task"
+MOST_WRAPPED: Final = 5
 _WAIT_FOR: Final = asyncio.wait_for.__code__
 _ITERATOR: Final = getattr(asyncio.tasks, "_AsCompletedIterator", None)  # since Python 3.13
 _AS_COMPLETED: Final[CodeType] = (_ITERATOR.__init__ if _ITERATOR else asyncio.as_completed).__code__
 
 
 def _unwrapped(coro: AnyCoroutine) -> AnyCoroutine | None:
-    """The coroutine that was given to a task group of anyio, which makes the task of one of its own around it.
+    """The coroutine that the workflow has asked to be a task, where a library makes the task of one around it.
 
-    What that is called differs from one version of anyio to the next, so it must not be in the key of a step. None if
-    the one given cannot be found: then their order alone tells them apart.
+    What that is called differs between versions of the library, and with tracing switched on and off: it must not be in
+    the key of a step. None if the one asked for cannot be found: then their order alone tells them apart.
     """
-    frame: FrameType | None = getattr(coro, "cr_frame", None)
-    if frame is None or not frame.f_globals.get("__name__", "").startswith("anyio."):
-        return coro
-    within = frame.f_locals
-    inner = within.get("coro") or getattr(within.get("self"), "coro", None)  # before anyio 4.14, and since
-    return inner if hasattr(inner, "__qualname__") else None
+    inner: Any = coro
+    for _ in range(MOST_WRAPPED):
+        frame: FrameType | None = getattr(inner, "cr_frame", None)
+        if frame is None or not frame.f_globals.get("__name__", "").startswith(WRAPPING):
+            break
+        within = frame.f_locals
+        inner = within.get("coro") or getattr(within.get("self"), "coro", None)  # the second is anyio, since 4.14
+    return inner if inner is coro or hasattr(inner, "__qualname__") else None
 
 
 def _label_of(coro: AnyCoroutine | None) -> str:
-    return "anyio" if coro is None else getattr(coro, "__qualname__", type(coro).__name__)
+    return WRAPPED if coro is None else getattr(coro, "__qualname__", type(coro).__name__)
 
 
 def _continues(coro: AnyCoroutine | None) -> bool:

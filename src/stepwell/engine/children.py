@@ -16,11 +16,11 @@ import msgspec
 from stepwell.codec import decode, encode
 from stepwell.engine.branches import Branch
 from stepwell.engine.calls import StepCall
+from stepwell.engine.giving_up import failure_of
 from stepwell.engine.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.engine.outcome import GAVE_UP
 from stepwell.engine.requests import Adding, Course, Wait, asked
 from stepwell.engine.run import Pause, RunTurn
-from stepwell.engine.steps import failure_of
 from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked

@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 from stepwell.codec import decode, encode, error_of
 from stepwell.engine.branches import Branch
 from stepwell.engine.calls import Definition
+from stepwell.engine.giving_up import failure_of
 from stepwell.engine.journal import GaveUp, Replay, Waiting
 from stepwell.engine.naming import checked_step
 from stepwell.engine.outcome import ERROR_LIMIT
 from stepwell.engine.requests import Record, awaited, recording
 from stepwell.engine.run import RunTurn
-from stepwell.engine.steps import failure_of
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus, StepRow
 

@@ -12,6 +12,7 @@ from stepwell.errors import NonDeterminismError, PermanentError, SerializationEr
 from stepwell.records import RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
+DEEPEST_CAUSE: Final = 10  # an error may have been raised from itself
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it, and will so for ever
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
@@ -125,16 +126,20 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
         return True
     if isinstance(error, BaseExceptionGroup):
         return all(is_permanent(one, policy) for one in error.exceptions)
-    # A payload that does not fit the handler's type will not fit it next time either.
-    return isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
+    # A payload that does not fit the handler's type will not fit it next time either, and a step that gave up stays so.
+    certain = isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
+    return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))
 
 
-def steps_behind(error: BaseException) -> list[str]:
-    """The keys of the steps that gave up with this error; a group may have several."""
-    if isinstance(error, BaseExceptionGroup):
-        return [key for one in error.exceptions for key in steps_behind(one)]
-    key = getattr(error, GAVE_UP, None)
-    return [] if key is None else [key]
+def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:
+    """The keys of the steps that gave up with this error, or with the one it was raised from; a group may have several.
+
+    What was raised while another error was handled, without `from`, need not be due to that one.
+    """
+    if (key := getattr(error, GAVE_UP, None)) is not None:
+        return [key]
+    causes = error.exceptions if isinstance(error, BaseExceptionGroup) else [error.__cause__]
+    return [key for one in causes if one is not None and depth > 0 for key in steps_behind(one, depth - 1)]
 
 
 _SUCCESS = Settlement(RunStatus.SUCCESS)

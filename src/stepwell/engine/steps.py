@@ -5,7 +5,6 @@ The course of a call is written once, as a script that asks for what takes time:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator
 from typing import Any, Final
 
@@ -14,9 +13,10 @@ import msgspec
 from stepwell.backoff import Retry
 from stepwell.clock import chance_of
 from stepwell.codec import decode, encode
-from stepwell.engine.calls import Attempt, Definition, StepCall
+from stepwell.engine.calls import Attempt, StepCall
+from stepwell.engine.giving_up import failure_of, kept_of
 from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
-from stepwell.engine.outcome import ERROR_LIMIT, GAVE_UP, RECORDED, Again, Failed, judge
+from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, judge
 from stepwell.engine.requests import (
     Course,
     Noted,
@@ -30,11 +30,9 @@ from stepwell.engine.requests import (
     recording,
 )
 from stepwell.engine.run import Pause, RunTurn
-from stepwell.errors import Paused, SerializationError, StepFailed
+from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.questions import Recorded, TakeSignal
-
-PASSED_ON: Final = ("type", "message", "code", "args")  # of a step's error, to the run that asked for it
 
 
 def course_of(call: StepCall) -> Course:
@@ -149,7 +147,7 @@ def _failed(attempt: Attempt, error: Exception) -> StepRow:
     call, policy = attempt.call, _policy(attempt.call)
     outcome = judge(error, attempt.number, policy.max_attempts, policy, 0.0)
     assert isinstance(outcome, Again | Failed)
-    told = outcome.error | {"args": _plain_args(error)} if isinstance(error, call.definition.raises) else outcome.error
+    told = outcome.error | kept_of(error, call.definition.raises)
     status = RunStatus.ERROR if isinstance(outcome, Failed) else RunStatus.PENDING
     return msgspec.structs.replace(
         call.row(status, attempt.number, attempt.took),
@@ -169,20 +167,6 @@ def _retry_at(policy: Retry, failed: StepRow) -> int:
     return (failed.finished_at or 0) + int(1_000_000 * (delay if retry_after is None else retry_after))
 
 
-def failure_of(definition: Definition, key: str, error: str) -> Exception:
-    """The exception of a step that gave up, from what is recorded: a class of `raises`, else `StepFailed`."""
-    told: dict[str, Any] = decode(error)
-    kind, message = str(told.get("type", "error")), str(told.get("message", ""))
-    failure: Exception = StepFailed(key, kind, message, told)
-    for cls in definition.raises:
-        if cls.__name__ == kind and told.get("args") is not None:
-            with contextlib.suppress(Exception):  # its arguments have changed since, so it cannot be built again
-                failure = cls(*told["args"])
-    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
-    BaseException.__setattr__(failure, RECORDED, {name: told[name] for name in PASSED_ON if name in told})
-    return failure
-
-
 def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
     """A result as JSON text, and as it will come back from there: the caller gets that on the first run too."""
     declared, kind = call.definition.returns, type(value)
@@ -195,13 +179,6 @@ def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
         why = f"a {kind.__qualname__} would come back as {type(back).__name__}; annotate what the function returns"
         raise SerializationError(f"{why}, or say `ctx.step(name, fn, returns=...)`", what=f"result of {call.key}")
     return text, back
-
-
-def _plain_args(error: Exception) -> list[Any] | None:
-    try:
-        return list(decode(encode(list(error.args))))
-    except SerializationError:
-        return None
 
 
 _SAME: Final = frozenset((str, int, bool, type(None)))

@@ -12,8 +12,8 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     """True if the task, which waits for `waiter`, can go on only when other tasks have ended.
 
     By what it waits for (a task, a `gather`), or by where it waits: inside `asyncio.wait`, `as_completed`, a `wait_for`
-    that has made a task, or at the end of a task group, also one of anyio. Anything else may come from outside the run,
-    so it counts as work.
+    that has made a task, or at the end of a task group, also of anyio, whose tasks' handles are as good as tasks.
+    Anything else may come from outside the run, so it counts as work.
     """
     if isinstance(waiter, _TASKS):
         return True
@@ -21,7 +21,7 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     code = getattr(inner, "cr_code", None)
     if code is _WAIT_FOR:
         return isinstance(inner.cr_frame.f_locals.get("fut"), asyncio.Task)
-    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED or _ends_group_of_anyio(code)
+    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED or _waits_in_anyio(inner)
 
 
 def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
@@ -33,10 +33,13 @@ def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
     return outer, coroutine
 
 
-def _ends_group_of_anyio(code: CodeType | None) -> bool:
+def _waits_in_anyio(inner: Any) -> bool:
     # Asked each time: whoever uses anyio may import it after us, and we never do.
     group = getattr(sys.modules.get("anyio._backends._asyncio"), "TaskGroup", None)
-    return code is not None and code in _codes(getattr(group, "__aexit__", None))
+    handle = getattr(sys.modules.get("anyio._core._tasks"), "TaskHandle", None)  # since anyio 4.14
+    awaited = getattr(getattr(inner, "cr_await", None), "gi_code", None)
+    places = _codes(getattr(group, "__aexit__", None), getattr(handle, "__await__", None))
+    return getattr(inner, "cr_code", None) in places or awaited in places
 
 
 def _codes(*functions: Any) -> frozenset[CodeType]:
