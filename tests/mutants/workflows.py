@@ -327,6 +327,22 @@ WORKFLOW_MUTANTS = (
         BRANCHES + "test_tracing_that_is_switched_on_while_a_run_is_open_changes_no_key_not_even_in_a_race",
     ),
     Mutant(
+        "a run that waits for a lock of its own is held",
+        "protocol-18",
+        "engine/waits.py",
+        "    if code in _LOCKS:\n",
+        "    if False:\n",
+        SHAPES,
+    ),
+    Mutant(
+        "a run that waits for the lock of all runs is given back",
+        "protocol-18",
+        "engine/waits.py",
+        'return _is_local(inner.cr_frame.f_locals.get("self"), outer)',
+        "return True",
+        SHAPES,
+    ),
+    Mutant(
         "a handle of anyio is no task",
         "protocol-18",
         "engine/waits.py",

@@ -1,5 +1,6 @@
 """How a run asks for children, and how it hears of their end: failed, cancelled, too late, or asked for anew."""
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -30,6 +31,23 @@ def anew() -> None:
 @workflow
 async def slow(number: int) -> int:
     return number
+
+
+@pytest.mark.proves("protocol-18", "R-11")
+async def test_a_parent_that_lets_few_children_run_at_once_gives_its_place_to_them(store: Store) -> None:
+    @workflow
+    async def bounded(ctx: Context) -> list[int]:
+        few = asyncio.Semaphore(2)
+
+        async def one(number: int) -> int:
+            async with few:
+                return await slow.trigger(number).wait().execute(ctx)
+
+        return list(await asyncio.gather(*(one(number) for number in range(5))))
+
+    run_id = await begun(store, bounded)
+    await drained(store, bounded, slow, concurrency=1)
+    assert (await store.get_run(run_id)).output() == [0, 1, 2, 3, 4]
 
 
 # How children end for the code that waits

@@ -5,7 +5,7 @@ Each notes what it does in `log`, sleeps for a minute in one of its branches and
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
@@ -14,6 +14,7 @@ from stepwell import Context, Workflow, current, sleep, step, workflow
 
 log: list[str] = []
 released = asyncio.Event()
+limit = asyncio.Semaphore(0)  # one for all the runs of a process
 
 
 @step
@@ -80,6 +81,27 @@ async def anyio_group() -> list[Any]:
         tasks.start_soon(kept, nap("anyio"))
         tasks.start_soon(kept, sequence("anyio"))
     return found
+
+
+@workflow(name="lock")
+async def lock() -> list[Any]:
+    few = asyncio.Lock()
+
+    async def in_turn(part: Callable[..., Any], *given: Any) -> Any:
+        async with few:
+            return await part(*given)
+
+    parts = in_turn(sequence, "lock", 2), in_turn(nap, "lock"), in_turn(work, "lock 4")
+    return list(await asyncio.gather(*parts))
+
+
+@workflow(name="shared")
+async def shared() -> Any:
+    async def from_outside() -> str:
+        async with limit:
+            return await work("shared released")
+
+    return await asyncio.gather(nap("shared"), from_outside())
 
 
 @workflow(name="handle")
@@ -192,6 +214,8 @@ SHAPES: tuple[Workflow[..., Any], ...] = (
     gather,
     inside,
     group,
+    lock,
+    shared,
     anyio_group,
     handle,
     scope,
@@ -217,5 +241,12 @@ BEFORE = {
     "swallow": [],
     "context": ["account opened"],
     "outside": ["outside released"],
+    "lock": ["lock 1", "lock 2"],
+    "shared": ["shared released"],
 }
-AFTER = {"finally": ["finally awake", "finally refunded"], "context": ["context awake", "account closed"]}
+AFTER = {
+    "finally": ["finally awake", "finally refunded"],
+    "context": ["context awake", "account closed"],
+    "lock": ["lock awake", "lock 4"],
+}
+FROM_OUTSIDE = ("outside", "shared")  # wait for something that is not theirs

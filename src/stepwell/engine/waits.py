@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any, Final
 
@@ -12,25 +13,36 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     """True if the task, which waits for `waiter`, can go on only when other tasks have ended.
 
     By what it waits for (a task, a `gather`), or by where it waits: inside `asyncio.wait`, `as_completed`, a `wait_for`
-    that has made a task, or at the end of a task group, also of anyio, whose tasks' handles are as good as tasks.
-    Anything else may come from outside the run, so it counts as work.
+    that has made a task, or at the end of a task group, also of anyio, whose tasks' handles are as good as tasks; or
+    for a lock or semaphore of its own. Anything else may come from outside the run, so it counts as work.
     """
     if isinstance(waiter, _TASKS):
         return True
-    outer, inner = _innermost(task)
+    *outer, inner = _awaiting(task)
     code = getattr(inner, "cr_code", None)
     if code is _WAIT_FOR:
         return isinstance(inner.cr_frame.f_locals.get("fut"), asyncio.Task)
-    return code in _PLACES or getattr(outer, "cr_code", None) is _NEXT_COMPLETED or _waits_in_anyio(inner)
+    if code in _LOCKS:
+        return _is_local(inner.cr_frame.f_locals.get("self"), outer)
+    asks_next = bool(outer) and getattr(outer[-1], "cr_code", None) is _NEXT_COMPLETED
+    return code in _PLACES or asks_next or _waits_in_anyio(inner)
 
 
-def _innermost(task: asyncio.Task[Any]) -> tuple[Any, Any]:
-    """The coroutine that really waits, at the bottom of those that await each other, and the one that awaits it."""
-    outer: Any = None
-    coroutine: Any = task.get_coro()
-    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
-        outer, coroutine = coroutine, inner
-    return outer, coroutine
+def _awaiting(task: asyncio.Task[Any]) -> list[Any]:
+    """The coroutines of the task that await each other; the last is the one that really waits."""
+    coroutines: list[Any] = [task.get_coro()]
+    while hasattr(inner := getattr(coroutines[-1], "cr_await", None), "cr_code"):
+        coroutines.append(inner)
+    return coroutines
+
+
+def _is_local(lock: Any, awaiting: Sequence[Any]) -> bool:
+    """True if the lock is a variable of a function that waits for it: then those that hold it are tasks of this run.
+
+    One in a module, which limits something for all runs, may be released by another run. Then it is worth waiting for.
+    """
+    frames = [one.cr_frame for one in awaiting if one.cr_frame.f_globals.get("__name__") != asyncio.locks.__name__]
+    return any(value is lock for frame in frames for value in frame.f_locals.values())
 
 
 def _waits_in_anyio(inner: Any) -> bool:
@@ -57,6 +69,7 @@ def _next_completed() -> CodeType | None:
 _WAIT_FOR: Final = asyncio.wait_for.__code__
 _NEXT_COMPLETED: Final = _next_completed()
 _TASKS: Final = (asyncio.Task, asyncio.tasks._GatheringFuture)  # type: ignore[attr-defined]  # noqa: SLF001
+_LOCKS: Final = _codes(asyncio.Lock.acquire, asyncio.Semaphore.acquire)
 _PLACES: Final = _codes(
     getattr(asyncio.tasks, "_wait", None),
     asyncio.TaskGroup.__aexit__,
