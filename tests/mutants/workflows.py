@@ -431,11 +431,19 @@ WORKFLOW_MUTANTS = (
         BRANCHES + "test_a_factory_that_was_set_since_and_wraps_ours_labels_nothing_twice",
     ),
     Mutant(
+        "a run sees what the body of a step has set in its context",
+        "S-05",
+        "engine/contexts.py",
+        "waits_for = context.run(go_on, given)",
+        "waits_for = go_on(given)",
+        STEPS + "test_what_a_body_sets_in_its_context_is_not_seen_by_the_run_which_a_replay_could_not_show_it",
+    ),
+    Mutant(
         "a step inside a step is recorded too",
         "protocol-19",
         "engine/requests.py",
-        "    token = current_branch.set(attempt)\n",
-        "    token = current_branch.set(current_branch.get())\n",
+        "    context.run(current_branch.set, attempt)\n",
+        "    context.run(current_branch.set, current_branch.get())\n",
         STEPS + "test_outside_a_run_a_step_is_its_function",
     ),
     Mutant(

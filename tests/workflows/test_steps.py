@@ -4,11 +4,12 @@ import asyncio
 import inspect
 import sys
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from stepwell import Context, PermanentError, Store, TransientError, connect, current, step, workflow
+from stepwell import Context, PermanentError, Store, TransientError, connect, current, step, sync, workflow
 from stepwell.clock import TestClock
 from stepwell.records import RunStatus, StepRow
 from tests.ground.waiting import until
@@ -168,6 +169,83 @@ async def test_what_a_step_gave_up_with_is_the_same_on_the_first_run_and_on_ever
     assert steps["ship#1"].error is not None
     assert steps["ship#1"].error["type"] == "PermanentError"
     assert "no such street" in steps["ship#1"].error["traceback"]
+
+
+tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+@pytest.mark.proves("S-05")
+async def test_what_a_body_sets_in_its_context_is_not_seen_by_the_run_which_a_replay_could_not_show_it(
+    store: Store, clock: TestClock
+) -> None:
+    seen: list[tuple[object, str]] = []
+
+    @step
+    async def sign_in(name: str) -> str:
+        tenant.set(name)
+        await asyncio.sleep(0)
+        return tenant.get()
+
+    @step
+    def sign_in_too(name: str) -> str:
+        tenant.set(name)
+        return tenant.get()
+
+    @step(timeout=60)
+    async def in_time(name: str) -> str:
+        return await sign_in.local(name)
+
+    @workflow
+    async def visit(ctx: Context) -> None:
+        tenant.set("somebody")
+        for one in (sign_in, sign_in_too, in_time):
+            signed_in = await ctx.step(one, "ada")
+            seen.append((signed_in, tenant.get()))
+        await ctx.sleep(60)
+
+    @workflow
+    def visit_too(ctx: sync.Context) -> None:
+        tenant.set("somebody")
+        for one in (sign_in, sign_in_too, in_time):
+            signed_in = ctx.step(one, "ada")
+            seen.append((signed_in, tenant.get()))
+        ctx.sleep(60)
+
+    for one in (visit, visit_too):
+        run_id = await begun(store, one)
+        await drained(store, one)
+        clock.advance(60)
+        await drained(store, one)
+        assert (await store.get_run(run_id)).status == "SUCCESS"
+    assert seen == [("ada", "somebody")] * 12
+
+
+@pytest.mark.proves("S-05")
+async def test_a_body_that_is_cut_off_in_its_context_is_closed_there(store: Store) -> None:
+    ends: list[str] = []
+
+    @step(retry=1)
+    async def slow() -> None:
+        tenant.set("ada")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append(f"cancelled as {tenant.get()}")
+            raise
+        finally:
+            await asyncio.sleep(0)
+            ends.append(f"closed as {tenant.get()}")
+
+    @workflow(retry=1)
+    async def impatient() -> str:
+        try:
+            await asyncio.wait_for(slow(), 0.01)
+        except TimeoutError:
+            return tenant.get()
+        return "in time"
+
+    assert (await executed(store, impatient)).output() == "nobody"
+    assert ends == ["cancelled as ada", "closed as ada"]
 
 
 def test_an_async_step_is_seen_to_be_async_by_whoever_asks() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Generator, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.conditions import is_met
+from stepwell.engine.contexts import in_context
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import LeaseLost, Timeout
@@ -191,14 +192,7 @@ def _answer_to(request: Request) -> Awaitable[Any]:
 def _answered_here(request: Request) -> Any:
     match request:
         case Attempt(call) if not call.definition.is_async and call.definition.timeout is None:
-            token = current_branch.set(request)
-            try:
-                result = call.definition.fn(*call.args, **call.kwargs)
-                if not inspect.isawaitable(result):
-                    return result
-                return wait_in_thread(call.run, result if inspect.iscoroutine(result) else _awaited(result))
-            finally:
-                current_branch.reset(token)
+            return copy_context().run(_called_here, request)
         case Attempt(call):
             return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
@@ -207,6 +201,15 @@ def _answered_here(request: Request) -> Any:
             return wait_in_thread(run, _answered_there(request))
         case _:
             assert_never(request)
+
+
+def _called_here(attempt: Attempt) -> Any:
+    call = attempt.call
+    current_branch.set(attempt)
+    result = call.definition.fn(*call.args, **call.kwargs)
+    if not inspect.isawaitable(result):
+        return result
+    return wait_in_thread(call.run, result if inspect.iscoroutine(result) else _awaited(result))
 
 
 async def _answered_there(request: Request) -> Any:
@@ -249,18 +252,17 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
 
 
-async def _executed(attempt: Attempt) -> Any:
-    call = attempt.call
+def _executed(attempt: Attempt) -> Awaitable[Any]:
+    """The body, in a context of its own: a replay does not call it, so the run must not see what it sets there."""
+    call, context = attempt.call, copy_context()
     definition = call.definition
-    token = current_branch.set(attempt)
-    try:
-        if definition.timeout is not None:
-            return await _in_time(call, definition.timeout)
-        if definition.is_async:
-            return await definition.fn(*call.args, **call.kwargs)
-        return await _in_thread(call)
-    finally:
-        current_branch.reset(token)
+    context.run(current_branch.set, attempt)
+    if definition.timeout is not None:
+        return in_context(context, _in_time(call, definition.timeout))
+    if not definition.is_async:
+        return in_context(context, _in_thread(call))
+    body = context.run(definition.fn, *call.args, **call.kwargs)
+    return in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
 
 
 async def _waited(request: Wait | Noted) -> None:
