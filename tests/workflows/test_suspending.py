@@ -187,11 +187,11 @@ async def test_a_call_that_a_thread_has_made_is_waited_for_before_its_run_is_giv
 async def test_by_the_databases_own_clock_nobody_wakes_early(live_store: Store) -> None:
     @workflow
     async def brief(ctx: Context) -> None:
-        await ctx.sleep(0.05)
+        await ctx.sleep(0.3)  # long enough for a busy machine to give the run back meanwhile
 
     @workflow
     def brief_too() -> None:
-        sync.sleep(0.05)
+        sync.sleep(0.3)
 
     async with Worker(live_store, [brief, brief_too]):
         runs = [await begun(live_store, one) for one in (brief, brief_too)]
