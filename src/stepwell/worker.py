@@ -130,7 +130,7 @@ class Worker:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._stop.clear)  # when all is over: it may run again
             if signals:  # first, so that they are heard to the end: the second one comes while the first is obeyed
-                stack.enter_context(caught_signals(partial(loop.call_soon_threadsafe, self.stop)))
+                stack.enter_context(caught_signals(partial(loop.call_soon_threadsafe, self._end)))
             await stack.enter_async_context(self)
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
@@ -188,10 +188,26 @@ class Worker:
             self._draining = False
 
     def stop(self) -> None:
-        """Let `run` or `poll_forever` end, gracefully; the second time at once."""
+        """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may say so."""
+        loop = self._store.loop
+        if is_running_here(loop):
+            self._end()
+        else:
+            with contextlib.suppress(RuntimeError):  # closed: nothing runs any more
+                loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
         if self._stop.is_set():
             self._runtime.hurry()
         self._stop.set()
+
+
+def is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """True on the thread of this loop, while it runs."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 async def poll_all(workers: Iterable[Worker]) -> None:

@@ -1,6 +1,7 @@
 """Whatever ends early, late or in the wrong order: nothing is held, cancelled or waited for that should not be."""
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -338,6 +339,25 @@ async def test_a_body_left_behind_by_the_last_start_is_not_waited_for() -> None:
 
 
 left_behind: list[object] = []
+
+
+def test_a_worker_is_stopped_from_another_thread() -> None:
+    at_work: concurrent.futures.Future[Worker] = concurrent.futures.Future()
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_debug(True)  # so that it says who may not call it
+        async with connect("memory:") as store:
+            worker = Worker(store, [mail])
+            asyncio.get_running_loop().call_soon(at_work.set_result, worker)
+            await worker.run()
+
+    thread = threading.Thread(target=asyncio.run, args=(work(),), daemon=True)
+    thread.start()
+    worker = at_work.result(20)
+    worker.stop()
+    thread.join(20)
+    assert not thread.is_alive()
+    worker.stop()  # its loop is closed: nothing to do
 
 
 def test_nobody_beats_for_a_loop_that_is_closed(tmp_path: Path) -> None:
