@@ -172,18 +172,17 @@ async def test_arguments_that_are_the_same_in_another_order_are_the_same(store: 
 
 
 PRINTED = """
-import dataclasses, enum
+import dataclasses, enum, pydantic
 from stepwell.codec import encode_ordered
 words = frozenset(("delta", "alpha", "charlie", "bravo", "echo"))
 Colour = enum.Enum("Colour", {"RED": "red", "BLUE": "blue"})
 Parcel = dataclasses.make_dataclass("Parcel", [("id", int), ("marks", frozenset)], frozen=True)
-class Model:
-    def model_dump(self, *, mode, **options):
-        return {"words": words if mode == "python" else list(words)}
+class Model(pydantic.BaseModel):
+    words: frozenset[str]
 parcels = {Parcel(1, words), Parcel(2, frozenset())}
 print(encode_ordered([words, {None, 1, "a"}, set(Colour), parcels, dict.fromkeys(words, words)]))
 print(encode_ordered({"by": {Colour.RED: words, Colour.BLUE: 1}, "of": parcels}))
-print(encode_ordered([Model()]))
+print(encode_ordered([Model(words=words)]))
 """
 
 
