@@ -145,6 +145,14 @@ WORKFLOW_MUTANTS = (
         VALUES + "test_processes_that_hash_differently_write_the_same_arguments",
     ),
     Mutant(
+        "a key's hash follows the order of a set",
+        "PR-08",
+        "store/draft.py",
+        "payload_hash(ordered_input(asked))",
+        "payload_hash(text)",
+        "tests/runs/test_triggering.py::test_a_set_in_another_order_is_the_same_input",
+    ),
+    Mutant(
         "arguments are not compared",
         "R-16",
         "engine/journal.py",
