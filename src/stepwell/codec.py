@@ -19,6 +19,7 @@ import msgspec
 
 from stepwell.durations import seconds_of
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.losses import loss_of
 from stepwell.names import UNSTORABLE
 from stepwell.ordering import holds_sets_in_sets, in_order, ordered_text
 from stepwell.shapes import fields_of
@@ -114,11 +115,13 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
 
 
 def check_type(type_: Any, *, what: str = "type") -> None:
-    """Refuse a type that no JSON could be read as, so that a definition fails when it is declared."""
+    """Refuse a type that no JSON could be read as, or not as it was, so that a definition fails when declared."""
     try:
         _reader(type_)
     except Exception as error:
         raise SerializationError(error, what=what) from error
+    if (why := loss_of(type_)) is not None:
+        raise SerializationError(why, what=what)
 
 
 def payload_hash(text: str | bytes) -> str:

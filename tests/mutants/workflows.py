@@ -153,6 +153,14 @@ WORKFLOW_MUTANTS = (
         "tests/runs/test_triggering.py::test_a_set_in_another_order_is_the_same_input",
     ),
     Mutant(
+        "a model that would lose something is taken",
+        "CO-06",
+        "codec.py",
+        "if (why := loss_of(type_)) is not None:",
+        "if (why := None) is not None:",
+        "tests/unit/test_losses.py::test_a_model_that_would_lose_something_is_refused_with_its_field",
+    ),
+    Mutant(
         "arguments are not compared",
         "R-16",
         "engine/journal.py",
