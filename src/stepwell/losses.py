@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
+from stepwell.errors import SerializationError
 from stepwell.shapes import alternatives, class_of, fields_of, model_fields_of, pydantic_fields_of
 
 _SECRETS: Final = frozenset(("SecretStr", "SecretBytes", "Secret"))
@@ -24,6 +25,27 @@ _Seen = set[tuple[type, bool]]
 def loss_of(type_: Any) -> str | None:
     """Why values of the type would not come back as they are, and what to do; None if nothing speaks against it."""
     return next(_losses(type_, "it", False, set()), None)
+
+
+@lru_cache(maxsize=4096)
+def may_be_cut(kind: type, declared: Any) -> bool:
+    """True if values of the class may come back as one that it inherits from, with other fields."""
+    classes = [found for one in alternatives(declared) if (found := class_of(one)) is not None]
+    return kind not in classes and any(_is_cut(kind, one) for one in classes)
+
+
+def refuse_cut(value: object, back: object, *, what: str) -> None:
+    """Refuse a value that has come back as a class that it inherits from, with other fields."""
+    kind, read = type(value), type(back)
+    if kind is not read and _is_cut(kind, read):
+        why = f"a {kind.__qualname__} would come back as {read.__qualname__}, without what is its own"
+        todo = f"annotate {kind.__qualname__}, or convert it to {read.__qualname__}"
+        raise SerializationError(f"{why}; {todo}", what=what)
+
+
+def _is_cut(kind: Any, read: Any) -> bool:
+    fields = fields_of(read)
+    return fields is not None and issubclass(kind, read) and set(fields) != set(fields_of(kind) or ())
 
 
 def _losses(annotation: Any, place: str, in_model: bool, seen: _Seen) -> Iterator[str]:

@@ -73,6 +73,7 @@ class Workflow(Generic[P, R_co]):
         again = functools.partial(self.arguments.encode, args, kwargs, sys.maxsize)
         text = again(encode)
         self.arguments.decode(text)
+        self.arguments.refuse_cut(args, kwargs)
         return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
 
     @overload

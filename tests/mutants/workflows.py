@@ -153,6 +153,14 @@ WORKFLOW_MUTANTS = (
         "tests/runs/test_triggering.py::test_a_set_in_another_order_is_the_same_input",
     ),
     Mutant(
+        "a result loses the fields of its subclass",
+        "S-19",
+        "engine/steps.py",
+        '    refuse_cut(value, back, what=f"result of {call.key}")\n',
+        "",
+        VALUES + "test_a_result_that_would_come_back_without_its_own_fields_is_refused",
+    ),
+    Mutant(
         "a model that would lose something is taken",
         "CO-06",
         "codec.py",
