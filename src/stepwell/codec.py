@@ -10,7 +10,6 @@ import math
 import re
 import traceback
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
@@ -20,10 +19,13 @@ import msgspec
 
 from stepwell.durations import seconds_of
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.losses import loss_of
 from stepwell.names import UNSTORABLE
+from stepwell.ordering import holds_sets_in_sets, in_order, ordered_text
+from stepwell.shapes import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 PAYLOAD_LIMIT: Final = 1_048_576
 DEEPEST: Final = 200
@@ -55,37 +57,26 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
 
 
 def encode_ordered(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
-    """As `encode`, and the same text for the same value in every process: what has no order of its own is given one."""
+    """As `encode`, and the same text for the same value in every process: what has no order of its own is given one.
+
+    It reads back as what `encode` writes does: nothing but the order of sets and of keys differs.
+    """
     if value is None:
         return "null"
     try:
         data = _ORDERED.encode(value)
         text = data.decode()
-    except Exception:  # noqa: BLE001 - it cannot be encoded, or only sorted: enums, say, or keys that are not text
-        return encode(_in_order(value), limit=limit, what=what)
-    if len(data) <= min(2 * DEEPEST, limit) and _SUSPICIOUS.search(data) is None:
+    except Exception:  # noqa: BLE001 - it cannot be encoded, or only not sorted: `encode` says which
+        return _ordered_by_walk(value, limit, what)  # it may hold enums in a set, say, or keys that are not text
+    if len(data) <= min(2 * DEEPEST, limit) and _SUSPICIOUS_IN_ORDER.search(data) is None:
         return text
+    if b"[[" in data and holds_sets_in_sets(value):
+        return _ordered_by_walk(value, limit, what)
     return _checked(value, data, text, limit, what)
 
 
-def _in_order(value: Any) -> Any:
-    """The value with its sets and dicts sorted by what they are in JSON; what cannot be encoded stays as it is."""
-    if isinstance(value, set | frozenset):
-        return sorted(map(_in_order, value), key=_json_of)
-    if isinstance(value, dict):
-        return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: _json_of({key: None}))}
-    if isinstance(value, list | tuple):
-        return [_in_order(one) for one in value]
-    names = () if isinstance(value, type) else _field_names(value)
-    values = {name: getattr(value, name, msgspec.UNSET) for name in names}
-    return {name: _in_order(one) for name, one in values.items() if one is not msgspec.UNSET} or value
-
-
-def _json_of(value: Any) -> bytes:
-    try:
-        return _ENCODER.encode(value)
-    except Exception:  # noqa: BLE001 - `encode` will say so, with the path
-        return b""
+def _ordered_by_walk(value: Any, limit: int, what: str) -> str:
+    return ordered_text(value, encode(value, limit=limit, what=what))
 
 
 def _checked(value: Any, data: bytes, text: str, limit: int, what: str) -> str:
@@ -126,11 +117,13 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
 
 
 def check_type(type_: Any, *, what: str = "type") -> None:
-    """Refuse a type that no JSON could be read as, so that a definition fails when it is declared."""
+    """Refuse a type that no JSON could be read as, or not as it was, so that a definition fails when declared."""
     try:
         _reader(type_)
     except Exception as error:
         raise SerializationError(error, what=what) from error
+    if (why := loss_of(type_)) is not None:
+        raise SerializationError(why, what=what)
 
 
 def payload_hash(text: str | bytes) -> str:
@@ -141,9 +134,12 @@ def payload_hash(text: str | bytes) -> str:
 def value_hash(value: Any) -> str:
     """The `payload_hash` of a value that `encode` takes, which also does not depend on the order of a set."""
     try:
-        return _digest(_CANONICAL.encode(value))
-    except TypeError:  # a set of several types has no order to give it
-        return payload_hash(_ENCODER.encode(value))
+        data = _CANONICAL.encode(value)
+    except TypeError:  # a set of several types has no order of its own
+        return payload_hash(ordered_text(value, _ENCODER.encode(value)))
+    if b"[[" in data and holds_sets_in_sets(value):
+        return payload_hash(ordered_text(value, _ENCODER.encode(value)))
+    return _digest(data)
 
 
 def error_of(error: BaseException) -> dict[str, Any]:
@@ -185,12 +181,10 @@ def _plain_of(value: Any) -> Any:
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} is not a type that JSON can hold{hint}")
 
 
-def _unordered_of(value: Any) -> Any:
-    """As `_plain_of`, but a model's sets are still sets, so that they can be sorted."""
-    dump = getattr(value, "model_dump", None)
-    if dump is not None and not isinstance(value, type):
-        return dump(mode="python", by_alias=True, round_trip=True)
-    return _plain_of(value)
+def _ordered_of(value: Any) -> Any:
+    """As `_plain_of`, with one order for a model's sets, which are lists in what it dumps."""
+    plain = _plain_of(value)
+    return in_order(value, plain) if isinstance(plain, dict | list) else plain
 
 
 def _typed_of(type_: Any, plain: Any) -> Any:
@@ -211,12 +205,13 @@ def _typed_of(type_: Any, plain: Any) -> Any:
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain_of)
-_ORDERED: Final = msgspec.json.Encoder(enc_hook=_unordered_of, order="deterministic")
-_CANONICAL: Final = msgspec.json.Encoder(enc_hook=_plain_of, order="sorted")
+_ORDERED: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="deterministic")
+_CANONICAL: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="sorted")
 _PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _TEXT: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _SUSPICIOUS: Final = re.compile(rb'\\u0000|null|[0-9]":')
+_SUSPICIOUS_IN_ORDER: Final = re.compile(_SUSPICIOUS.pattern + rb"|\[\[")
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 
 
@@ -333,14 +328,9 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"[{index}]", child) for index, child in enumerate(value))
     elif not isinstance(value, type):
-        for name in _field_names(value):
+        kind: Any = type(value)
+        for name in fields_of(kind) or ():
             yield f".{name}", getattr(value, name, None)
-
-
-def _field_names(value: Any) -> Iterable[str]:
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    return getattr(type(value), "__struct_fields__", None) or getattr(type(value), "model_fields", None) or ()
 
 
 def _reason(error: Exception) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import ModuleType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from stepwell.arguments import Arguments
+from stepwell.arguments import Arguments, Write
 from stepwell.backoff import Retry
 from stepwell.codec import encode
 from stepwell.definitions import know
@@ -67,10 +67,14 @@ class Workflow(Generic[P, R_co]):
         """
         attempts = None if self.retry is None else self.retry.max_attempts
         if not self.is_defined:
-            return Trigger(self.name, False, _untyped(self.name, args, kwargs), max_attempts=attempts)
-        text = self.arguments.encode(args, kwargs, limit=sys.maxsize)  # the store that gets it has the limit
+            again = functools.partial(_untyped, self.name, args, kwargs)
+            return Trigger(self.name, False, again(encode), again=again, max_attempts=attempts)
+        # No limit here: the store that gets it has one.
+        again = functools.partial(self.arguments.encode, args, kwargs, sys.maxsize)
+        text = again(encode)
         self.arguments.decode(text)
-        return Trigger(self.name, True, text, self.arguments.returns, max_attempts=attempts)
+        self.arguments.refuse_cut(args, kwargs)
+        return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
 
     @overload
     def get_run(self, run_id: int, store: SyncFace) -> Run[R_co]: ...
@@ -270,12 +274,12 @@ def _arguments_of(fn: Callable[..., Any]) -> Arguments:
     return arguments
 
 
-def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], write: Write) -> str:
     if len(args) > 1 or (args and kwargs):
         raise TypeError(f"workflow {name} is known by name only: give it one argument, or several by keyword")
     if args:
-        return encode(args[0], limit=sys.maxsize, what=f"argument of {name}")
-    return encode(kwargs, limit=sys.maxsize, what=f"argument of {name}") if kwargs else "null"
+        return write(args[0], limit=sys.maxsize, what=f"argument of {name}")
+    return write(kwargs, limit=sys.maxsize, what=f"argument of {name}") if kwargs else "null"
 
 
 def _place(one: Workflow[..., Any]) -> str:

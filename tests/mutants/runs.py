@@ -40,8 +40,8 @@ RUNS_MUTANTS = (
         "a bare name makes its workflow",
         "T-05",
         "workflow.py",
-        "return Trigger(self.name, False, _untyped(",
-        "return Trigger(self.name, True, _untyped(",
+        "return Trigger(self.name, False, again(encode)",
+        "return Trigger(self.name, True, again(encode)",
         TRIGGERING + "test_an_unknown_name_is_refused_and_nothing_is_written",
     ),
     Mutant(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from stepwell import IdempotencyConflict, PermanentError, Store, Worker, connect, handler
@@ -108,6 +109,30 @@ async def test_another_payload_under_the_same_key_is_a_conflict(store: Store) ->
     with pytest.raises(IdempotencyConflict):
         await store.enqueue(send, {"n": 2}, key="k")
     assert await ask(store, "select count(*) from {task}") == [(1,)]
+
+
+class Mail(pydantic.BaseModel):
+    to: set[int]
+
+
+@handler("mails")
+async def post(mail: Mail) -> None: ...
+
+
+@pytest.mark.proves("PR-05", "PR-08")
+async def test_a_set_in_another_order_is_the_same_payload(store: Store) -> None:
+    one, two = set((0, 8)), set((8, 0))  # noqa: C405 - these keep the order of their making, as texts do that of a seed
+    assert list(one) != list(two)
+    first = await store.enqueue(post, Mail(to=one), key="k")
+    assert (await store.enqueue(post, Mail(to=two), key="k")) == first
+    for created, numbers in ((True, one), (False, two)):
+        mixed: list[Any] = [[{None, *numbers}, numbers], Mail(to=numbers)]
+        ids = await store.enqueue_many("mails", mixed, keys=["mixed", "k"])
+        assert [each.created for each in ids] == [created, False]
+    with pytest.raises(IdempotencyConflict):
+        await store.enqueue(post, Mail(to={8, 1}), key="k")
+    payloads = [message.payload for message in await store.dequeue("mails", 2)]
+    assert payloads[0] == {"to": [0, 8]}, "what is stored stays as it was given"
 
 
 async def test_of_a_crowd_with_two_payloads_one_payload_wins_for_all(store: Store) -> None:

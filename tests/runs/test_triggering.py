@@ -295,6 +295,39 @@ async def test_a_key_names_one_run(store: Store) -> None:
     assert await fulfil.find("other", store) is None
 
 
+@workflow
+async def greet(names: set[int], more: Any = None) -> None: ...
+
+
+@pytest.mark.proves("PR-05", "PR-08")
+@pytest.mark.parametrize("asked", [greet, workflow("greet")], ids=["defined", "by name"])
+async def test_a_set_in_another_order_is_the_same_input(store: Store, asked: Workflow[..., Any]) -> None:
+    await store.define("greet")
+    one, two = set((0, 8)), set((8, 0))  # noqa: C405 - these keep the order of their making, as texts do that of a seed
+    assert list(one) != list(two)
+    first = await asked.trigger(names=one, more=[{None, *one}]).options(key="k").execute(store)
+    again = asked.trigger(names=two, more=[{None, *two}]).options(key="k")
+    assert await again.execute(store) == first
+    assert [each.created for each in await store.trigger_many([again, again.options(key="l")])] == [False, True]
+    with pytest.raises(IdempotencyConflict):
+        await asked.trigger(names={8, 1}).options(key="k").execute(store)
+    assert (await store.get_run(first)).input()["names"] == [0, 8], "what is stored stays as it was given"
+
+
+@pytest.mark.proves("PR-08")
+async def test_a_key_belongs_to_the_input_as_it_was_when_it_was_given(store: Store) -> None:
+    await store.define("greet")
+    names: set[Any] = {1}
+    trigger = greet.trigger(names).options(key="k")
+    names.add(2)
+    first = await trigger.execute(store)
+    names.add(1j)  # which cannot be stored
+    assert await trigger.execute(store) == first
+    assert (await greet.trigger({1}).options(key="k").execute(store)) == first
+    with pytest.raises(IdempotencyConflict):
+        await greet.trigger({1, 2}).options(key="k").execute(store)
+
+
 async def test_a_key_that_is_unique_while_unfinished_is_free_afterwards(store: Store) -> None:
     trigger = tick.trigger().options(key="k", unique="unfinished")
     first = await trigger.execute(store)

@@ -65,6 +65,29 @@ async def test_the_transaction_that_ends_the_child_makes_its_parent_ready(store:
     assert await statuses(store, run_id) == {"double()#1": "SUCCESS"}
 
 
+@pytest.mark.proves("R-21", "protocol-21")
+async def test_a_child_is_found_again_whatever_the_order_of_a_set(store: Store) -> None:
+    turns: list[list[int]] = [[0, 8], [8, 0], [0, 8]]
+    orders: list[list[int]] = []
+
+    @workflow
+    async def add(numbers: set[int]) -> int:
+        return sum(numbers)
+
+    @workflow
+    async def asking(ctx: Context) -> int:
+        numbers = set(turns[len(orders)])
+        orders.append(list(numbers))
+        ids = await ctx.trigger_many([add.trigger(numbers), add.trigger(numbers)])
+        return await add.trigger(numbers).wait().execute(ctx) + sum(await ctx.results(ids))
+
+    run_id = await begun(store, asking)
+    await drained(store, asking, add)
+    assert orders[:2] == turns[:2], "another order on replay, as in another process"
+    run = await store.get_run(run_id)
+    assert (run.last_error, run.output()) == (None, 24)
+
+
 @pytest.mark.proves("R-19", "R-21")
 async def test_the_runs_that_a_run_asked_for_are_listed(store: Store, store_url: str) -> None:
     first, other = await begun(store, many, 5), await begun(store, one, 9)

@@ -11,11 +11,13 @@ from enum import Enum, IntEnum
 from typing import Any
 from uuid import UUID
 
+import attrs
 import msgspec
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, HttpUrl, model_validator
 
-from stepwell import Context, StepFailed, Store, step, workflow
+from stepwell import Context, SerializationError, StepFailed, Store, step, workflow
+from stepwell.arguments import Arguments
 from stepwell.clock import TestClock
 from tests.workflows.kit import begun, drained, executed, statuses, steps_of
 
@@ -171,19 +173,184 @@ async def test_arguments_that_are_the_same_in_another_order_are_the_same(store: 
     assert (await steps_of(store, run_id))["mixed#4"].input == {"a": 1, "b": 2}
 
 
+@dataclass
+class Payment:
+    cents: int
+
+
+@dataclass
+class CardPayment(Payment):
+    card: str = ""
+
+
+@dataclass
+class UrgentPayment(Payment):
+    """Has nothing of its own, so nothing of it is lost."""
+
+
+class Animal(msgspec.Struct):
+    name: str
+
+
+class Dog(Animal):
+    tricks: int = 0
+
+
+class Place(BaseModel):
+    name: str
+
+
+class Town(Place):
+    people: int = 0
+
+
+@attrs.define
+class Base:
+    x: int
+
+
+@attrs.define
+class Derived(Base):
+    y: int = 0
+
+
+class Shape(BaseModel):
+    """Reads itself as the class that was written."""
+
+    name: str
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def read(cls, given: Any, handler: Any) -> Any:
+        if cls is Shape and isinstance(given, dict) and "radius" in given:
+            return Circle.model_validate(given)
+        return handler(given)
+
+
+class Circle(Shape):
+    radius: int
+
+
+CUT: list[tuple[Any, Any]] = [
+    (CardPayment(100, "4242"), Payment),
+    (CardPayment(100, "4242"), Payment | None),
+    (Dog("Rex", 3), Animal),
+    (Town(name="Ulm", people=9), Place),
+    (Derived(1, 2), Base),
+]
+WHOLE: list[tuple[Any, Any]] = [
+    (CardPayment(100, "4242"), CardPayment),
+    (Payment(100), Payment | None),
+    (UrgentPayment(100), Payment),
+    (Circle(name="o", radius=2), Shape),
+]
+
+
+@pytest.mark.proves("S-19", "CO-06")
+async def test_a_result_that_would_come_back_without_its_own_fields_is_refused(store: Store) -> None:
+    told: list[str] = []
+
+    @workflow
+    async def careless(ctx: Context) -> None:
+        for value, kind in CUT:
+            with pytest.raises(StepFailed, match="SerializationError") as refused:
+                await ctx.step("cut", functools.partial(_same, value), returns=kind)
+            told.append(refused.value.message)
+        for value, kind in WHOLE:
+            back = await ctx.step("whole", functools.partial(_same, value), returns=kind)
+            assert vars(back) == vars(value)
+
+    run = await executed(store, careless)
+    assert run.output() is None
+    assert "a CardPayment would come back as Payment" in told[0]
+    assert all("annotate" in one and "or convert it to" in one for one in told)
+
+
+@pytest.mark.proves("S-19", "CO-06")
+async def test_a_run_that_returns_more_than_it_declares_is_no_success(store: Store) -> None:
+    @workflow(retry=1)
+    async def pay() -> Payment:
+        return CardPayment(100, "4242")
+
+    @workflow
+    async def hurry() -> Payment:
+        return UrgentPayment(100)
+
+    run = await executed(store, pay)
+    assert run.status == "ERROR"
+    assert "a CardPayment would come back as Payment" in (run.last_error or "")
+    assert (await executed(store, hurry)).output(Payment) == Payment(100)
+
+
+@pytest.mark.proves("T-04", "CO-06")
+def test_an_argument_that_would_come_back_without_its_own_fields_is_refused() -> None:
+    async def take(first: Any, second: Any = None) -> None: ...
+
+    for value, kind in CUT:
+        take.__annotations__ |= {"first": kind, "second": kind}
+        for args, named in (((value,), {}), ((None, value), {}), ((), {"first": None, "second": value})):
+            with pytest.raises(SerializationError, match=f"a {type(value).__name__} would come back as"):
+                Arguments.of(take, "step").refuse_cut(args, named)
+    for value, kind in WHOLE:
+        take.__annotations__ |= {"first": kind, "second": kind}
+        Arguments.of(take, "step").refuse_cut((value,), {"second": value})
+
+    @workflow
+    async def buy(payment: Payment, note: str = "") -> None: ...
+
+    with pytest.raises(SerializationError, match=r"payment of buy refused.* a CardPayment would come back as Payment"):
+        buy.trigger(CardPayment(100, "4242"), note="x")
+    assert buy.trigger(UrgentPayment(100)).input == '{"payment":{"cents":100}}'
+
+
+@pytest.mark.proves("S-18", "CO-06")
+async def test_a_step_executed_elsewhere_gets_what_it_was_given(store: Store) -> None:
+    got: list[Any] = []
+
+    class Upload(BaseModel):
+        data: bytes
+        url: HttpUrl
+        owner: str = Field(alias="theOwner")
+
+    @step(queue="media")
+    async def take(upload: Upload) -> None:
+        got.append(upload)
+
+    @step(queue="media")
+    async def charge(payment: Payment) -> None:
+        got.append(payment)
+
+    @step
+    async def here(payment: Payment) -> None:
+        got.append(payment)
+
+    upload = Upload(data=b"hello", url=HttpUrl("https://example.org"), theOwner="ada")
+
+    @workflow
+    async def storing() -> None:
+        await take(upload)
+        await charge(Payment(1))
+        with pytest.raises(SerializationError, match="a CardPayment would come back as Payment"):
+            await charge(CardPayment(2, "4242"))
+        await here(CardPayment(3, "4242"))  # nothing is read back
+
+    await begun(store, storing)
+    await drained(store, storing, take, charge)
+    assert got == [upload, Payment(1), CardPayment(3, "4242")]
+
+
 PRINTED = """
-import dataclasses, enum
+import dataclasses, enum, pydantic
 from stepwell.codec import encode_ordered
 words = frozenset(("delta", "alpha", "charlie", "bravo", "echo"))
 Colour = enum.Enum("Colour", {"RED": "red", "BLUE": "blue"})
 Parcel = dataclasses.make_dataclass("Parcel", [("id", int), ("marks", frozenset)], frozen=True)
-class Model:
-    def model_dump(self, *, mode, **options):
-        return {"words": words if mode == "python" else list(words)}
+class Model(pydantic.BaseModel):
+    words: frozenset[str]
 parcels = {Parcel(1, words), Parcel(2, frozenset())}
 print(encode_ordered([words, {None, 1, "a"}, set(Colour), parcels, dict.fromkeys(words, words)]))
 print(encode_ordered({"by": {Colour.RED: words, Colour.BLUE: 1}, "of": parcels}))
-print(encode_ordered([Model()]))
+print(encode_ordered([Model(words=words)]))
 """
 
 

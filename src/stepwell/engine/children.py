@@ -23,7 +23,7 @@ from stepwell.engine.requests import Adding, Course, Wait, asked
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
 from stepwell.records import RunId, RunStatus, StepRow
-from stepwell.store.draft import Asked
+from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 
 LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its own: nobody counts them off
@@ -93,7 +93,7 @@ def checked_triggers(triggers: Iterable[Asked[Any]]) -> list[Asked[Any]]:
 def _row_of(branch: Branch, name: str, triggers: Sequence[Asked[Any]]) -> StepRow:
     run, key = branch.run, branch.key(name)
     run.journal.ask(key)
-    given = [one.input for one in triggers]
+    given = [ordered_input(one) for one in triggers]
     text = given[0] if len(given) == 1 else f"[{','.join(given)}]"
     return StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, input=text)
 

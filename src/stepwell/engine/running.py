@@ -17,6 +17,7 @@ from stepwell.engine.steps import told_of
 from stepwell.engine.sync_turn import SyncTurn
 from stepwell.engine.threads import Threads
 from stepwell.errors import Paused
+from stepwell.losses import refuse_cut
 from stepwell.records import Claimed
 from stepwell.telemetry import StepsUnasked
 
@@ -76,7 +77,7 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
     output = encode(returned, limit=slot.store.options.payload_limit, what=what)
     if returns is not Any and type(returned) is not returns:
-        decode(output, returns, what=what)  # what nobody could read as its type is not called a success
+        refuse_cut(returned, decode(output, returns, what=what), what=what)  # nobody could read it: that is no success
     return Done(output)
 
 

@@ -31,6 +31,7 @@ from stepwell.engine.requests import (
 )
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import Paused, SerializationError
+from stepwell.losses import refuse_cut
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.questions import Recorded, TakeSignal
 
@@ -178,6 +179,7 @@ def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
     if declared is Any and not _same(back, value):
         why = f"a {kind.__qualname__} would come back as {type(back).__name__}; annotate what the function returns"
         raise SerializationError(f"{why}, or say `ctx.step(name, fn, returns=...)`", what=f"result of {call.key}")
+    refuse_cut(value, back, what=f"result of {call.key}")
     return text, back
 
 

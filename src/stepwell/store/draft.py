@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
-from stepwell.codec import encode, encode_many, payload_hash, value_hash
+from stepwell.arguments import Write
+from stepwell.codec import encode, encode_many, encode_ordered, payload_hash, value_hash
 from stepwell.durations import Duration, microseconds_of, moment_of
-from stepwell.errors import InvalidOption, PayloadTooLarge
+from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.records import NewTask, TaskKind
 
@@ -43,6 +45,7 @@ class Asked(Generic[R_co]):
     defines: bool  # asked for through the workflow itself, which makes its definition; a bare name must be known
     input: str  # JSON text, checked against the workflow's parameters where they are known
     returns: Any = Any
+    again: Callable[[Write], str] | None = field(default=None, repr=False, compare=False)  # writes the input once more
     key: str | None = None
     priority: int = 0
     delay: Duration | None = None
@@ -51,6 +54,14 @@ class Asked(Generic[R_co]):
     tags: Iterable[str] = ()
     unique: Unique = "ever"
     require_worker: RequireWorker | None = None
+
+
+def ordered_input(asked: Asked[Any]) -> str:
+    """The input as text that is the same in every process, which what is stored need not be: sets have no order."""
+    with suppress(SerializationError):
+        if asked.again is not None and asked.again(encode) == asked.input:
+            return asked.again(encode_ordered)
+    return asked.input  # its arguments have been changed since
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +127,12 @@ class Draft:
             tasks = [self._of(text, check_key(key), value_hash(payload)) for text, key, payload in each]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
-    def one(self, text: str, key: str | None) -> NewTask:
-        """The task for an input that is JSON text already."""
+    def run(self, asked: Asked[Any]) -> NewTask:
+        """The task for a run, whose input is JSON text already."""
+        text, key = asked.input, asked.key
         if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
-        return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(text))
+        return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(ordered_input(asked)))
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, its queue's number still open."""
@@ -166,7 +178,7 @@ def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_att
             tags=one.tags,
             unique=one.unique,
         )
-        tasks.append(draft.one(one.input, one.key))
+        tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines
         required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
     return Drafted(TaskKind.RUN, tasks, queues, required)
