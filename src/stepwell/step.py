@@ -89,8 +89,14 @@ class Step(Generic[P, R_co]):
 def _mark_as_async(called: Any) -> None:
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(called)
-    else:  # seen by `asyncio.iscoroutinefunction`; `inspect` has no mark yet
-        called._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+        return
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await called(*args, **kwargs)
+
+    # `inspect` has no mark yet; asyncio has one, and Starlette and tenacity look at an object's `__call__`.
+    called._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
+    called.__call__ = awaited
 
 
 @overload
