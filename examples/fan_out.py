@@ -57,6 +57,19 @@ async def gallery(ctx: Context, folder: str) -> list[str]:
     return await asyncio.gather(*(described(ctx, child) for child in children))
 
 
+@workflow
+async def slide_show(ctx: Context, folder: str) -> list[str]:
+    """The same, but no more than two at once: a child is asked for when one before it has ended."""
+    two = asyncio.Semaphore(2)
+
+    async def slide(path: str) -> str:
+        async with two:
+            return (await thumbnail.trigger(path).wait().execute(ctx)).name
+
+    pictures = await ctx.step(list_pictures, folder)
+    return await asyncio.gather(*(slide(path) for path in pictures if "picture2" not in path))
+
+
 async def described(ctx: Context, child: RunId[Thumbnail]) -> str:
     try:
         [made] = await ctx.results([child])
@@ -70,13 +83,15 @@ async def main() -> None:
         draw(Path(folder))
         async with (
             connect(os.environ.get("STEPWELL_URL") or f"sqlite:///{folder}/gallery.db") as store,
-            Worker(store, [gallery, thumbnail]),
+            Worker(store, [gallery, slide_show, thumbnail]),
             Worker(store, [shrink], concurrency=2),  # usually on other machines
         ):
             run_id = await gallery.trigger(folder).execute(store)
             for line in await store.result(run_id, timeout=30):
                 print(line)
             print("recorded by the parent:", [recorded.key for recorded in await store.steps(run_id)][:3], "and so on")
+            shown = await slide_show.trigger(folder).wait("30s").execute(store)
+            print("two at once:", shown)
 
 
 def draw(folder: Path) -> None:

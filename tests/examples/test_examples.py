@@ -43,6 +43,8 @@ EXPECTED = {
         "one is missing: step read#1 gave up with PermanentError: picture2.pgm is no picture",
         "picture3 is 4 by 4, its first row [3, 4, 5, 6]",
         "recorded by the parent: ['list_pictures#1', 'trigger_many()#1', 'described:1/results()#1'] and so on",
+        *["  arithmetic: shrink 8 rows"] * 3,
+        "two at once: ['picture0', 'picture1', 'picture3']",
     ],
     "file_processing.py": [
         "looked twice, new runs: 0",
