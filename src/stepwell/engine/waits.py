@@ -41,8 +41,9 @@ def _is_local(lock: Any, awaiting: Sequence[Any]) -> bool:
 
     One in a module, which limits something for all runs, may be released by another run. Then it is worth waiting for.
     """
-    frames = [one.cr_frame for one in awaiting if one.cr_frame.f_globals.get("__name__") != asyncio.locks.__name__]
-    return any(value is lock for frame in frames for value in frame.f_locals.values())
+    frames = [one.cr_frame for one in awaiting if one.cr_frame is not None]  # compiled code may show none
+    own = [frame for frame in frames if frame.f_globals.get("__name__") != asyncio.locks.__name__]
+    return any(value is lock for frame in own for value in frame.f_locals.values())
 
 
 def _waits_in_anyio(inner: Any) -> bool:
