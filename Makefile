@@ -23,7 +23,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-uvloop test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
+.PHONY: help demo test test-loops test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
 	clean
 
 help: ## list the targets
@@ -39,8 +39,9 @@ test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the
 
 # ---- more proof --------------------------------------------------------------------------------------------------
 
-test-uvloop: .venv/.ready ## the suite on uvloop instead of asyncio's own loop
+test-loops: .venv/.ready ## the suite on uvloop, and on a loop where all comes late that may
 	STEPWELL_TEST_LOOP=uvloop $(MAKE) test
+	STEPWELL_TEST_LOOP=late $(MAKE) test
 
 test-pythons: $(UV_TOOL) ## the suite on Python 3.12 and 3.13, where they are found
 	@for version in 3.12 3.13; do \

@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:
-    """The loop of a test: asyncio's own, or the one that `make test-uvloop` asks for; with `every_loop` both."""
+    """The loop of a test: asyncio's own, or the one that `make test-loops` asks for; with `every_loop` each."""
     if item.get_closest_marker("every_loop") is not None:
         return LOOPS
     name = os.environ.get("STEPWELL_TEST_LOOP", "asyncio")

@@ -125,7 +125,7 @@ def step(
     Its arguments and its result are stored as JSON; the annotation of what it returns is the type it comes back as.
     `id` keeps its identity over a rename. `retry` is how often it is tried in all, three times unless the store says
     otherwise; `timeout` ends an attempt. When it gives up it raises `StepFailed`, or an exception of a class named in
-    `raises`, on the first run as on every replay.
+    `raises` or below one, on the first run as on every replay.
 
     With `queue` it is executed by any worker that serves it (`Worker(store, [the_step])`), as a child of the run that
     calls it, which holds nothing meanwhile.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,7 +18,7 @@ from stepwell.family import Family
 from stepwell.kinds import Kinds, Written, classes_of
 from tests.deciders.shop import Create, Created, Event, Orders, Paid
 from tests.deciders.shop import State as OrderState
-from tests.shape.blocks import ROOT
+from tests.ground.seeds import printed_by_each
 
 
 @dataclass(frozen=True)
@@ -363,18 +361,9 @@ def test_a_snapshot_is_believed_by_the_code_that_wrote_it() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    prints = {
-        subprocess.run(
-            [sys.executable, "-c", FINGERPRINT],
-            env={"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(prints) == 1
+    prints = printed_by_each(FINGERPRINT)
+    assert prints[0]
+    assert len(set(prints)) == 1
 
 
 FINGERPRINT = """

@@ -1,9 +1,6 @@
 """Arguments as they are compared: one text in every process, which reads back as what is stored would."""
 
 import dataclasses
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import date
 from enum import Enum
@@ -18,6 +15,7 @@ import pytest
 
 from stepwell.codec import decode, encode, encode_ordered, payload_hash, value_hash
 from stepwell.errors import PayloadTooLarge, SerializationError
+from tests.ground.seeds import printed_by_each
 
 
 class Right(Enum):
@@ -131,17 +129,7 @@ def test_what_has_no_order_gets_one_in_processes_that_hash_differently() -> None
         "from tests.unit.test_ordering import VALUES, encode_ordered, value_hash\n"
         "for name, (value, _) in VALUES.items(): print(name, encode_ordered(value), value_hash(value))"
     )
-    commands = [
-        subprocess.Popen(
-            [sys.executable, "-c", printing],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        for seed in ("1", "2", "3")
-    ]
-    first, *others = (command.communicate(timeout=60)[0].splitlines() for command in commands)
+    first, *others = (text.splitlines() for text in printed_by_each(printing))
     assert len(first) == len(VALUES)
     for other in others:
         assert other == first

@@ -341,7 +341,7 @@ async def test_a_body_left_behind_by_the_last_start_is_not_waited_for() -> None:
 left_behind: list[object] = []
 
 
-def test_a_worker_is_stopped_from_another_thread() -> None:
+def test_a_worker_is_stopped_from_another_thread() -> None:  # whatever its store is: none takes part in it
     at_work: concurrent.futures.Future[Worker] = concurrent.futures.Future()
 
     async def work() -> None:

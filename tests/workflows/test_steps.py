@@ -278,6 +278,7 @@ class ByName(Exception):  # noqa: N818
     def __init__(self, *, reason: str) -> None:
         super().__init__(reason.upper())
         self.reason = reason
+        self.note = None
         self.lock = threading.Lock()  # cannot be stored
 
 
@@ -291,7 +292,7 @@ class Below(WithCode):
     [
         (lambda: WithCode(51), WithCode, ("declined with code 51", {"code": 51})),
         (lambda: Below(52), WithCode, ("declined with code 52", {"code": 52})),
-        (lambda: ByName(reason="no"), ByName, ("NO", {"reason": "no"})),
+        (lambda: ByName(reason="no"), ByName, ("NO", {"reason": "no", "note": None})),
         (lambda: FileNotFoundError(2, "no", "/there"), OSError, ("[Errno 2] no: '/there'", {})),
         (lambda: TransientError("slow", retry_after=7), TransientError, ("slow", {"retry_after": 7.0})),
     ],

@@ -65,10 +65,13 @@ def _arguments_of(error: Exception) -> tuple[Any, ...]:
 
 
 def _fields_of(error: Exception) -> dict[str, Any]:
-    """What the exception holds by name, as far as it comes back as itself."""
-    fields = {name: value for name, value in vars(error).items() if not name.startswith("__")}
-    kept = {name: _stored(value) for name, value in fields.items()}
-    return {name: value for name, value in kept.items() if value is not None and value == fields[name]}
+    """What the exception holds by name, as far as it comes back as itself, and all of it fits."""
+    kept: dict[str, Any] = {}
+    for name, value in vars(error).items():
+        with suppress(Exception):  # it cannot be stored, or not be compared
+            if not name.startswith("__") and decode(encode(value)) == value:
+                kept[name] = value
+    return _stored(kept) or {}
 
 
 def _stored(value: Any) -> Any:
