@@ -80,7 +80,8 @@ async def test_what_ended_before_the_window_is_not_looked_at(
         assert reads, name
         assert "Seq Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in reads), drawn(name, plan)
-        assert buffers(plan) <= buffers(before[name]) + 30, f"{buffers(before[name])} before\n{drawn(name, plan)}"
+        # Each of twenty runs is looked up by its id: an index that has grown is a page or two deeper.
+        assert buffers(plan) <= buffers(before[name]) + 60, f"{buffers(before[name])} before\n{drawn(name, plan)}"
         assert buffers(plan) < 200, drawn(name, plan)
     used = {name: {node.get("Index Name") for node in nodes(plan)} for name, plan in after.items()}
     assert {"task_finished", "task_dead"} <= used["runs"], "the indexes that know when a task ended"
