@@ -51,7 +51,7 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
         text = data.decode()
     except Exception as error:
         raise _refusal(value, error, what) from error
-    if len(data) <= min(2 * DEEPEST, limit) and _SUSPICIOUS.search(data) is None:
+    if len(data) <= min(2 * DEEPEST, limit) and not _is_suspicious(data):
         return text  # nearly everything, at a third of the price of the questions below
     return _checked(value, data, text, limit, what)
 
@@ -68,7 +68,7 @@ def encode_ordered(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "paylo
         text = data.decode()
     except Exception:  # noqa: BLE001 - it cannot be encoded, or only not sorted: `encode` says which
         return _ordered_by_walk(value, limit, what)  # it may hold enums in a set, say, or keys that are not text
-    if len(data) <= min(2 * DEEPEST, limit) and _SUSPICIOUS_IN_ORDER.search(data) is None:
+    if len(data) <= min(2 * DEEPEST, limit) and b"[[" not in data and not _is_suspicious(data):
         return text
     if b"[[" in data and holds_sets_in_sets(value):
         return _ordered_by_walk(value, limit, what)
@@ -77,6 +77,14 @@ def encode_ordered(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "paylo
 
 def _ordered_by_walk(value: Any, limit: int, what: str) -> str:
     return ordered_text(value, encode(value, limit=limit, what=what))
+
+
+def _is_suspicious(data: bytes) -> bool:
+    """Whether anything in it has to be asked after: a NUL, a null, a key that ends like a number.
+
+    By looking for each, the last by what it ends with: one expression for all three takes three times as long.
+    """
+    return b"null" in data or b"\\u0000" in data or _NUMBERED_KEY.search(data) is not None
 
 
 def _checked(value: Any, data: bytes, text: str, limit: int, what: str) -> str:
@@ -96,7 +104,7 @@ def encode_many(values: Sequence[Any], *, limit: int = PAYLOAD_LIMIT, what: str 
     if len(texts) != len(values):
         return [encode(value, limit=limit, what=what) for value in values]
     longest = max(map(len, texts), default=0)
-    if longest <= min(2 * DEEPEST, limit) // 4 and _SUSPICIOUS.search(data) is None:
+    if longest <= min(2 * DEEPEST, limit) // 4 and not _is_suspicious(data):
         return texts
     # Not encoded again: what a model reads from an iterator is there only once.
     pairs = zip(values, texts, strict=True)
@@ -210,8 +218,7 @@ _CANONICAL: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="sorted")
 _PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
 _TEXT: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list, tuple))
-_SUSPICIOUS: Final = re.compile(rb'\\u0000|null|[0-9]":')
-_SUSPICIOUS_IN_ORDER: Final = re.compile(_SUSPICIOUS.pattern + rb"|\[\[")
+_NUMBERED_KEY: Final = re.compile(rb'":(?<=[0-9]":)')
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 
 

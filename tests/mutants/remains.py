@@ -29,4 +29,20 @@ REMAINS_MUTANTS = (
         "tests/workflows/test_stopping.py::"
         "test_a_call_that_a_thread_makes_as_its_run_is_stopped_is_not_made_and_leaves_nothing_behind",
     ),
+    Mutant(
+        "a bulk does not escape what separates its rows",
+        "V-06",
+        "store/columns.py",
+        "            return cell.translate(_TABLE)\n",
+        "            return cell\n",
+        "tests/queue/test_enqueue.py::test_a_bulk_keeps_every_character_of_payloads_and_tags",
+    ),
+    Mutant(
+        "a bulk escapes no column of texts",
+        "V-06",
+        "store/columns.py",
+        "        if not any(special in everything for special in _ESCAPES):\n",
+        "        if everything:\n",
+        "tests/queue/test_enqueue.py::test_a_bulk_keeps_every_character_of_payloads_and_tags",
+    ),
 )

@@ -1,6 +1,7 @@
 """Creating queues and writing messages: what is there afterwards, and when it may be claimed."""
 
 import asyncio
+import json
 import os
 import signal
 from collections import Counter
@@ -8,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from stepwell import QueueNotFound, SerializationError, Store, Worker, connect, handler
@@ -274,6 +276,20 @@ async def test_payloads_come_back_as_they_went_in(store: Store) -> None:
     assert [task.input for each in ids if (task := await store.get(each))] == payloads * 2
     await Worker(store, [take], concurrency=1).drain()
     assert received == payloads * 2
+
+
+@pytest.mark.proves("Q-05", "V-06")
+async def test_a_bulk_keeps_every_character_of_payloads_and_tags(store: Store) -> None:
+    """What separates rows and cells on their way to a database may stand in any of them."""
+    strange = ["a\tb\nc\rd", "\\", "\\N", "\\.", "%s %d 50%", "\x1f", "{}", "é😀", '"', "null", "1", ""]
+    tags = [text for text in strange if text]
+    await store.create_queue("strange")
+    ids = await store.enqueue_many("strange", strange, tags=tags)
+    spaced = [msgspec.Raw(b'{"a":\t1,\n\r\t"b\\\\": [2]}')] * 3
+    ids += await store.enqueue_many("strange", spaced)
+    assert [task.input for each in ids if (task := await store.get(each))] == [*strange, *[{"a": 1, "b\\": [2]}] * 3]
+    stored = await ask(store, "select distinct cast(tags as text) from {task} where tags is not null")
+    assert [json.loads(row[0]) for row in stored] == [tags]
 
 
 @pytest.mark.proves("Q-26", "V-06", "B-08")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, overload
+from collections.abc import Sequence
+from typing import Final
 
 from stepwell.errors import IdempotencyConflict, QueueDraining, Refused
 from stepwell.names import LONGEST_NAME
 from stepwell.records import NewTask, TaskId
+from stepwell.store.alike import Alike, examples, inputs
+from stepwell.store.columns import Columns, Same
 from stepwell.store.driver import Call, Row, Script, Value
 
 CHUNK: Final = 1000
@@ -28,42 +30,29 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
     queue_id: int = found[0]["id"]
     now: int = found[0]["now"]
     begin = size = 0
-    for place, task in enumerate(tasks):
+    for place, text in enumerate(inputs(tasks)):
         if size > LOAD_BYTES:
-            yield Call("load_task", {}, Loaded(tasks[begin:place], ids[begin:place], queue_id, now), bulk=True)
+            yield Call("load_task", {}, _loaded(tasks[begin:place], ids[begin:place], queue_id, now), bulk=True)
             begin, size = place, 0
-        size += ROW_BYTES + len(task.input)
-    yield Call("load_task", {}, Loaded(tasks[begin:], ids[begin:], queue_id, now), bulk=True)
+        size += ROW_BYTES + len(text)
+    yield Call("load_task", {}, _loaded(tasks[begin:], ids[begin:], queue_id, now), bulk=True)
     return True
 
 
-class Loaded(Sequence[tuple[Value, ...]]):
-    """Tasks as the rows of `load_task`, each made when it is asked for: while the database takes those before it."""
+def _loaded(tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> Columns:
+    """Tasks as the rows of `load_task`."""
+    shown = [_cells(task, queue_id, now) for task in examples(tasks)]
+    columns = map(Same, shown[0]) if isinstance(tasks, Alike) else zip(*shown, strict=True)
+    return Columns([ids, inputs(tasks), *columns])
 
-    def __init__(self, tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> None:
-        self._tasks = tasks
-        self._ids = ids
-        self._queue_id = queue_id
-        self._now = now
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
-        queue_id, now = self._queue_id, self._now
-        for task, task_id in zip(self._tasks, self._ids, strict=True):
-            run_at = now + task.delay if task.run_at is None else task.run_at
-            # fmt: off
-            yield (task_id, task.kind._value_, queue_id, run_at <= now, task.priority, run_at, task.max_attempts,
-                   task.key_scope, task.input, task.tags, now, now)
-            # fmt: on
-
-    @overload
-    def __getitem__(self, place: int) -> tuple[Value, ...]: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[tuple[Value, ...]]: ...
-    def __getitem__(self, place: int | slice) -> tuple[Value, ...] | list[tuple[Value, ...]]:
-        return list(self)[place]
+def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
+    """A task's row but for its id and its input."""
+    run_at = now + task.delay if task.run_at is None else task.run_at
+    # fmt: off
+    return (str(task.kind), queue_id, run_at <= now, task.priority, run_at, task.max_attempts, task.key_scope,
+            task.tags, now, now)
+    # fmt: on
 
 
 def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:

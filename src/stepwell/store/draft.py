@@ -14,6 +14,7 @@ from stepwell.durations import Duration, microseconds_of, moment_of
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.records import NewTask, TaskKind
+from stepwell.store.alike import Alike
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -69,7 +70,7 @@ class Drafted:
     """Tasks of one kind, ready to be written but for the numbers of their queues."""
 
     kind: TaskKind
-    tasks: list[NewTask]
+    tasks: Sequence[NewTask]
     queues: Mapping[str, bool]  # by name; True if it is made where it is missing, False if that is an error
     required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name, what if no living worker serves it
 
@@ -120,8 +121,7 @@ class Draft:
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         texts = encode_many(payloads, limit=self._payload_limit)
         if keys is None:
-            make = self._of
-            tasks = [make(text) for text in texts]
+            tasks: Sequence[NewTask] = Alike(self._of(""), texts)
         else:
             each = zip(texts, keys, payloads, strict=True)
             tasks = [self._of(text, check_key(key), value_hash(payload)) for text, key, payload in each]

@@ -20,6 +20,7 @@ from stepwell.errors import (
     StepwellError,
     StoreUnavailable,
 )
+from stepwell.store.columns import Columns, copied
 from stepwell.store.compose import Composer
 from stepwell.store.driver import (
     AsyncJoin,
@@ -158,7 +159,8 @@ class Postgres:
                 await connection.execute(call.text)
                 return []
             if call.bulk:
-                await connection.copy_records_to_table(records=call.rows, **self._composer.place(call))
+                assert isinstance(call.rows, Columns)
+                await connection.copy_to_table(source=copied(call.rows), **self._composer.place(call))
                 return []
             text, values = self._composer.compose([call])
             return list(await connection.fetch(text, *values))

@@ -27,6 +27,7 @@ from stepwell.store.adding import (
     size_of,
 )
 from stepwell.store.alarm import Alarm
+from stepwell.store.alike import examples
 from stepwell.store.audit import Audit, rows_of
 from stepwell.store.closing import settle_row
 from stepwell.store.driver import Call, Driver, Row, Script, Value
@@ -123,7 +124,7 @@ class Tasks:
         self._due_after(tasks[0].delay)
         if await self._loaded(queue_id, tasks, ids):
             self.hint({queue_id})
-            return [TaskId(task_id) for task_id in ids]
+            return list(map(TaskId, ids))
         placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
         numbered = list(zip(placed, ids, strict=True))
         for _ in range(MOST_RACES):
@@ -372,7 +373,7 @@ class Tasks:
 
     async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
         """Write the tasks in bulk; False if that cannot be, or nobody knows whether it was done."""
-        if any(task.key is not None for task in tasks):
+        if any(task.key is not None for task in examples(tasks)):
             return False
         script = partial(load, self._params(queue_id=queue_id), tasks, ids)
         try:
