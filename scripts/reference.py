@@ -47,7 +47,7 @@ SYNC = "connect Store Worker Engine Message Context current sleep wait"
 MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one looks for
 # What one part of stepwell offers another, and the fields of a value that is asked by its methods.
 WITHIN = (
-    "add add_in_this_thread accepts check decided define draft_children drafted drafted_runs execute_in_this_thread "
+    "add add_in_this_thread accepts check decided define draft draft_children drafted_runs execute_in_this_thread "
     "family joining known life loop pending play_joined play_joined_here queue_id register_workflow served "
     "signal_in_this_thread submit_in_this_thread told workflow_id"
 )

@@ -65,8 +65,9 @@ def joinable(verb: F) -> F:
         del options["tx"]
         check_open(store)
         one = verb.__name__ == "enqueue"
-        keys = options.pop("keys", None) if not one else None if (key := options.pop("key", None)) is None else [key]
-        drafted = store.async_store.drafted(queue, [payload] if one else payload, keys, **options)
+        key = options.pop("key" if one else "keys", None)
+        draft = store.async_store.draft(queue, **options)
+        drafted = draft.one(payload, key) if one else draft.each(payload, key)
         ids = store.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else []
         return ids[0] if one else ids
 

@@ -191,7 +191,7 @@ SAME_AS_ANOTHER = {
     "signal_in_this_thread",
 }  # `dequeue` again and again; `signal` in the caller's transaction
 NO_VERBS = {"check", "close", "health", "joining", "known", "loop", "queue_id", "transaction", "workflow_id"}
-NO_VERBS |= {"draft_children", "drafted", "drafted_runs", "play_joined", "play_joined_here"}
+NO_VERBS |= {"draft", "draft_children", "drafted_runs", "play_joined", "play_joined_here"}
 
 
 @asynccontextmanager

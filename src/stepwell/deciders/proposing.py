@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -18,7 +18,7 @@ from stepwell.errors import LeaseLost, SerializationError
 from stepwell.family import Family, WrittenDecision
 from stepwell.store.closing import settle_row
 from stepwell.store.decisions import Change, ReceiptRow, Standing
-from stepwell.store.draft import Asked, Drafted
+from stepwell.store.draft import Asked, Draft, Drafted
 from stepwell.store.driver import Value
 
 ATTEMPTS: Final = 5  # of effects, timers and inputs
@@ -54,8 +54,8 @@ _TEXT: Final = msgspec.json.Encoder()
 class Drafting(Protocol):
     """What a store checks and encodes of the messages and runs that a decision asks for; writes nothing."""
 
-    def drafted(self, queue: Any, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
-        """Messages of one queue."""
+    def draft(self, queue: Any) -> Draft:
+        """What a message of a queue is to be."""
 
     def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
         """Runs."""
@@ -166,7 +166,7 @@ class Proposal:
         state = family.evolved(self.state, [event.value for event in written.events])
         is_completed = bool(family.decider.is_terminal(state))
         if written.messages:
-            item.drafted = [drafting.drafted(one.queue, [one.payload], None) for one in written.messages]
+            item.drafted = [drafting.draft(one.queue).one(one.payload, None) for one in written.messages]
         if written.triggers:
             item.drafted.append(drafting.drafted_runs(written.triggers))
         # Nothing before this line has changed anything: an input that cannot be decided leaves no trace.

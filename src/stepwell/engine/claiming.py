@@ -20,6 +20,7 @@ class Demand:
     ) -> None:
         self._concurrency = concurrency
         self._busy: Counter[int] = Counter()
+        self.busy = 0  # how many places are taken
         self._order: list[int] = []
         self.serve(limits, batches or {})
 
@@ -33,20 +34,17 @@ class Demand:
     @property
     def free(self) -> int:
         """How many more places may be taken."""
-        return self._concurrency - self._busy.total()
-
-    @property
-    def busy(self) -> int:
-        """How many places are taken."""
-        return self._busy.total()
+        return self._concurrency - self.busy
 
     def take(self, queue_id: int) -> None:
         """A place is taken for this queue."""
         self._busy[queue_id] += 1
+        self.busy += 1
 
     def give_back(self, queue_id: int) -> None:
         """A place taken for this queue is free."""
         self._busy[queue_id] -= 1
+        self.busy -= 1
 
     def turns(self) -> list[tuple[int, ...]]:
         """The queues, together where one claim can serve them; another one is first every time, so that none starves.

@@ -13,7 +13,8 @@ from stepwell.store.sql import Column, Parameter, RowSet, Statements
 # itself costs the server 105 us so, and 167 where ten joined strings are taken apart.
 NO_ROWS, ONE_ROW, MANY_ROWS = range(3)
 Shape = tuple[str, int | None, int]
-Source = tuple[int, str | None]  # where values come from: the call, and its parameter, or None for all its rows
+# Where values come from: the call, and its parameter, or the columns of all its rows.
+Source = tuple[int, str | tuple[Column, ...]]
 
 
 class Composer:
@@ -26,15 +27,21 @@ class Composer:
     def compose(self, calls: Sequence[Call]) -> tuple[str, list[Any]]:
         """One text for all the calls; the same combination of calls always gives the same text."""
         # All by themselves, or all joined: of n parts there are then 2 to the n texts to prepare, not 3.
-        rows = ONE_ROW if all(call.rows is None or len(call.rows) == 1 for call in calls) else MANY_ROWS
+        rows = ONE_ROW
+        for call in calls:
+            if call.rows is not None and len(call.rows) != 1:
+                rows = MANY_ROWS
         shape = tuple([(call.statement, call.fed_by, NO_ROWS if call.rows is None else rows) for call in calls])
         text, sources = self._text(shape)
         values: list[Any] = []
-        for index, name in sources:
-            if name is None:
-                values.extend(self._columns(calls[index], rows))
+        for index, source in sources:
+            call = calls[index]
+            if isinstance(source, str):
+                values.append(call.params.get(source))
+            elif rows == ONE_ROW and call.rows:
+                values.extend(_cells_of(source, call.rows[0]))
             else:
-                values.append(calls[index].params.get(name))
+                values.extend(_columns_of(source, call.rows or ()))
         return text, values
 
     def place(self, call: Call) -> dict[str, Any]:
@@ -52,15 +59,10 @@ class Composer:
             parts[row["part"]].append(row)
         return parts
 
-    def _columns(self, call: Call, rows: int) -> Sequence[Any]:
-        columns, given = self._statements[call.statement].columns, call.rows or ()
-        return _cells_of(columns, given[0]) if rows == ONE_ROW else _columns_of(columns, given)
-
     def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, list[Source]]:
-        places: list[tuple[int, str | int]] = []
+        places: list[Source | None] = []  # of each value; a row set has one for each column, and says so at the first
         parts = [self._render(one, index, places) for index, one in enumerate(shape)]
-        # The columns of a row set stand one after the other: the first stands for all of them.
-        sources = [(index, place if isinstance(place, str) else None) for index, place in places if not _follows(place)]
+        sources = [place for place in places if place is not None]
         if len(parts) == 1:
             return parts[0], sources
         heads = ",\n".join(f"part{index} as (\n{part}\n)" for index, part in enumerate(parts))
@@ -69,7 +71,7 @@ class Composer:
         )
         return f"with {heads}\n{tails}", sources
 
-    def _render(self, shape: Shape, index: int, places: list[tuple[int, str | int]]) -> str:
+    def _render(self, shape: Shape, index: int, places: list[Source | None]) -> str:
         name, fed_by, rows = shape
         seen: dict[str, int] = {}
         text = []
@@ -86,7 +88,7 @@ class Composer:
                 case RowSet(columns):
                     given = (_one_row if rows == ONE_ROW else _unnest)(columns, len(places))
                     text.append(given if fed_by is None else f"{given} {_answered(fed_by)}")
-                    places.extend((index, place) for place in range(len(columns)))
+                    places += [(index, columns), *[None] * (len(columns) - 1)]
                 case str():
                     text.append(token)
         return "".join(text)
@@ -97,10 +99,6 @@ class Composer:
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
-
-
-def _follows(place: str | int) -> bool:
-    return isinstance(place, int) and place > 0
 
 
 def _answered(fed_by: int) -> str:

@@ -105,7 +105,7 @@ class Draft:
         self._priority = check_priority(priority)
         self._delay = 0 if delay is None else microseconds_of(delay, "delay")
         self._run_at = None if run_at is None else moment_of(run_at)
-        checked = check_tags(tags)
+        checked = check_tags(tags) if tags != () else ()
         self._tags = encode(checked) if checked else None
         self._unique = unique
 
@@ -126,6 +126,12 @@ class Draft:
             each = zip(texts, keys, payloads, strict=True)
             tasks = [self._of(text, check_key(key), value_hash(payload)) for text, key, payload in each]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
+
+    def one(self, payload: Any, key: str | None) -> Drafted:
+        """The task for one payload, with its key if it has one."""
+        text = encode(payload, limit=self._payload_limit)
+        task = self._of(text) if key is None else self._of(text, check_key(key), value_hash(payload))
+        return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
         """The task for a run, whose input is JSON text already."""

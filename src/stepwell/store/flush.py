@@ -44,6 +44,7 @@ ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after wh
 # Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
 STEPS: Final = frozenset(("add_steps", "change_steps"))
 RECORDED: Final = "recorded"
+ADDED: Final = "PENDING"  # the answer for a task that was written and may be claimed
 # What the statements that others feed take of them, where they are said one by one.
 COLUMNS: Final = {
     "count_settled": ("id", "answer", "queue_id", "minute", "succeeded", "failed", "retried", "wait_us", "run_us"),
@@ -70,7 +71,7 @@ class GroupCommit:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self.shard = shard
-        self._woken = woken  # told the queues of parents that a flush made ready
+        self._woken = woken  # told the queues to which a flush has added, or whose tasks it made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         self._room = Room(MOST_PENDING_BYTES)
@@ -163,7 +164,10 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - one listener's defect must not become the answer of the others
             self._telemetry.emit(InternalTaskFailed("hearing an answer", repr(error)))
 
-    def _resolve(self, batch: Iterable[Operation], answers: Mapping[RowId, str]) -> None:
+    def _resolve(self, batch: Sequence[Operation], answers: Mapping[RowId, str]) -> None:
+        # Before anybody hears of it: whoever is to work is woken before whoever goes on.
+        if added := {one.adds_to for one in batch if one.adds_to is not None and answers.get(one.row_id) == ADDED}:
+            self._woken(added)
         for operation in batch:
             self._answer(operation, _answer_of(answers.get(operation.row_id), operation.repeated))
 
@@ -179,7 +183,10 @@ class GroupCommit:
         # A new task may go where there is room, and together with others while there is.
         if operation.lane is not None:
             return self._lanes[operation.lane % len(self._lanes)]
-        return min(self._lanes, key=lambda lane: (lane.task is not None, len(lane.pending)))
+        for lane in self._lanes:
+            if lane.task is None:
+                return lane
+        return min(self._lanes, key=lambda lane: len(lane.pending))
 
     async def _drain(self, lane: Lane) -> None:
         try:

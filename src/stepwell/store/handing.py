@@ -67,6 +67,7 @@ class HandOver:
             within=self._within,
             worker=seat.worker,
             order=(task.queue_id, "", task_id),
+            adds_to=task.queue_id,
         )
         handing = Handing(task, task_id, seat, asyncio.get_running_loop().create_future(), time.monotonic())
         if not self._flusher.offer(operation, handing.heard):

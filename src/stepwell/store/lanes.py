@@ -46,6 +46,7 @@ class Operation(msgspec.Struct, eq=False):
     lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
     order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
     parent: int | None = None  # another task whose row it changes too, together with others that do
+    adds_to: int | None = None  # the queue that has something to claim when it is written
     note: Note | None = None  # what the audit is to say of it, if it is written
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated

@@ -14,7 +14,7 @@ from stepwell.errors import InvalidOption, StepwellError
 from stepwell.names import check_whole
 from stepwell.records import TaskId
 from stepwell.store.by_hand import Message, message_of
-from stepwell.store.draft import Addressed, Draft, Drafted, Unique
+from stepwell.store.draft import Addressed, Draft, Unique
 from stepwell.store.writing import Writing
 
 In = TypeVar("In")
@@ -80,17 +80,15 @@ class Messages(Writing):
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
         """
-        drafted = self.drafted(
+        drafted = self.draft(
             queue,
-            [payload],
-            None if key is None else [key],
             priority=priority,
             delay=delay,
             run_at=run_at,
             max_attempts=max_attempts,
             tags=tags,
             unique=unique,
-        )
+        ).one(payload, key)
         [task_id] = await self._add(drafted, tx)
         return task_id
 
@@ -139,17 +137,15 @@ class Messages(Writing):
         tx: object = None,
     ) -> list[TaskId]:
         """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
-        drafted = self.drafted(
+        drafted = self.draft(
             queue,
-            payloads,
-            keys,
             priority=priority,
             delay=delay,
             run_at=run_at,
             max_attempts=max_attempts,
             tags=tags,
             unique=unique,
-        )
+        ).each(payloads, keys)
         return await self._add(drafted, tx)
 
     @overload
@@ -233,9 +229,7 @@ class Messages(Writing):
             raise InvalidOption("visibility", visibility, "it is at least 10 ms: the time you need for a message")
         return hidden
 
-    def drafted(
-        self, queue: str | Addressed[Any], payloads: Iterable[Any], keys: Sequence[str] | None, **options: Any
-    ) -> Drafted:
-        """Messages checked and encoded; nothing is written yet."""
+    def draft(self, queue: str | Addressed[Any], **options: Any) -> Draft:
+        """What messages of one call have in common, checked; nothing is written yet."""
         limit, attempts = self.options.payload_limit, self.options.retry.max_attempts
-        return Draft(queue, payload_limit=limit, default_attempts=attempts, **options).each(payloads, keys)
+        return Draft(queue, payload_limit=limit, default_attempts=attempts, **options)

@@ -138,6 +138,8 @@ class Opened:
         check_name("queue", name)
         if anew:
             self._queues.forget(name)
+        if (known := self._queues.known(name)) is not None:
+            return known
         return await repeated(
             lambda: self._queues.create(name) if create else self._queues.find(name),
             clock=self.clock,

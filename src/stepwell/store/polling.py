@@ -21,7 +21,8 @@ class Polling:
     def __init__(self, clock: Clock, longest: float = LONGEST_POLL) -> None:
         self._clock = clock
         self._longest = longest
-        self._wake = asyncio.Event()
+        self._woken = False
+        self._rest: asyncio.Future[None] | None = None
         self._pause = min(SHORTEST_POLL, longest)
 
     @contextlib.contextmanager
@@ -42,7 +43,9 @@ class Polling:
 
     def wake(self) -> None:
         """End the pause: there may be something to claim."""
-        self._wake.set()
+        self._woken = True
+        if self._rest is not None:
+            resolve(self._rest)
 
     def found(self) -> None:
         """Something was there: the next pause is a short one again."""
@@ -50,13 +53,26 @@ class Polling:
 
     def begin(self) -> None:
         """Call before a claim: whatever arrives while it is under way wakes the pause after it."""
-        self._wake.clear()
+        self._woken = False
 
     async def rest(self, at_most: float | None = None) -> None:
         """Pause until a hint, the next poll, or the time given."""
         pause = self._pause * (0.8 + 0.4 * self._clock.random())
         self._pause = min(self._longest, self._pause * 1.5)
-        with contextlib.suppress(TimeoutError):
-            # Not `wait_for`: before Python 3.12 it may swallow a cancellation that comes together with the hint.
-            async with asyncio.timeout(pause if at_most is None else min(pause, at_most)):
-                await self._wake.wait()
+        if self._woken:
+            return
+        # A future and a timer, not an event and a timeout: between a hint and the claim every layer is waited for.
+        loop = asyncio.get_running_loop()
+        self._rest = loop.create_future()
+        timer = loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest)
+        try:
+            await self._rest
+        finally:
+            timer.cancel()
+            self._rest = None
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Let go on who waits for it, unless it was told already."""
+    if not future.done():
+        future.set_result(None)

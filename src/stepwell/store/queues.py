@@ -31,16 +31,16 @@ class Queues:
         self._audit = audit
         self._remembered = Remembered()
 
+    def known(self, name: str) -> int | None:
+        """The number of a queue that was asked for lately; None if the database has to be asked."""
+        return self._remembered.get(name)
+
     async def create(self, name: str) -> int:
         """Make the queue if it is not there; its number either way."""
-        if (known := self._remembered.get(name)) is not None:
-            return known
         return self._remembered.learn(name, await self._driver.transact(lambda: self._create(name)))
 
     async def find(self, name: str) -> int:
         """The number of a queue that is there."""
-        if (known := self._remembered.get(name)) is not None:
-            return known
         rows = await self._driver.read(Call("find_queue", self._params(name=name)))
         if not rows:
             raise QueueNotFound(name)

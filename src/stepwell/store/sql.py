@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
 from typing import Literal
@@ -50,11 +50,11 @@ class Statement:
 
     name: str
     tokens: tuple[Token, ...]
+    columns: tuple[Column, ...] = field(init=False)  # of its row set; none if it takes no rows
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """The columns of its row set; none if it takes no rows."""
-        return next((token.columns for token in self.tokens if isinstance(token, RowSet)), ())
+    def __post_init__(self) -> None:
+        columns = next((token.columns for token in self.tokens if isinstance(token, RowSet)), ())
+        object.__setattr__(self, "columns", columns)  # now: it is asked for with every call
 
 
 class Statements:

@@ -32,7 +32,7 @@ from stepwell.store.audit import Audit, rows_of
 from stepwell.store.closing import settle_row
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit, one_by_one
-from stepwell.store.handing import TAKEN, HandOver
+from stepwell.store.handing import HandOver
 from stepwell.store.ids import Ids
 from stepwell.store.lanes import Answer, Heard, Operation
 from stepwell.store.letters import tell_dead_letters
@@ -109,8 +109,6 @@ class Tasks:
         for _ in range(MOST_RACES):
             answer = await self._added(task, task_id)
             if answer.value is not None:
-                if not task.delay and task.run_at is None and not answer.value.startswith(TAKEN):
-                    self.hint({task.queue_id})
                 self._due_after(task.delay)
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
@@ -312,6 +310,7 @@ class Tasks:
             size=size_of(task),
             within=2 * self._timeout,  # time for one try that hangs until its own deadline, and one that answers
             order=(task.queue_id, task.key or "", task_id),
+            adds_to=None if task.delay or task.run_at is not None else task.queue_id,
         )
 
     def _due_after(self, delay: int) -> None:

@@ -24,18 +24,18 @@ class Workflows:
         self._tenant = tenant
         self._remembered = Remembered()
 
+    def known(self, name: str) -> int | None:
+        """The number of the queue of a workflow that was asked for lately; None if the database has to be asked."""
+        return self._remembered.get(name)
+
     async def create(self, name: str) -> int:
         """Make the workflow and its queue if they are not there; the queue's number either way."""
-        if (known := self._remembered.get(name)) is not None:
-            return known
         if found := await self._driver.read(find_workflow(self._params(), name)):  # so that nothing is written twice
             return self._remembered.learn(name, found[0]["id"])
         return self._remembered.learn(name, await self._driver.transact(lambda: create_workflow(self._params(), name)))
 
     async def find(self, name: str) -> int:
         """The number of the queue of a workflow that is there."""
-        if (known := self._remembered.get(name)) is not None:
-            return known
         found = await self._driver.read(find_workflow(self._params(), name))
         if not found:
             raise WorkflowNotFound(name)

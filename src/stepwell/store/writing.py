@@ -121,6 +121,8 @@ class Writing(Together):
     async def _workflow_id(self, name: str, *, create: bool) -> int:
         self.check()
         check_name("workflow", name)
+        if (known := self._workflows.known(name)) is not None:
+            return known
         return await repeated(
             lambda: self._workflows.create(name) if create else self._workflows.find(name),
             clock=self.clock,

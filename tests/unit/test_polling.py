@@ -1,0 +1,60 @@
+"""The pauses between claims: ended by a hint, by their own time, by a cancellation."""
+
+import asyncio
+
+import pytest
+
+from stepwell.clock import DatabaseClock
+from stepwell.store.polling import Polling
+
+LONG = 3600.0
+
+
+@pytest.mark.proves("rule-17")
+async def test_a_hint_ends_the_pause() -> None:
+    polling = Polling(DatabaseClock(), LONG)
+    polling._pause = LONG
+    polling.begin()
+    resting = asyncio.create_task(polling.rest())
+    await asyncio.sleep(0)
+    assert not resting.done()
+    polling.wake()
+    polling.wake()  # once more does nothing
+    await asyncio.wait_for(resting, 5)
+
+
+@pytest.mark.proves("rule-17")
+async def test_a_hint_during_a_claim_ends_the_pause_after_it() -> None:
+    polling = Polling(DatabaseClock(), LONG)
+    polling._pause = LONG
+    polling.begin()
+    polling.wake()
+    await asyncio.wait_for(polling.rest(), 5)
+    polling.begin()
+    resting = asyncio.create_task(polling.rest())  # and not the one after that
+    await asyncio.sleep(0.01)
+    assert not resting.done()
+    resting.cancel()
+
+
+async def test_a_pause_ends_by_itself_and_at_the_time_given() -> None:
+    polling = Polling(DatabaseClock(), 0.01)
+    polling.begin()
+    await asyncio.wait_for(polling.rest(), 5)
+    late = Polling(DatabaseClock(), LONG)
+    late._pause = LONG
+    late.begin()
+    await asyncio.wait_for(late.rest(0.01), 5)
+
+
+async def test_a_pause_that_is_cancelled_together_with_a_hint_is_cancelled() -> None:
+    polling = Polling(DatabaseClock(), LONG)
+    polling._pause = LONG
+    polling.begin()
+    resting = asyncio.create_task(polling.rest())
+    await asyncio.sleep(0)
+    polling.wake()
+    resting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await resting
+    assert polling._rest is None
