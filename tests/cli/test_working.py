@@ -37,6 +37,15 @@ async def which() -> str:
     return type(asyncio.get_running_loop()).__module__
 """
 
+FROZEN = """
+import gc
+from stepwell import workflow
+
+@workflow
+async def frozen() -> int:
+    return gc.get_freeze_count()
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -91,6 +100,15 @@ def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> No
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.startswith("{")]
     assert any("session" in line["message"] and line["level"] == "info" for line in logged)
     assert cli("workers").out.startswith("no worker lives")
+
+
+def test_a_worker_leaves_what_was_imported_to_no_garbage_collector(folder: Path) -> None:
+    (folder / "kept.py").write_text(FROZEN)
+    port = free_port()
+    with started(folder, "worker", "kept", "--health", str(port)):
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "frozen", "--wait", "--timeout", "20s", "--json").json
+    assert done["output"] > 10_000
 
 
 @pytest.mark.parametrize(

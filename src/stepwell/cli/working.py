@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,18 @@ async def _work(
             say_json({"attempts": attempts}) if asked.as_json else say(f"nothing is due any more: {attempts} attempts")
             return
         say(_introduction(store, names, concurrency), to_stderr=True)
+        _keep_what_is_here()
         await one.run(signals=True)
         say("stopped: what was not finished goes on in another worker", to_stderr=True)
+
+
+def _keep_what_is_here() -> None:
+    """Take what was imported out of the garbage collector's sight: it stays until the end anyway.
+
+    Otherwise every full collection goes through all of it again, which with a large program is a pause of its own.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _introduction(store: Store, names: Sequence[str], concurrency: int) -> str:

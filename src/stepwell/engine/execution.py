@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from stepwell.engine.claiming import Demand
 from stepwell.engine.deadline import Deadline
@@ -36,16 +37,28 @@ from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, T
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 
 
+class Home(Protocol):
+    """The worker that has the place. Given whole, and not by its methods: each would be an object for every task."""
+
+    showing: Showing
+    context: Context  # in which the end of a task is heard: nobody's, so that it need not be copied for each
+
+    def freed(self, demand: Demand, queue_id: int) -> None:
+        """The place may be given to another task."""
+
+    def ended(self, execution: Execution) -> None:
+        """Every turn of it is closed."""
+
+
 class Execution:
     """The turns of the tasks that one place was given: one task, or one batch."""
 
     __slots__ = (
         "_calls",
         "_demand",
-        "_ended",
-        "_freed",
         "_given_up",
         "_held",
+        "_home",
         "_in_body",
         "_open",
         "_served",
@@ -68,12 +81,10 @@ class Execution:
         calls: Sequence[Sequence[Claimed]],
         demand: Demand,
         *,
-        showing: Showing,
-        freed: Callable[[Demand, int], None],
-        ended: Callable[[Execution], None],
+        home: Home,
     ) -> None:
         self.session = session
-        self.showing = showing
+        self.showing = home.showing
         self.settled = 0
         self.gave_back = False  # a task that is not finished, and may be claimed again at once
         self.job: asyncio.Task[None] | None = None
@@ -81,8 +92,7 @@ class Execution:
         self._served = served
         self._calls = calls
         self._demand = demand
-        self._freed = freed
-        self._ended = ended
+        self._home = home
         self._waiting = NONE  # for answers that have to be asked for
         self._held = 1
         self._open = sum(map(len, calls))  # turns that are not closed yet
@@ -112,7 +122,8 @@ class Execution:
     def begin(self, threads: Threads) -> None:
         """Go to work."""
         self.job = asyncio.get_running_loop().create_task(self.run(threads))
-        self.job.add_done_callback(self._finished)  # and not in `run`: what is cancelled at once never gets there
+        # And not in `run`: what is cancelled at once never gets there.
+        self.job.add_done_callback(self._finished, context=self._home.context)
 
     def hold(self) -> None:
         """Keep the place for one more user of it: a body in a thread."""
@@ -122,7 +133,7 @@ class Execution:
         """Give the place up; it is free when everybody has."""
         self._held -= 1
         if self._held == 0:
-            self._freed(self._demand, self._calls[0][0].queue_id)
+            self._home.freed(self._demand, self._calls[0][0].queue_id)
 
     def give_up(self) -> None:
         """Stop the body and begin no other; what has been judged already is still settled."""
@@ -162,7 +173,7 @@ class Execution:
         for task in itertools.chain(*self._calls):
             self.session.settled(task.id, task.turn)
         self._open = 0
-        self._ended(self)
+        self._home.ended(self)
 
     def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Outcome | Settled | None]:
         """What came of the body, if the time that its run has in all is not over before."""
@@ -311,7 +322,7 @@ class Execution:
         self.session.settled(task.id, task.turn)
         self._open -= 1
         if self._open == 0:
-            self._ended(self)
+            self._home.ended(self)
 
 
 def _nobody() -> None:

@@ -70,7 +70,7 @@ class Runtime:
         self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
         self._fairness: defaultdict[int, Fairness] = defaultdict(Fairness)  # likewise
         self._threads = Threads(f"stepwell-{identity.name}")
-        self._showing = Showing()
+        self.showing = Showing()
         self._executions: set[Execution] = set()
         self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
@@ -114,8 +114,8 @@ class Runtime:
         if any(one.is_workflow for one in self._by_name.values()):
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
-        self._context = contextvars.copy_context()
-        self._context.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
+        self.context = contextvars.copy_context()
+        self.context.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
         self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
@@ -168,6 +168,21 @@ class Runtime:
         while not self._stopping and await self._store.tasks.wake():  # due meanwhile
             await self._drained()
         return self.executed - before
+
+    def freed(self, demand: Demand, queue_id: int) -> None:
+        """A place is free again: go on if something waits for it."""
+        demand.give_back(queue_id)
+        if self._left:  # otherwise nothing waits for the place: what comes later is heard of
+            self._polling.wake()
+
+    def ended(self, execution: Execution) -> None:
+        """A place's tasks are all settled, or not ours any more."""
+        self._executions.discard(execution)
+        self.executed += execution.settled
+        if self._left or self._drains or execution.gave_back:
+            self._polling.wake()
+        if not self._executions:
+            self._quiet.set()
 
     async def _drained(self) -> None:
         """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
@@ -258,8 +273,7 @@ class Runtime:
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
         demand, queue_id = self._demand, calls[0][0].queue_id
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
-        served, showing, freed, ended = self._served[queue_id], self._showing, self._freed, self._ended
-        execution = Execution(self._store, served, session, calls, demand, showing=showing, freed=freed, ended=ended)
+        execution = Execution(self._store, self._served[queue_id], session, calls, demand, home=self)
         self._executions.add(execution)
         execution.begin(self._threads)
 
@@ -356,7 +370,7 @@ class Runtime:
 
     def _taken(self, task: Claimed, session: Session) -> None:
         # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
-        self._context.copy().run(self._start, ((task,),), session)
+        self.context.copy().run(self._start, ((task,),), session)
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""
@@ -366,19 +380,6 @@ class Runtime:
                 while session is not None and session.handing:
                     self._quiet.clear()
                     await self._quiet.wait()
-
-    def _freed(self, demand: Demand, queue_id: int) -> None:
-        demand.give_back(queue_id)
-        if self._left:  # otherwise nothing waits for the place: what comes later is heard of
-            self._polling.wake()
-
-    def _ended(self, execution: Execution) -> None:
-        self._executions.discard(execution)
-        self.executed += execution.settled
-        if self._left or self._drains or execution.gave_back:
-            self._polling.wake()
-        if not self._executions:
-            self._quiet.set()
 
     async def _all_ended(self, timeout: float) -> None:
         """Wait until nothing is under way any more, or for that long."""

@@ -153,9 +153,15 @@ def _columns_of(columns: Sequence[Column], rows: Sequence[Sequence[Value]]) -> l
     for column, cells in zip(columns, cells_of, strict=True):
         match column.type:
             case "bigint" | "bool":
-                values.append(",".join(["" if cell is None else str(cell) for cell in cells]))
+                values.append(_joined(cells, ","))
             case "json" | "name":
-                values.append(_SEPARATOR.join(["" if cell is None else str(cell) for cell in cells]))
+                values.append(_joined(cells, _SEPARATOR))
             case _:
                 values.append(list(cells))
     return values
+
+
+def _joined(cells: Sequence[Value], separator: str) -> str:
+    if cells and cells.count(cells[0]) == len(cells):  # as most columns are, of a flush of what has succeeded
+        return separator.join(["" if cells[0] is None else str(cells[0])] * len(cells))
+    return separator.join(["" if cell is None else str(cell) for cell in cells])

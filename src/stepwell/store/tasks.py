@@ -241,9 +241,7 @@ class Tasks:
         if before is not None and self._flusher.replace(before, row):
             return before
         size = ROW_BYTES + PROGRESS_LIMIT  # of what may come in its place, too
-        operation = Operation(
-            "note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=(task_id,)
-        )
+        operation = Operation("note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=row)
         return operation if self._flusher.offer(operation, _unheard) else None
 
     def _settling_and(self, settling: Operation, told: set[int], follow: Follow) -> Script[str | None]:
@@ -337,7 +335,7 @@ class Tasks:
             within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
             lane=task_id,
-            order=(task_id,),
+            order=row,  # it begins with the task
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
             note=self._audit.settled(row, attempt),
         )
