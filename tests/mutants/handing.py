@@ -33,7 +33,7 @@ HANDING_MUTANTS = (
         "what is handed over runs in the context of whoever wrote it",
         "protocol-19",
         "engine/runtime.py",
-        "self.context.copy().run(self._start, ((task,),), session)",
+        "self._begun_in.copy().run(self._start, ((task,),), session)",
         "self._start(((task,),), session)",
         HANDING + "test_what_is_added_beside_an_idle_worker_is_executed_without_a_claim",
     ),

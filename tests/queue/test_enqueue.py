@@ -292,6 +292,16 @@ async def test_a_bulk_keeps_every_character_of_payloads_and_tags(store: Store) -
     assert [json.loads(row[0]) for row in stored] == [tags]
 
 
+@pytest.mark.proves("Q-05", "V-06")
+@pytest.mark.parametrize("encoding", ["latin1", "euc_jp"])
+async def test_a_bulk_is_written_in_any_encoding_of_the_connection(postgres_url: str, encoding: str) -> None:
+    async with connect(f"{postgres_url}?client_encoding={encoding}") as store:
+        await store.create_queue("q")
+        texts = ["\u00e9", "\u00fc\\x"] if encoding == "latin1" else ["\u65e5\u672c", "\u8a9e\\"]
+        ids = [await store.enqueue("q", texts[0]), *await store.enqueue_many("q", texts, tags=texts)]
+        assert [task.input for each in ids if (task := await store.get(each))] == [texts[0], *texts]
+
+
 @pytest.mark.proves("Q-26", "V-06", "B-08")
 async def test_a_queue_that_is_deleted_while_it_is_filled_leaves_no_task_without_a_queue(store: Store) -> None:
     async def fill(number: int) -> None:

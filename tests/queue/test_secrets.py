@@ -100,3 +100,22 @@ async def test_an_open_store_shows_no_password(
         seen = [repr(each) for each in (store, worker, send, store.driver, store.options, *await store.workers())]
     out, err = capfd.readouterr()
     assert SECRET not in "\n".join([*seen, caplog.text, out, err])
+
+
+async def test_a_bulk_that_the_database_refuses_tells_its_payloads_to_nobody(postgres_url: str) -> None:
+    """Postgres quotes the line of a COPY at which something went wrong, in its log too."""
+    refuse = (
+        "create function public.refuse() returns trigger language plpgsql as "
+        "$$ begin raise 'not today' using errcode = 'check_violation'; end $$",
+        "create trigger refuse before insert on stepwell.task for each row execute function public.refuse()",
+    )
+    async with connect(postgres_url) as store:
+        await store.create_queue("q")
+        async with store.transaction() as tx:
+            for statement in refuse:
+                await tx.execute(statement)
+        with pytest.raises(StepwellError, match="not today") as caught:
+            await store.enqueue_many("q", [{SECRET: SECRET}] * 3)
+    cause = caught.value.__cause__
+    assert "COPY task, line 1" in getattr(cause, "context", ""), "it is written in another way: void"
+    assert SECRET not in told(caught.value) + str(cause.__dict__)

@@ -26,15 +26,25 @@ async def test_what_copy_reads_is_what_was_given(given: list[tuple[int, Value, V
     ids, first, second = (list(column) for column in zip(*given, strict=True))
     text = b"".join([piece async for piece in copied(Columns([ids, first, Same(same), second]))]).decode()
     assert text.endswith("\n")
-    read = [[_read(cell) for cell in line.split("\t")] for line in text.removesuffix("\n").split("\n")]
+    read = [[_read(cell) for cell in line.lstrip(" ").split("\t")] for line in text.removesuffix("\n").split("\n")]
     assert read == [[_said(cell) for cell in (one, two, same, three)] for one, two, three in given]
 
 
-async def test_rows_are_sent_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "PIECE", 2)
-    pieces = [piece async for piece in copied(Columns([[1, 2, 3, 4, 5], Same("x")]))]
-    assert pieces == [b"1\tx\n2\tx\n", b"3\tx\n4\tx\n", b"5\tx\n"]
-    assert [piece async for piece in copied(Columns([[], Same("x")]))] == []
+async def test_rows_are_sent_in_pieces_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "PIECE", 1000)
+    texts = ["x"] * 10 + ["y" * 900] * 3 + ["z" * 5000]
+    pieces = [piece async for piece in copied(Columns([list(range(14)), Same("same"), texts]))]
+    assert b"".join(pieces).decode().split() == [
+        word for number, text in enumerate(texts) for word in (str(number), "same", text)
+    ]
+    assert all(len(piece) <= 1000 + 1100 for piece in pieces[:-2])
+    assert [piece async for piece in copied(Columns([[], Same("x"), []]))] == [b""]
+
+
+@pytest.mark.parametrize("same", ["", "%", "x" * 30, "x" * 300])
+async def test_the_last_cell_is_not_among_the_bytes_that_are_quoted(same: str) -> None:
+    [piece] = [piece async for piece in copied(Columns([[1, 2**62], Same(same), ["secret", "secret"]]))]
+    assert all(b"secret" not in line[: columns.QUOTED] for line in piece.splitlines())
 
 
 def test_tasks_that_are_alike_are_those_tasks() -> None:

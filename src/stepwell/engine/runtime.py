@@ -115,7 +115,8 @@ class Runtime:
             branches.install(asyncio.get_running_loop())
             branches.serving.add(id(self))
         self.context = contextvars.copy_context()
-        self.context.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
+        self._begun_in = contextvars.copy_context()
+        self._begun_in.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
         self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
@@ -370,7 +371,7 @@ class Runtime:
 
     def _taken(self, task: Claimed, session: Session) -> None:
         # As if the claim had begun it: whoever added the task, and whatever flushed it, has another context.
-        self.context.copy().run(self._start, ((task,),), session)
+        self._begun_in.copy().run(self._start, ((task,),), session)
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""

@@ -40,10 +40,10 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
 
 
 def _loaded(tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> Columns:
-    """Tasks as the rows of `load_task`."""
+    """Tasks as the rows of `load_task`; the input is the last cell, which is hidden."""
     shown = [_cells(task, queue_id, now) for task in examples(tasks)]
     columns = map(Same, shown[0]) if isinstance(tasks, Alike) else zip(*shown, strict=True)
-    return Columns([ids, inputs(tasks), *columns])
+    return Columns([ids, *columns, inputs(tasks)])
 
 
 def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
-from typing import Any, Final, overload
+from itertools import repeat
+from typing import Final, overload
 
 from stepwell.store.driver import Value
 
-PIECE: Final = 500  # rows that are sent at once: the database takes them while the next are written
+PIECE: Final = 64 * 1024  # characters that are sent at once: the database takes them while the next are written
+QUOTED: Final = 100  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,46 +45,44 @@ class Columns(Sequence[tuple[Value, ...]]):
 
 
 async def copied(rows: Columns) -> AsyncIterator[bytes]:
-    """The rows as COPY reads them, in pieces.
+    """The rows as COPY reads them in UTF-8, in pieces; the first column is of numbers, and the last one is hidden.
 
     As text and not in the driver's binary format: what is the same in all rows is written once, so a row costs this
     process 0.3 us and not 1.1, and the database begins with the first piece and not after half a megabyte.
     """
-    cells, varying = [], []
+    same = [_text(column.value) if isinstance(column, Same) else None for column in rows.columns]
+    cells = ["%s" if text is None else text.replace("%", "%%") for text in same]
+    # Postgres quotes the beginning of a line that it refuses, also in its log. No payload is to stand there: before a
+    # number there may be any number of blanks.
+    cells[0] = f"%{max(1, QUOTED - len(''.join(filter(None, same))))}s"
+    lines = map(("\t".join(cells) + "\n").__mod__, zip(*_varying(rows), strict=True))
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield "".join(piece).encode()
+            piece, size = [], 0
+    yield "".join(piece).encode()
+
+
+def _varying(rows: Columns) -> Iterator[Iterable[object]]:
+    """The cells of each column that has a value for each row, as what is written as its text."""
     for column in rows.columns:
-        if isinstance(column, Same):
-            cells.append(_text(column.value).replace("%", "%%"))
-        else:
-            cells.append("%s")
-            varying.append(_texts(column))
-    row = "\t".join(cells) + "\n"
-    lines = map(row.__mod__, zip(*varying, strict=True))
-    while piece := "".join(islice(lines, PIECE)):
-        yield piece.encode()
-
-
-def _texts(column: Sequence[Value]) -> Sequence[Value]:
-    """The cells of a column as their texts, or as what is written as its text by itself."""
-    types = set(map(type, column))
-    if types == {int}:
-        return column
-    if types == {str}:
-        texts: Any = column
-        everything = "".join(texts)
-        if not any(special in everything for special in _ESCAPES):
-            return column
-    return [_text(cell) for cell in column]
+        if not isinstance(column, Same):
+            # Numbers are written as they are, and there are thousands.
+            yield column if set(map(type, column)) == {int} else map(_text, column)
 
 
 def _text(cell: Value) -> str:
-    match cell:
-        case None:
-            return r"\N"
-        case str():
-            return cell.translate(_TABLE)
-        case _:
-            return str(cell)
+    if cell is None:
+        return r"\N"
+    text = str(cell)
+    for special, escaped in _ESCAPES:  # not `translate`, which takes thirty times as long
+        if special in text:
+            text = text.replace(special, escaped)
+    return text
 
 
-_ESCAPES: Final = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"}
-_TABLE: Final = str.maketrans(_ESCAPES)
+_ESCAPES: Final = (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))  # the backslash first

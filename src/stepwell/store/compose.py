@@ -31,6 +31,7 @@ class Composer:
         for call in calls:
             if call.rows is not None and len(call.rows) != 1:
                 rows = MANY_ROWS
+                break
         shape = tuple([(call.statement, call.fed_by, NO_ROWS if call.rows is None else rows) for call in calls])
         text, sources = self._text(shape)
         values: list[Any] = []

@@ -105,7 +105,7 @@ class Draft:
         self._priority = check_priority(priority)
         self._delay = 0 if delay is None else microseconds_of(delay, "delay")
         self._run_at = None if run_at is None else moment_of(run_at)
-        checked = check_tags(tags) if tags != () else ()
+        checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
         self._unique = unique
 

@@ -160,7 +160,8 @@ class Postgres:
                 return []
             if call.bulk:
                 assert isinstance(call.rows, Columns)
-                await connection.copy_to_table(source=copied(call.rows), **self._composer.place(call))
+                place = self._composer.place(call)
+                await connection.copy_to_table(source=copied(call.rows), encoding="utf8", **place)
                 return []
             text, values = self._composer.compose([call])
             return list(await connection.fetch(text, *values))

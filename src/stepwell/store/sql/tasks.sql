@@ -83,10 +83,10 @@ select queue.id, {now} as now from {queue} as queue where queue.id = :queue_id a
 
 -- name: load_task
 -- Write tasks as they are, one of many: the fastest way there is, on Postgres COPY with the columns of this row set.
-insert into {task} (id, input, kind, queue_id, ready, priority, run_at, max_attempts, key_scope, tags, created_at,
-                    updated_at)
-{rows id bigint, input json, kind name, queue_id bigint, ready bool, priority bigint, run_at bigint, max_attempts bigint,
-      key_scope name, tags json, created_at bigint, updated_at bigint};
+insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key_scope, tags, created_at, updated_at,
+                    input)
+{rows id bigint, kind name, queue_id bigint, ready bool, priority bigint, run_at bigint, max_attempts bigint,
+      key_scope name, tags json, created_at bigint, updated_at bigint, input json};
 
 -- name: find_added
 -- Say which task stands where each of these was to be written: itself (our own write, its reply lost) or an
