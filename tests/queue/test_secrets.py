@@ -104,9 +104,9 @@ async def test_an_open_store_shows_no_password(
 
 async def test_a_bulk_that_the_database_refuses_tells_its_payloads_to_nobody(postgres_url: str) -> None:
     """Postgres quotes the line of a COPY at which something went wrong, in its log too."""
+    body = "begin raise 'not today' using errcode = 'check_violation'; end"
     refuse = (
-        "create function public.refuse() returns trigger language plpgsql as "
-        "$$ begin raise 'not today' using errcode = 'check_violation'; end $$",
+        f"create function public.refuse() returns trigger language plpgsql as $$ {body} $$",
         "create trigger refuse before insert on stepwell.task for each row execute function public.refuse()",
     )
     async with connect(postgres_url) as store:

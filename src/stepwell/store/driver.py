@@ -24,7 +24,7 @@ class Call:
 
     With both `rows` and `fed_by` it takes those of its own rows that the earlier call answered: each begins with a task
     and the answer it needs, or null for any.
-    With `bulk`, which only a script may say, many rows, given as `Columns`, are written by the fastest way there is, and
+    With `bulk`, which only a script may say, many rows, given as `Columns`, are written by the fastest way there is;
     nothing comes back.
     """
 
