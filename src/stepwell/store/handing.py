@@ -50,7 +50,7 @@ class HandOver:
 
     def seat_for(self, task: NewTask, task_id: int) -> Seat | None:
         """A free place for a task that is due at once; none for one with a key, which may be there already."""
-        if task.key is not None or task.delay or task.run_at is not None:
+        if not self._offers or task.key is not None or task.delay or task.run_at is not None:
             return None
         return next((seat for offer in self._offers if (seat := offer(task.queue_id, task_id)) is not None), None)
 
