@@ -48,6 +48,12 @@ async def main(url: str) -> None:
         print(f"{len(written)} of 20 good readings are written")
         for letter in await store.dead_letters(queue=QUEUE):
             print(f"dead letter {letter.payload['meter']}, attempt {letter.attempt}: {letter.last_error}")
+
+        # A whole day in one call: all of it is there or nothing is, however much that is.
+        day = [Reading(reading.meter, reading.value + hour) for hour in range(24) for reading in good]
+        ids = await store.enqueue_many(write, day)
+        print(f"{len(ids)} readings of a day are there")
+        await Worker(store, [write]).drain()
         print("statuses", await store.counts(QUEUE))
 
 

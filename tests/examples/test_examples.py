@@ -23,7 +23,10 @@ EXPECTED = {
         "wrote 10 readings together",
         "20 of 20 good readings are written",
         "dead letter m99, attempt 1: PermanentError: meter m99 runs backwards",
-        "statuses {'ERROR': 1, 'SUCCESS': 20}",
+        "480 readings of a day are there",
+        *["wrote 50 readings together"] * 9,
+        "wrote 30 readings together",
+        "statuses {'ERROR': 1, 'SUCCESS': 500}",
     ],
     "approval.py": [
         "  worker 1: mail to the boss: 4900 cents for a lamp?",

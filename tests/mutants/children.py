@@ -13,6 +13,14 @@ PLANS = "tests/store/test_plans_of_waiting.py::"
 EVERY_END = ENDS + "test_every_end_of_a_child_makes_its_parent_ready"
 
 CHILDREN_MUTANTS = (
+    Mutant(
+        "a run is given back while it is asking for a child",
+        "S-13",
+        "engine/children.py",
+        "    run.enter(row.key)  # numbering",
+        "    # numbering",
+        "tests/waiting/test_races.py::test_a_run_that_is_asking_for_a_child_is_not_given_back",
+    ),
     # every end of a child is told to its parent
     Mutant(
         "a settlement that ends a child tells nobody",

@@ -34,8 +34,8 @@ WAKEUP_MUTANTS = (
         "whoever waits relies on hints",
         "rule-17",
         "store/polling.py",
-        "loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest)",
-        "loop.call_later(3600, resolve, self._rest)",
+        "loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest, None)",
+        "loop.call_later(3600, resolve, self._rest, None)",
         WAKEUPS + "test_other_processes.py::test_listening_can_be_switched_off",
     ),
     Mutant(

@@ -7,6 +7,7 @@ import pytest
 
 from stepwell import Context, PermanentError, SignalAnswer, StepFailed, Store, race, step, wait, workflow
 from stepwell.clock import TestClock
+from stepwell.store.apart import begin_apart
 from stepwell.telemetry import StepsUnasked
 from tests.workflows.kit import begun, drained, names_in, statuses, steps_of
 
@@ -222,3 +223,20 @@ async def test_races_in_a_gather_and_in_each_other(store: Store, clock: TestCloc
     assert sorted(executed) == [1, 2, 3, 4, 9]
     assert events == []
     assert "a#1" in names_in(list(await steps_of(store, run_id)))
+
+
+@pytest.mark.proves("S-13", "S-15")
+async def test_a_run_that_is_asking_for_a_child_is_not_given_back(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbering the child may take a while, in a way that looks like waiting for a task; the sleep waits meanwhile."""
+    draft_children = store.draft_children
+
+    async def slowly(asked: Any, parent_id: int) -> Any:
+        await asyncio.wait([begin_apart(asyncio.sleep(0.1), "slow")])
+        return await draft_children(asked, parent_id)
+
+    monkeypatch.setattr(store, "draft_children", slowly)
+    run_id = await begun(store, with_child)
+    await drained(store, with_child, double)
+    assert await store.result(run_id, timeout=1) == [0, 8, 1]

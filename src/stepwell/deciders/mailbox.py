@@ -18,6 +18,7 @@ from stepwell.clock import Clock
 from stepwell.deciders.waiting import Pending, Place
 from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.apart import begin_apart
+from stepwell.store.futures import resolve
 from stepwell.telemetry import InternalTaskFailed, StoreLost, Telemetry
 
 MOST_INPUTS: Final = 500  # a transaction
@@ -166,5 +167,5 @@ class Mailbox:
 
 def _fail(batch: Iterable[Pending], error: BaseException) -> None:
     for pending in batch:
-        if pending.answer is not None and not pending.answer.done():
-            pending.answer.set_exception(error)
+        if pending.answer is not None:
+            resolve(pending.answer, error)

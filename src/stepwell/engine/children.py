@@ -154,7 +154,11 @@ def _verdict(run: RunTurn, row: StepRow) -> Verdict:
 def _added(
     run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]], recorded: Callable[[Sequence[int]], StepRow]
 ) -> Any:
-    new = yield Adding(run, triggers)
+    run.enter(row.key)  # numbering them may take a while, and is no wait: the run is not to be given back meanwhile
+    try:
+        new = yield Adding(run, triggers)
+    finally:
+        run.leave(row.key)
     answer: Answered = yield from asked(run, AddChildren(run.task, row, new.drafted, new.ids, new.queues, recorded))
     assert isinstance(answer, Recorded)
     return answer

@@ -25,6 +25,7 @@ from stepwell.engine.threads import Threads, in_thread
 from stepwell.engine.waits import waits_for_tasks
 from stepwell.errors import LeaseLost
 from stepwell.records import Claimed, StepRow
+from stepwell.store.futures import resolve
 
 T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
@@ -199,7 +200,7 @@ class RunTurn:
         while pause.due is None or not self.is_past(pause.due):
             waiting: asyncio.Future[None] = self.loop.create_future()
             self._parked[waiting] = pause
-            timer = self.loop.call_later(self._until(pause), _end, waiting)
+            timer = self.loop.call_later(self._until(pause), resolve, waiting, None)
             if pause.is_told:
                 self.slot.store.waiting.watch(self.task.id, self._woken)
             self.look_soon()
@@ -215,7 +216,7 @@ class RunTurn:
     def _woken(self) -> None:
         for waiting, pause in tuple(self._parked.items()):
             if pause.is_told:
-                _end(waiting)
+                resolve(waiting, None)
 
     def on_loop(self, call: Callable[[], object]) -> None:
         """Make the call here, or have the loop make it if this is another thread."""
@@ -260,7 +261,7 @@ class RunTurn:
         if not self.is_at_work and all(map(self._waits, self._parts())):
             if hesitant := [waiting for waiting, pause in self._parked.items() if pause.hesitates]:
                 for waiting in hesitant:
-                    _end(waiting)
+                    resolve(waiting, None)
             else:
                 self._unwind()
         else:  # somebody is between two calls, or waits for the world outside: its next call is worth waiting for
@@ -349,8 +350,3 @@ def hidden() -> contextvars.Context:
 
 def _microseconds_since(moment: float) -> int:
     return int((time.monotonic() - moment) * 1_000_000)
-
-
-def _end(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)

@@ -18,6 +18,7 @@ from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, Stor
 from stepwell.store.apart import begin_apart
 from stepwell.store.audit import came_back, rows_of
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.futures import resolve
 from stepwell.store.lanes import MOST_PENDING_BYTES, Answer, Heard, Lane, Operation, Room, RowId
 from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
 
@@ -156,7 +157,7 @@ class GroupCommit:
         operation.answered = True
         self._room.give_back(operation.size)
         if operation.future is not None:
-            _resolve(operation.future, answer)
+            resolve(operation.future, answer)
             return
         assert operation.heard is not None
         try:
@@ -369,12 +370,3 @@ def _answer_of(value: str | None, repeated: bool) -> Answer:
 
 def _unanswered(batch: Iterable[Operation]) -> list[Operation]:
     return [operation for operation in batch if not operation.answered]
-
-
-def _resolve(future: asyncio.Future[Answer], answer: Answer | BaseException) -> None:
-    if future.done():
-        return
-    if isinstance(answer, BaseException):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)

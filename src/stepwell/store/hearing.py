@@ -16,6 +16,7 @@ from stepwell.clock import Clock
 from stepwell.errors import StepwellError, StoreClosed
 from stepwell.store.apart import begin_apart
 from stepwell.store.driver import Driver, Hint
+from stepwell.store.futures import resolve
 from stepwell.telemetry import InternalTaskFailed, ListenerBack, ListenerLost, Telemetry
 
 OPEN_AFTER: Final = 0.05  # who finds something at once has not waited, and needs no ear
@@ -119,7 +120,7 @@ class Hearing:
     async def _listen(self) -> None:
         """Hear until it ends; raises why."""
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        ear = await self._driver.listen(self._hear, partial(_resolve, lost))
+        ear = await self._driver.listen(self._hear, partial(resolve, lost))
         try:
             self._wake(EveryQueue())  # to find by a poll what was added while nobody listened, ...
             self._finished(None)  # ... and what was finished
@@ -149,7 +150,7 @@ class Hearing:
             if hint.finished != frozenset():
                 self._finished(hint.finished)
         elif own and hint.probe == self._probe and self._echo is not None:
-            _resolve(self._echo, None)
+            resolve(self._echo, None)
 
     def _well(self) -> None:
         self._is_well = True
@@ -214,8 +215,3 @@ async def _unless(lost: asyncio.Future[str], wanted: list[asyncio.Future[Any]], 
     await asyncio.wait([lost, *wanted], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if lost.done():
         raise EarLost(lost.result())
-
-
-def _resolve(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from stepwell.clock import Clock
+from stepwell.store.futures import resolve
 from stepwell.store.tasks import Tasks
 
 SHORTEST_POLL: Final = 0.02
@@ -45,7 +46,7 @@ class Polling:
         """End the pause: there may be something to claim."""
         self._woken = True
         if self._rest is not None:
-            resolve(self._rest)
+            resolve(self._rest, None)
 
     def found(self) -> None:
         """Something was there: the next pause is a short one again."""
@@ -64,15 +65,9 @@ class Polling:
         # A future and a timer, not an event and a timeout: between a hint and the claim every layer is waited for.
         loop = asyncio.get_running_loop()
         self._rest = loop.create_future()
-        timer = loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest)
+        timer = loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest, None)
         try:
             await self._rest
         finally:
             timer.cancel()
             self._rest = None
-
-
-def resolve(future: asyncio.Future[None]) -> None:
-    """Let go on who waits for it, unless it was told already."""
-    if not future.done():
-        future.set_result(None)

@@ -15,6 +15,7 @@ from stepwell.store.apart import begin_apart
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Row, Value
 from stepwell.store.flush import GroupCommit
+from stepwell.store.futures import resolve, resolve_all
 from stepwell.store.lanes import Answer, Operation
 from stepwell.store.repeat import repeated
 from stepwell.telemetry import Telemetry
@@ -98,11 +99,10 @@ class Steps:
             try:
                 found = await self._grouped(asked)
             except BaseException as error:  # noqa: BLE001 - every one of those who wait is told
-                _fail(asked.values(), error)
+                resolve_all(asked.values(), error)
             else:
                 for run_id, future in asked.items():
-                    if not future.done():
-                        future.set_result(found[run_id])
+                    resolve(future, found[run_id])
         self._reading = None
 
     async def _grouped(self, run_ids: Iterable[int]) -> dict[int, list[StepRow]]:
@@ -152,13 +152,6 @@ def step_of(row: Row) -> StepRow:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
     )
-
-
-def _fail(waiting: Iterable[asyncio.Future[list[StepRow]]], error: BaseException) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # looked at: some of those who asked may have gone
 
 
 def _unheard(_: Answer | BaseException) -> None:

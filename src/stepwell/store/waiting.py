@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,6 +22,7 @@ from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
 from stepwell.store.draft import together
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.futures import resolve, resolve_all
 from stepwell.store.joined import add_together
 from stepwell.store.living import Living
 from stepwell.store.questions import (
@@ -124,7 +125,7 @@ class Waiting:
             answers = await self._transacted(list(batch))
         except Exception as error:  # noqa: BLE001 - each of those who wait is told, by its own fault if possible
             if len(batch) == 1 or isinstance(error, StoreUnavailable):
-                _fail(batch.values(), error)
+                resolve_all(batch.values(), error)
                 return
             for question, future in batch.items():
                 await self._answer({question: future})
@@ -134,12 +135,7 @@ class Waiting:
         for question, future in batch.items():
             answer = answers.get(question)
             _note_stake(question, answer)
-            if not future.done():
-                if answer is None:
-                    future.set_exception(LeaseLost(question.task.owner, question.task.id))
-                    future.exception()
-                else:
-                    future.set_result(answer)
+            resolve(future, LeaseLost(question.task.owner, question.task.id) if answer is None else answer)
 
     async def _transacted(self, batch: Sequence[Question]) -> dict[Question, Answered]:
         tries = iter([False])
@@ -312,10 +308,3 @@ def _answered_before(asked: Sequence[Question], done: Mapping[tuple[int, str], S
         if row is not None and (added or row.status in (RunStatus.SUCCESS, RunStatus.ERROR)):
             answers[one] = Recorded(row)
     return answers
-
-
-def _fail(waiting: Any, error: BaseException) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # looked at: some of those who asked may have gone
