@@ -82,7 +82,8 @@ def _ordered_by_walk(value: Any, limit: int, what: str) -> str:
 def _is_suspicious(data: bytes) -> bool:
     """Whether anything in it has to be asked after: a NUL, a null, a key that ends like a number.
 
-    By looking for each, the last by what it ends with: one expression for all three takes three times as long.
+    By looking for each, the last by what it ends with: of two hundred bytes, one expression for all three takes three
+    times as long.
     """
     return b"null" in data or b"\\u0000" in data or _NUMBERED_KEY.search(data) is not None
 

@@ -295,6 +295,7 @@ async def test_a_bulk_keeps_every_character_of_payloads_and_tags(store: Store) -
 @pytest.mark.proves("Q-05", "V-06")
 @pytest.mark.parametrize("encoding", ["latin1", "euc_jp"])
 async def test_a_bulk_is_written_in_any_encoding_of_the_connection(postgres_url: str, encoding: str) -> None:
+    """Only connections to Postgres have one; the embedded databases speak UTF-8."""
     async with connect(f"{postgres_url}?client_encoding={encoding}") as store:
         await store.create_queue("q")
         texts = ["\u00e9", "\u00fc\\x"] if encoding == "latin1" else ["\u65e5\u672c", "\u8a9e\\"]

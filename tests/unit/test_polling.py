@@ -10,11 +10,17 @@ from stepwell.store.polling import Polling
 LONG = 3600.0
 
 
-@pytest.mark.proves("rule-17")
-async def test_a_hint_ends_the_pause() -> None:
+def long_pauses() -> Polling:
+    """Pauses that end by themselves after any test has."""
     polling = Polling(DatabaseClock(), LONG)
     polling._pause = LONG
     polling.begin()
+    return polling
+
+
+@pytest.mark.proves("rule-17")
+async def test_a_hint_ends_the_pause() -> None:
+    polling = long_pauses()
     resting = asyncio.create_task(polling.rest())
     await asyncio.sleep(0)
     assert not resting.done()
@@ -25,15 +31,14 @@ async def test_a_hint_ends_the_pause() -> None:
 
 @pytest.mark.proves("rule-17")
 async def test_a_hint_during_a_claim_ends_the_pause_after_it() -> None:
-    polling = Polling(DatabaseClock(), LONG)
-    polling._pause = LONG
-    polling.begin()
+    polling = long_pauses()
     polling.wake()
     await asyncio.wait_for(polling.rest(), 5)
     polling.begin()
     resting = asyncio.create_task(polling.rest())  # and not the one after that
-    await asyncio.sleep(0.01)
-    assert not resting.done()
+    await asyncio.sleep(0)
+    assert polling._rest is not None, "it rests"
+    assert not polling._rest.done()
     resting.cancel()
 
 
@@ -41,16 +46,11 @@ async def test_a_pause_ends_by_itself_and_at_the_time_given() -> None:
     polling = Polling(DatabaseClock(), 0.01)
     polling.begin()
     await asyncio.wait_for(polling.rest(), 5)
-    late = Polling(DatabaseClock(), LONG)
-    late._pause = LONG
-    late.begin()
-    await asyncio.wait_for(late.rest(0.01), 5)
+    await asyncio.wait_for(long_pauses().rest(0.01), 5)
 
 
 async def test_a_pause_that_is_cancelled_together_with_a_hint_is_cancelled() -> None:
-    polling = Polling(DatabaseClock(), LONG)
-    polling._pause = LONG
-    polling.begin()
+    polling = long_pauses()
     resting = asyncio.create_task(polling.rest())
     await asyncio.sleep(0)
     polling.wake()

@@ -152,7 +152,7 @@ class ByHand:
             size=ROW_BYTES,
             within=2 * self._store.options.timeout,
             lane=task_id,
-            order=(task_id,),
+            order=row,
             parent=parent,
             note=note,
         )

@@ -44,7 +44,9 @@ class Operation(msgspec.Struct, eq=False):
     within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
     worker: int | None = None  # the session that writes it
     lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
-    order: tuple[Value, ...] = ()  # rows are written in this order, so that two flushes never wait for each other
+    # Rows are written in this order, so that two flushes never wait for each other; one that begins with its task may
+    # be its own.
+    order: tuple[Value, ...] = ()
     parent: int | None = None  # another task whose row it changes too, together with others that do
     adds_to: int | None = None  # the queue that has something to claim when it is written
     note: Note | None = None  # what the audit is to say of it, if it is written

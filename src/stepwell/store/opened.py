@@ -138,14 +138,7 @@ class Opened:
         check_name("queue", name)
         if anew:
             self._queues.forget(name)
-        if (known := self._queues.known(name)) is not None:
-            return known
-        return await repeated(
-            lambda: self._queues.create(name) if create else self._queues.find(name),
-            clock=self.clock,
-            telemetry=self.telemetry,
-            within=self.options.timeout,
-        )
+        return await self._number_in(self._queues, name, create=create)
 
     def check(self) -> None:
         """Refuse a use that could only hang or break: after closing, after a fork, on another loop."""
@@ -161,6 +154,16 @@ class Opened:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
+
+    async def _number_in(self, names: Queues | Workflows, name: str, *, create: bool) -> int:
+        if (known := names.known(name)) is not None:
+            return known
+        return await repeated(
+            lambda: names.create(name) if create else names.find(name),
+            clock=self.clock,
+            telemetry=self.telemetry,
+            within=self.options.timeout,
+        )
 
     def _tasks(self, flusher: GroupCommit) -> Tasks:
         return Tasks(

@@ -20,8 +20,9 @@ from stepwell.errors import (
     StepwellError,
     StoreUnavailable,
 )
-from stepwell.store.columns import Columns, copied
+from stepwell.store.columns import Columns
 from stepwell.store.compose import Composer
+from stepwell.store.copying import copied
 from stepwell.store.driver import (
     AsyncJoin,
     Call,

@@ -335,7 +335,7 @@ class Tasks:
             within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
             lane=task_id,
-            order=row,  # it begins with the task
+            order=row,
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
             note=self._audit.settled(row, attempt),
         )

@@ -121,11 +121,4 @@ class Writing(Together):
     async def _workflow_id(self, name: str, *, create: bool) -> int:
         self.check()
         check_name("workflow", name)
-        if (known := self._workflows.known(name)) is not None:
-            return known
-        return await repeated(
-            lambda: self._workflows.create(name) if create else self._workflows.find(name),
-            clock=self.clock,
-            telemetry=self.telemetry,
-            within=self.options.timeout,
-        )
+        return await self._number_in(self._workflows, name, create=create)
