@@ -148,6 +148,8 @@ class Macros:
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),
+            # What keeps a task that is PENDING and due from being ready.
+            "may_be_ready": lambda: _may_be_ready(argument),
         }
         if name == "schema":
             return f'"{self._schema}"'
@@ -188,6 +190,20 @@ class Macros:
         if self._postgres:
             return f"to_timestamp({column} / 1000000.0)"
         return f"strftime('%Y-%m-%d %H:%M:%f', {column} / 1000000.0, 'unixepoch')"
+
+
+# What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
+# The CHECK of the table says the same.
+_READY = {"deleted_at": "is null", "held_at": "is null", "losses": "= 0"}
+
+
+def _may_be_ready(argument: str) -> str:
+    """Whether the row `ROW` may be ready, once the statement has made it what it `clears`; a `new` one may."""
+    row, _, cleared = argument.partition(" clears ")
+    if row == "new":
+        return "true"
+    left = {column: state for column, state in _READY.items() if column not in cleared.split(", ")}
+    return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
 
 
 _SPELLINGS = {

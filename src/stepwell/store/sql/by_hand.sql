@@ -49,7 +49,7 @@ with rows as ({rows id bigint, turn bigint, status name, delay bigint, attempt_b
 update {task} as task
    set status = case when task.cancel_requested_at is not null then 'CANCELLED' else rows.status end,
        ready = rows.status = 'PENDING' and rows.delay = 0
-               and task.cancel_requested_at is null and task.deleted_at is null,
+               and task.cancel_requested_at is null and {may_be_ready task},
        run_at = case when rows.status = 'PENDING' then {now} + rows.delay else task.scheduled_for end,
        attempt = task.attempt - rows.attempt_back,
        error = null, last_error = null,

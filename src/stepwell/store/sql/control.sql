@@ -42,9 +42,9 @@ returning id, queue_id, status;
 -- Let a run that is held back go on. One that was begun is ready now, since what it waits for may have come meanwhile:
 -- if not, it will wait again. One that was not begun is ready when it is due. One that has paused itself, outside of its
 -- steps, is one of them: it says why in its error.
-update {task} set held_at = null, held_reason = null,
+update {task} as task set held_at = null, held_reason = null,
        status = case when status = 'PAUSED' then 'PENDING' else status end,
-       ready = status = 'PAUSED' and (turn > 0 or run_at <= {now}),
+       ready = status = 'PAUSED' and (turn > 0 or run_at <= {now}) and {may_be_ready task clears held_at},
        run_at = case when status = 'PAUSED' and turn > 0 then {now} else run_at end, updated_at = {now}
  where id = :id and (held_at is not null or (status = 'PAUSED' and error is not null)) and finished_at is null
 returning id, queue_id, ready;
@@ -108,7 +108,7 @@ returning id;
 insert into {task} (id, kind, queue_id, status, ready, priority, run_at, max_attempts, key, key_scope, payload_hash,
                     codec, payload_version, input, tags, cause, held_at, held_reason, paused_at, created_at, updated_at)
 select cast(:next_id as bigint), task.kind, task.queue_id, case when task.held_at is null then 'PENDING' else 'PAUSED' end,
-       task.held_at is null, task.priority, {now}, task.max_attempts, cast(:key as text), task.key_scope,
+       {may_be_ready task clears losses}, task.priority, {now}, task.max_attempts, cast(:key as text), task.key_scope,
        task.payload_hash, task.codec, task.payload_version, {json_of input}, task.tags, cast(:cause as text),
        task.held_at, task.held_reason, case when task.held_at is null then null else {now} end, {now}, {now}
   from {task} as task where task.id = :id and task.deleted_at is null
@@ -119,7 +119,7 @@ returning id, queue_id, ready;
 -- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, codec, payload_version, input, tags,
                     cause, created_at, updated_at)
-select cast(:fork_id as bigint), task.kind, task.queue_id, true, task.priority, {now}, 1, task.max_attempts, task.codec,
+select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts, task.codec,
        task.payload_version, task.input, task.tags, cast(:cause as text), {now}, {now}
   from {task} as task where task.id = :id
 on conflict (id) do nothing

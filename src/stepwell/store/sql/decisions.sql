@@ -151,8 +151,8 @@ taking as materialized (
 )
 insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key, key_scope, input, instance_id, created_at,
                     updated_at)
-select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now}, coalesce(rows.run_at, {now}),
-       rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now}
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now} and {may_be_ready new},
+       coalesce(rows.run_at, {now}), rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now}
   from rows where rows.queue_id in (select taking.id from taking)
 returning id;
 
@@ -293,7 +293,7 @@ kept as (
 added as (
     insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key_scope, input, instance_id, created_at,
                         updated_at)
-    select wanted.id, wanted.kind, wanted.queue_id, coalesce(wanted.run_at, {now}) <= {now},
+    select wanted.id, wanted.kind, wanted.queue_id, coalesce(wanted.run_at, {now}) <= {now} and {may_be_ready new},
            coalesce(wanted.run_at, {now}), wanted.max_attempts, 'unfinished', wanted.input, wanted.instance_id,
            {now}, {now}
       from wanted where wanted.instance_id = any(array(select moved.id from moved))

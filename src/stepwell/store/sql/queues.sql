@@ -78,8 +78,9 @@ select task.id from {task} as task join {queue} as queue on queue.id = task.queu
 -- held back waits to be let go.
 with rows as ({rows id bigint})
 update {task} as task
-   set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end, ready = task.held_at is null,
-       run_at = {now}, attempt = 0, error = null, last_error = null,
+   set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end,
+       ready = {may_be_ready task clears losses},
+       run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null,
        suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.status = 'ERROR' and task.deleted_at is null

@@ -75,8 +75,7 @@ update {task} as task
    set status = case when task.cancel_requested_at is not null then 'CANCELLED'
                      when task.attempt >= task.max_attempts then 'ERROR'
                      when task.held_at is not null then 'PAUSED' else 'PENDING' end,
-       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and task.deleted_at is null
-               and task.held_at is null,
+       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and {may_be_ready task},
        owner = null, suspect = true,
        error = case when task.cancel_requested_at is not null then task.error
                     else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,

@@ -24,7 +24,8 @@ taking as materialized (
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at)
-select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
+       rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
        rows.input, rows.tags, rows.parent_id, {now}, {now}
   from rows where rows.queue_id in (select taking.id from taking)
@@ -41,7 +42,8 @@ taking as materialized (
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at)
-select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now}, rows.priority,
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
+       rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
        rows.input, rows.tags, rows.parent_id, {now}, {now}
   from rows where rows.queue_id in (select taking.id from taking)
@@ -70,7 +72,7 @@ fit as materialized (
 insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, turn, attempt, max_attempts, key_scope,
                     input, tags, parent_id, created_at, updated_at, claimed_at, started_at)
 select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PENDING' else 'RUNNING' end,
-       fit.worker is null, rows.priority, fit.now, fit.worker, case when fit.worker is null then 0 else 1 end,
+       fit.worker is null and {may_be_ready new}, rows.priority, fit.now, fit.worker, case when fit.worker is null then 0 else 1 end,
        case when fit.worker is null then 0 else 1 end, rows.max_attempts, rows.key_scope, rows.input, rows.tags,
        rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
        case when fit.worker is null then null else fit.now end
@@ -236,7 +238,7 @@ update {task} as task
                when 'PAUSED' then coalesce(task.wakes <> rows.wakes, false)
                                   or coalesce(task.waiting + rows.needed <= 0, false)
                else false end
-               and task.cancel_requested_at is null and task.deleted_at is null and task.held_at is null,
+               and task.cancel_requested_at is null and {may_be_ready task clears losses},
        run_at = case when task.cancel_requested_at is not null then task.run_at
                      when rows.status = 'PENDING' then coalesce(rows.run_at, {now} + rows.delay)
                      when rows.status = 'PAUSED' and (task.wakes <> rows.wakes or task.waiting + rows.needed <= 0)
@@ -248,6 +250,7 @@ update {task} as task
        owner = null,
        attempt = task.attempt - rows.attempt_back,
        suspect = task.suspect or rows.alone = 1,
+       losses = 0, lost_by = null,
        output = case when task.cancel_requested_at is null then coalesce(rows.output, task.output) else null end,
        error = case when task.cancel_requested_at is null then rows.error else task.error end,
        last_error = case when task.cancel_requested_at is null then rows.last_error else task.last_error end,
@@ -292,7 +295,7 @@ select task.id, task.turn, task.owner, task.status from rows join {task} as task
 -- has used an attempt: it comes back, or ends in ERROR when that was the last.
 with due as materialized (
     select task.id from {task} as task
-     where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
+     where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
        and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at <= {now}
        and (cast(:taken as boolean) or task.status <> 'RUNNING')
      order by task.run_at
@@ -301,7 +304,7 @@ with due as materialized (
 )
 update {task} as task
    set status = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts then 'ERROR' else 'PENDING' end,
-       ready = not (task.status = 'RUNNING' and task.attempt >= task.max_attempts),
+       ready = not (task.status = 'RUNNING' and task.attempt >= task.max_attempts) and {may_be_ready task},
        error = case when task.status = 'RUNNING' and task.attempt >= task.max_attempts
                     then cast('{"type":"VisibilityTimeout","message":"not acknowledged in time"}' as {json})
                     else task.error end,
@@ -319,8 +322,9 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 select min(task.run_at) - {now} as wait,
        exists (select 1 from {task} as taken
                 where not taken.ready and taken.owner is null and taken.deleted_at is null and taken.held_at is null
+                  and taken.losses = 0
                   and taken.status in ('PENDING', 'PAUSED', 'RUNNING') and taken.status = 'RUNNING'
                   and taken.run_at <= {now}) as taken
   from {task} as task
- where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
+ where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
    and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null;

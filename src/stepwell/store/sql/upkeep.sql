@@ -139,8 +139,8 @@ returning id, queue_id, status, finished_at, parent_id;
 -- name: restore_task
 -- Bring back a task that was deleted softly; one that waits for a moment which has come is ready at once. Refused by
 -- the index of keys if its key has been taken again.
-update {task} set deleted_at = null, delete_reason = null, updated_at = {now},
-       ready = status = 'PENDING' and run_at is not null and run_at <= {now}
+update {task} as task set deleted_at = null, delete_reason = null, updated_at = {now},
+       ready = status = 'PENDING' and run_at is not null and run_at <= {now} and {may_be_ready task clears deleted_at}
  where id = :id and deleted_at is not null
    and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
 returning id, queue_id, ready;

@@ -63,9 +63,9 @@ returning run_id as id;
 -- name: wake_run
 -- Note that a signal came: a run that looked before will see it when it pauses. One that waits for it, and that nobody
 -- holds back, is ready.
-update {task} set wakes = wakes + 1,
+update {task} as task set wakes = wakes + 1,
        status = case when :waits and status = 'PAUSED' and held_at is null then 'PENDING' else status end,
-       ready = ready or (:waits and status = 'PAUSED' and held_at is null),
+       ready = ready or (:waits and status = 'PAUSED' and {may_be_ready task}),
        run_at = case when :waits and status = 'PAUSED' and held_at is null then {now} else run_at end,
        updated_at = {now}
  where id = :id
@@ -88,7 +88,7 @@ update {task} as task
        status = case when task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
                           and task.held_at is null then 'PENDING' else task.status end,
        ready = task.ready or (task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
-                              and task.held_at is null and task.deleted_at is null),
+                              and {may_be_ready task}),
        run_at = case when task.status = 'PAUSED' and task.waiting > 0 and task.waiting <= ended.children
                           and task.held_at is null then {now} else task.run_at end,
        updated_at = {now}
