@@ -209,6 +209,8 @@ async def connect(url: str, timeout: float, mark: str = "") -> Any:
             "enable_seqscan": "off",
             "enable_hashjoin": "off",
             "enable_mergejoin": "off",
+            # It reads and sorts all that an index has of a kind, where a walk of the index ends with the limit.
+            "enable_bitmapscan": "off",
             "lock_timeout": f"{int(timeout * 500)}ms",
             "statement_timeout": f"{int(timeout * 1000)}ms",
             "idle_in_transaction_session_timeout": f"{int(timeout * 3000)}ms",

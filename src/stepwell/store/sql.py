@@ -142,6 +142,10 @@ class Macros:
             # come first, to use more than one column; Postgres needs no join, which could be one of all with all.
             "each_of": lambda: "" if self._postgres else f"{argument} cross join ",
             "found_by": lambda: self._found_by(argument),
+            # The one row of another table that each row before it names, looked up after that: `{one_of worker.id
+            # beat.worker_id}`. A plain join lets the planner begin at either side, and on an empty table it cannot tell
+            # which of them will grow.
+            "one_of": lambda: self._one_of(argument),
             # JSON in a parameter goes as text: on a connection of the user's, who may have said what the driver is to
             # make of JSON, it would be encoded once more.
             "json_of": lambda: f"cast(cast(:{argument} as text) as {'json' if self._postgres else 'text'})",
@@ -158,6 +162,9 @@ class Macros:
         postgres, sqlite = _SPELLINGS.get(name, (None, None))
         if postgres is not None and sqlite is not None:
             return postgres if self._postgres else sqlite
+        return self._table(name)
+
+    def _table(self, name: str) -> str:
         return f'"{self._schema}".{name}' if self._postgres else f"{self._schema}_{name}"
 
     def _index(self, name: str) -> str:
@@ -180,6 +187,14 @@ class Macros:
     def _found_by(self, argument: str) -> str:
         column, _, source = argument.partition(" ")
         return f"{column} {self._any_of(source)}" if self._postgres else f"{column} = {source}"
+
+    def _one_of(self, argument: str) -> str:
+        place, _, value = argument.partition(" ")
+        name, _, column = place.partition(".")
+        table = self._table(name)
+        if self._postgres:
+            return f"cross join lateral (select * from {table} as one where one.{column} = {value} limit 1) as {name}"
+        return f"cross join {table} as {name} on {name}.{column} = {value}"
 
     def _among(self, parameter: str) -> str:
         if self._postgres:

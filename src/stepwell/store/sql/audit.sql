@@ -15,11 +15,12 @@ select rows.id, nextval('{audit_place}'), rows.what, rows.worker, coalesce(rows.
        coalesce(rows.attempt, task.attempt), rows.detail, {now}
   from rows left join {task} as task on task.id = rows.id and task.id {any_of rows}
  where rows.answer is null
-    or not exists (select 1 from {audit} as same
-                    where same.task_id = rows.id and same.what = rows.what
-                      and same.turn = coalesce(rows.turn, task.turn)
-                      and same.attempt = coalesce(rows.attempt, task.attempt)
-                      and coalesce(cast(same.detail as text), '') = coalesce(cast(rows.detail as text), ''))
+    or (select same.task_id from {audit} as same
+         where same.task_id = rows.id and same.what = rows.what
+           and same.turn = coalesce(rows.turn, task.turn)
+           and same.attempt = coalesce(rows.attempt, task.attempt)
+           and coalesce(cast(same.detail as text), '') = coalesce(cast(rows.detail as text), '')
+         limit 1) is null
  order by rows.id, rows.nth
 returning task_id as id, '' as answer;
 
@@ -35,11 +36,12 @@ select rows.id,
        rows.what, rows.worker, coalesce(rows.turn, task.turn), coalesce(rows.attempt, task.attempt), rows.detail, {now}
   from rows left join {task} as task on task.id = rows.id
  where rows.answer is null
-    or not exists (select 1 from {audit} as same
-                    where same.task_id = rows.id and same.what = rows.what
-                      and same.turn = coalesce(rows.turn, task.turn)
-                      and same.attempt = coalesce(rows.attempt, task.attempt)
-                      and coalesce(same.detail, '') = coalesce(rows.detail, ''))
+    or (select same.task_id from {audit} as same
+         where same.task_id = rows.id and same.what = rows.what
+           and same.turn = coalesce(rows.turn, task.turn)
+           and same.attempt = coalesce(rows.attempt, task.attempt)
+           and coalesce(same.detail, '') = coalesce(rows.detail, '')
+         limit 1) is null
 returning task_id as id, '' as answer;
 
 -- name: history

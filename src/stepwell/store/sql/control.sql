@@ -5,7 +5,7 @@
 select task.id, task.status, task.owner, task.finished_at, task.cancel_requested_at, task.held_at, task.queue_id,
        task.parent_id, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id = :id and task.kind = 'run' and task.deleted_at is null and queue.tenant = :tenant
+ where task.id = :id and (task.kind = 'run') is true and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
 
 -- name: cancel_tasks
@@ -70,7 +70,7 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
   left join {worker} as worker on worker.id = task.owner
   left join {beat} as beat on beat.worker_id = task.owner
   left join {step} as step on step.run_id = task.id and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
- where task.id = :id and task.kind = 'run' and queue.tenant = :tenant
+ where task.id = :id and (task.kind = 'run') is true and queue.tenant = :tenant
  order by step.place
  limit 1000;
 
@@ -78,7 +78,7 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
 -- List the living workers of a tenant, what they serve, and how many tasks each executes.
 select worker.name, worker.handlers,
        (select count(*) from {task} as task where task.owner is not null and task.owner = worker.id) as holds
-  from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
+  from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant
    and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease
  order by worker.id;
@@ -87,7 +87,7 @@ select worker.name, worker.handlers,
 -- Note how far tasks say they are, for sessions whose fence stands and turns that are still theirs.
 with rows as ({rows id bigint, worker bigint, turn bigint, progress json}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 update {task} as task set progress = rows.progress, updated_at = {now}
@@ -99,7 +99,7 @@ returning {own task}id, {own task}status as answer;
 
 -- name: give_up_key
 -- Let a run that has ended give its key up to the one that goes on for it.
-update {task} set key = null where id = :id and key_scope = 'ever' and key is not null and deleted_at is null
+update {task} set key = null where id = :id and (key_scope = 'ever' and key is not null and deleted_at is null) is true
 returning id;
 
 -- name: add_next
@@ -147,5 +147,5 @@ returning {own step}run_id as id;
 with rows as ({rows id bigint})
 update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
   from rows
- where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and task.kind = 'run'
+ where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and (task.kind = 'run') is true
 returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id;

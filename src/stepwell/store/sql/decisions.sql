@@ -5,27 +5,33 @@
 -- name: lock_instances
 -- Lock these instances, everybody in the same order, and say how each stands; one that is not there is left out. Its
 -- snapshot comes along where nothing is known of it.
-with rows as ({rows type name, name text, known bigint})
+with rows as ({rows type name, name text, known bigint}),
+named as materialized (
+    select rows.known, (select instance.id from {instance} as instance
+                         where instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
+                         limit 1) as id
+      from rows
+)
 select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
-       case when rows.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       case when named.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
        instance.snapshot_schema
-  from rows
-  join {instance} as instance
-    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
-   and instance.name {any_of rows.name}
+  from named join {instance} as instance on instance.id = named.id and instance.id {any_of named}
  order by instance.id
  {for_update_of_instance};
 
 -- name: look_at_instances
 -- Say how these instances stand, as `lock_instances` does, without keeping anybody from moving them on.
-with rows as ({rows type name, name text, known bigint})
+with rows as ({rows type name, name text, known bigint}),
+named as materialized (
+    select rows.known, (select instance.id from {instance} as instance
+                         where instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
+                         limit 1) as id
+      from rows
+)
 select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
-       case when rows.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       case when named.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
        instance.snapshot_schema
-  from rows
-  join {instance} as instance
-    on instance.tenant = :tenant and instance.type = rows.type and instance.name = rows.name
-   and instance.name {any_of rows.name};
+  from named {one_of instance.id named.id};
 
 -- name: make_instances
 -- Make these instances, with no event yet; one that somebody else has made is left out.
@@ -39,7 +45,7 @@ returning id, type, name, version, completed_at, created_at as now, null as snap
 -- name: unmake_instances
 -- Remove instances that were made in this transaction and have not come to an event: nothing was decided.
 with rows as ({rows id bigint})
-delete from {instance} where id in (select rows.id from rows) and version = 0;
+delete from {instance} where id {any_of rows} and version = 0;
 
 -- name: events_after
 -- The events of these instances after the version given, in their order, up to another one.
@@ -73,22 +79,27 @@ select event.instance_id, event.cause, min(event.version) as first_version, max(
 -- Of these turns those that are still their sessions', locked until the transaction ends.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 select task.id from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
- where task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
+ where (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
    and task.cancel_requested_at is null and rows.worker in (select fence.worker_id from fence)
  order by task.id
  {for_update_of_task};
 
 -- name: pending_timers
 -- Which of these keys have a timer that is not finished.
-with rows as ({rows queue_id bigint, key text})
-select task.id, task.key from rows
-  join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key and task.key {any_of rows.key}
- where task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
-   and task.kind = 'timer' and task.finished_at is null;
+with rows as ({rows queue_id bigint, key text}),
+keyed as materialized (
+    select rows.key, (select task.id from {task} as task
+                       where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
+                         and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+                         and task.kind = 'timer' and (task.finished_at is null) is true
+                       limit 1) as id
+      from rows
+)
+select keyed.id, keyed.key from keyed where keyed.id is not null;
 
 -- name: move_instances
 -- Move instances on to their new versions, those that are where they were when it was decided.
@@ -137,7 +148,8 @@ with rows as ({rows instance_id bigint})
 update {task} as task
    set status = 'CANCELLED', ready = false, owner = null, finished_at = {now}, updated_at = {now}
   from rows
- where task.instance_id = rows.instance_id and task.instance_id is not null and task.finished_at is null
+ where task.instance_id = rows.instance_id and task.instance_id {any_of rows.instance_id}
+   and task.instance_id is not null and task.finished_at is null
    and task.kind = 'timer'
 returning {own task}id;
 
@@ -160,13 +172,13 @@ returning id;
 -- Keep what the handler of an effect answered, before anybody acts on it; nothing comes back if it is not his any more.
 with rows as ({rows id bigint, worker bigint, turn bigint, output json}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 update {task} as task set output = rows.output, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows}
-   and task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
    and rows.worker in (select fence.worker_id from fence)
 returning {own task}id;
 
@@ -176,13 +188,16 @@ select task.input, task.output, task.last_error, task.status from {task} as task
 
 -- name: dead_effects
 -- Of these tasks, the effects that ended in ERROR, with the queue of their decider's inputs.
-with rows as ({rows id bigint})
-select task.id, inputs.id as inputs_queue_id
-  from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
-  join {queue} as queue on queue.id = task.queue_id
-  join {queue} as inputs on inputs.tenant = queue.tenant
-   and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs'
- where task.kind = 'effect' and task.status = 'ERROR';
+with rows as ({rows id bigint}),
+failed as materialized (
+    select task.id, task.queue_id from {task} as task
+     where task.id {any_of rows} and (task.kind = 'effect' and task.status = 'ERROR') is true
+)
+select failed.id, inputs.id as inputs_queue_id
+  from failed {one_of queue.id failed.queue_id}
+ cross join {queue} as inputs
+ where inputs.tenant = queue.tenant
+   and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs';
 
 -- name: instances
 -- List instances of a type, or all, by type and name, after the place given.
@@ -219,14 +234,14 @@ delete from {receipt} where {row_id} {any_of old} returning instance_id as id;
 -- name: all_events
 -- Every event of a tenant, by instance and version: what a test compares.
 select instance.type, instance.name, event.version, event.type as event, event.data
-  from {event} as event join {instance} as instance on instance.id = event.instance_id
+  from {event} as event {one_of instance.id event.instance_id}
  where instance.tenant = :tenant
  order by instance.type, instance.name, event.version;
 
 -- name: tasks_of_deciders
 -- How many effects, timers and inputs of a tenant ended how: what a test compares.
 select task.kind, task.status, count(*) as tasks
-  from {task} as task join {queue} as queue on queue.id = task.queue_id
+  from {task} as task {one_of queue.id task.queue_id}
  where queue.tenant = :tenant and task.kind in ('effect', 'timer', 'input')
  group by task.kind, task.status
  order by task.kind, task.status;
@@ -256,7 +271,8 @@ taking as materialized (
 ),
 blocked as materialized (
     select noted.instance_id as id from noted
-      join {receipt} as receipt on receipt.instance_id = noted.instance_id and receipt.key = noted.key
+     where (select receipt.key from {receipt} as receipt
+             where receipt.instance_id = noted.instance_id and receipt.key = noted.key limit 1) is not null
     union all
     select wanted.instance_id from wanted where wanted.queue_id <> all(array(select taking.id from taking))
 ),

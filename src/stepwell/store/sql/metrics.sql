@@ -4,7 +4,7 @@
 
 -- name: workflow_queues
 -- List the workflows of a tenant with the numbers of their queues.
-select queue.id, queue.name from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+select queue.id, queue.name from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant
  order by queue.name;
 
@@ -87,5 +87,5 @@ select queue.name as queue, dead.kind, dead.counted
 -- List the sessions of a tenant that have not ended: what each serves, its lease, for how long it has been silent, and
 -- when it was heard of.
 select worker.handlers, worker.lease, {beat_now} - beat.beat_at as silent, beat.heard_at
-  from {beat} as beat cross join {worker} as worker
- where worker.id = beat.worker_id and worker.tenant = :tenant;
+  from {beat} as beat {one_of worker.id beat.worker_id}
+ where worker.tenant = :tenant;

@@ -19,8 +19,9 @@ update {queue} set paused = :paused where tenant = :tenant and name = :name retu
 
 -- name: purgeable
 -- List up to :limit tasks of a queue that no worker is executing, after the id given and not added since :started.
-select task.id, {now} as now from {task} as task join {queue} as queue on queue.id = task.queue_id
- where queue.tenant = :tenant and queue.name = :name and task.owner is null
+select task.id, {now} as now from {task} as task
+ where task.queue_id = (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name)
+   and task.owner is null
    and task.id > :after and task.created_at <= coalesce(cast(:started as bigint), {now})
  order by task.id
  limit :limit;
@@ -37,14 +38,27 @@ select queue.id, queue.draining from {queue} as queue where queue.tenant = :tena
 
 -- name: uses_of_queue
 -- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.
+-- A task is ready, waits, is executed, has succeeded or was cancelled, is dead, or was deleted otherwise: an index for
+-- each.
 select queue.id,
-       (select count(*) from {task} as task where task.queue_id = queue.id) as tasks,
+       (select count(*) from {task} as task where task.queue_id = queue.id and task.ready)
+     + (select count(*) from {task} as task
+         where task.queue_id = queue.id and not task.ready and task.owner is null and task.deleted_at is null
+           and task.status in ('PENDING', 'PAUSED', 'RUNNING'))
+     + (select count(*) from {task} as task
+         where task.owner is not null and task.owner > 0 and task.queue_id = queue.id)
+     + (select count(*) from {task} as task
+         where task.queue_id = queue.id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null)
+     + (select count(*) from {task} as task where task.status = 'ERROR' and task.queue_id = queue.id)
+     + (select count(*) from {task} as task
+         where task.deleted_at is not null and task.deleted_at > 0 and task.owner is null and task.status <> 'ERROR'
+           and task.queue_id = queue.id) as tasks,
        (select count(*) from {workflow} as workflow where workflow.queue_id = queue.id) as workflows
   from {queue} as queue where queue.tenant = :tenant and queue.name = :name;
 
 -- name: serving
 -- List the queues that living sessions serve.
-select worker.id, worker.handlers from {worker} as worker join {beat} as beat on beat.worker_id = worker.id
+select worker.id, worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant;
 
 -- name: delete_queue
@@ -55,8 +69,9 @@ delete from {queue} where id = :id returning id;
 -- List tasks that ended in ERROR, oldest first, after the place given.
 select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
        task.last_error, task.created_at, task.finished_at
-  from {task} as task join {queue} as queue on queue.id = task.queue_id
+  from {task} as task {one_of queue.id task.queue_id}
  where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
+   and task.finished_at >= cast(:after_time as bigint)
    and (task.finished_at, task.id) > (cast(:after_time as bigint), cast(:after_id as bigint))
    and (cast(:queue as text) is null or queue.name = :queue)
    and (cast(:kind as text) is null or task.kind = :kind)
@@ -66,7 +81,7 @@ select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max
 
 -- name: dead_ids
 -- List up to :limit tasks in ERROR that fit the filter, for `requeue` and `drop`.
-select task.id from {task} as task join {queue} as queue on queue.id = task.queue_id
+select task.id from {task} as task {one_of queue.id task.queue_id}
  where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
    and (cast(:queue as text) is null or queue.name = :queue)
    and (cast(:error as text) is null or task.error ->> 'type' = :error)
@@ -83,16 +98,16 @@ update {task} as task
        run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null,
        suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
- where task.id = rows.id and task.id {any_of rows} and task.status = 'ERROR' and task.deleted_at is null
-   and task.queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+ where task.id = rows.id and task.id {any_of rows} and (task.status = 'ERROR' and task.deleted_at is null) is true
+   and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
 returning {own task}id, {own task}queue_id;
 
 -- name: drop
 -- Remove tasks that ended in ERROR; no other task is touched, nor one that was deleted softly.
 with rows as ({rows id bigint})
 delete from {task}
- where id {any_of rows} and status = 'ERROR' and deleted_at is null
-   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+ where id {any_of rows} and (status = 'ERROR' and deleted_at is null) is true
+   and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
 returning id, queue_id;
 
 -- name: task
@@ -104,6 +119,29 @@ select task.id, task.kind, queue.name as queue, task.status, task.ready, task.pr
  where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 
 -- name: counts
--- Count the tasks of a queue by status.
-select task.status, count(*) as count from {task} as task join {queue} as queue on queue.id = task.queue_id
- where queue.tenant = :tenant and queue.name = :queue and task.deleted_at is null group by task.status;
+-- Count the tasks of a queue by status: each part walks an index that holds nothing else.
+with named as (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :queue),
+part as (
+    select 'PENDING' as status, count(*) as tasks
+      from {each_of named}{task} as task where {found_by task.queue_id named.id} and task.ready
+    union all
+    select task.status, count(*) as tasks
+      from {each_of named}{task} as task
+     where {found_by task.queue_id named.id} and not task.ready and task.owner is null and task.deleted_at is null
+       and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+     group by task.status
+    union all
+    select 'RUNNING' as status, count(*) as tasks
+      from {task} as task
+     where task.owner is not null and task.owner > 0 and task.queue_id {any_of named} and task.deleted_at is null
+    union all
+    select task.status, count(*) as tasks
+      from {each_of named}{task} as task
+     where {found_by task.queue_id named.id} and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
+     group by task.status
+    union all
+    select 'ERROR' as status, count(*) as tasks
+      from {task} as task
+     where task.status = 'ERROR' and task.queue_id {any_of named} and task.deleted_at is null
+)
+select part.status, cast(sum(part.tasks) as bigint) as count from part where part.tasks > 0 group by part.status;

@@ -21,13 +21,13 @@ delete from {workflow} where queue_id = :id returning queue_id as id;
 -- name: workflows
 -- List the workflows of a tenant, or the one that is named.
 select queue.name, workflow.options, workflow.created_at
-  from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+  from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant and (cast(:name as text) is null or queue.name = :name)
  order by queue.name;
 
 -- name: living_handlers
 -- List what the living sessions of a tenant serve: those whose last beat is younger than their lease.
-select worker.handlers from {beat} as beat join {worker} as worker on worker.id = beat.worker_id
+select worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant
    and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease;
 
@@ -39,20 +39,21 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
        task.held_at, task.progress
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
- where task.id {any_of rows} and task.kind = 'run' and queue.tenant = :tenant
+ where task.id {any_of rows} and (task.kind = 'run') is true and queue.tenant = :tenant
    and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key
 -- Find the run of a workflow that has the key now.
 select task.id from {task} as task
  where task.queue_id = :queue_id and task.key = :key and task.key is not null and task.deleted_at is null
-   and (task.key_scope = 'ever' or task.finished_at is null) and task.kind = 'run';
+   and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'run') is true;
 
 -- name: workflows_with_runs
 -- List the queues of a tenant's workflows that have runs.
-select workflow.queue_id as id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
+select workflow.queue_id as id from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant
-   and exists (select 1 from {task} as task where task.kind = 'run' and task.queue_id = workflow.queue_id);
+   and (select task.queue_id from {task} as task
+         where task.kind = 'run' and task.queue_id = workflow.queue_id limit 1) is not null;
 
 -- name: find_runs [postgres]
 -- Find up to :limit runs that fit, newest first, after the place given: a walk of its own for each workflow and status.
@@ -112,7 +113,7 @@ select task.id, task.created_at
 with rows as ({rows queue_id bigint, status name})
 select task.id, task.created_at
   from {task} as task join rows on rows.queue_id = task.queue_id and rows.status = task.status
- where task.parent_id = :parent and task.parent_id is not null and task.kind = 'run'
+ where task.parent_id = :parent and task.parent_id is not null and (task.kind = 'run') is true
    and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
    and (task.created_at < :after_time or task.id < :after_id)
    and (:deleted or task.deleted_at is null)
@@ -125,7 +126,7 @@ select task.id, task.created_at
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
 select task.id, task.error from {task} as task
- where task.id {any_of rows} and task.kind = 'run' and task.status = 'ERROR'
+ where task.id {any_of rows} and (task.kind = 'run' and task.status = 'ERROR') is true
  order by task.id
  {for_update};
 
@@ -145,10 +146,15 @@ returning queue_id as id;
 
 -- name: letters_of
 -- Of these runs, those that ended in ERROR and whose workflow names another to be told of it; with that one's queue.
-with rows as ({rows id bigint})
-select task.id, queue.name as workflow, task.key, task.input, task.error, letter.id as letter_queue_id
-  from rows join {task} as task on task.id = rows.id
-  join {queue} as queue on queue.id = task.queue_id
-  join {workflow} as workflow on workflow.queue_id = task.queue_id
-  join {queue} as letter on letter.tenant = queue.tenant and letter.name = workflow.options ->> 'dead_letter'
- where task.id {any_of rows} and task.kind = 'run' and task.status = 'ERROR' and workflow.options is not null;
+with rows as ({rows id bigint}),
+failed as materialized (
+    select task.id, task.queue_id, task.key, task.input, task.error,
+           (select workflow.options ->> 'dead_letter' from {workflow} as workflow
+             where workflow.queue_id = task.queue_id and workflow.options is not null) as dead_letter
+      from {task} as task
+     where task.id {any_of rows} and (task.kind = 'run' and task.status = 'ERROR') is true
+)
+select failed.id, queue.name as workflow, failed.key, failed.input, failed.error, letter.id as letter_queue_id
+  from failed {one_of queue.id failed.queue_id}
+ cross join {queue} as letter
+ where failed.dead_letter is not null and letter.tenant = queue.tenant and letter.name = failed.dead_letter;

@@ -19,7 +19,8 @@ insert into {beat} (worker_id, beat_at, heard_at) values (:worker, {beat_now}, {
 -- name: beat
 -- Keep these sessions alive; one that does not come back has been declared dead.
 with rows as ({rows worker bigint})
-update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows where beat.worker_id = rows.worker
+update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows
+ where beat.worker_id = rows.worker and beat.worker_id {any_of rows.worker}
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: owned
@@ -27,14 +28,15 @@ returning {own beat}worker_id as id, '' as answer;
 with rows as ({rows worker bigint})
 select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel,
        task.held_at is not null as pause
-  from rows join {task} as task on task.owner = rows.worker;
+  from rows join {task} as task on task.owner = rows.worker and task.owner {any_of rows.worker}
+ where task.owner is not null;
 
 -- name: living_workers
 -- List every session that has not ended, and whether its last beat is older than its lease, or lies in the future, by
 -- the database's clock. That alone proves nothing: see `recovery.py`.
 select beat.worker_id, beat.beat_at,
        beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent
-  from {beat} as beat join {worker} as worker on worker.id = beat.worker_id;
+  from {beat} as beat {one_of worker.id beat.worker_id};
 
 -- name: patience [postgres]
 -- Let recovery give up on a lock quickly: it is tried again, and nothing else may wait behind it.
@@ -89,8 +91,18 @@ returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_i
 
 -- name: stranded_owners
 -- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.
-select distinct task.owner as worker from {task} as task
- where task.owner is not null and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner);
+-- Steps from owner to owner in the index, so what each of them owns costs nothing.
+with recursive holder as (
+    select (select task.owner from {task} as task
+             where task.owner is not null and task.owner > 0 order by task.owner limit 1) as id
+    union all
+    select (select task.owner from {task} as task
+             where task.owner is not null and task.owner > holder.id order by task.owner limit 1) as id
+      from holder where holder.id is not null
+)
+select holder.id as worker from holder
+ where holder.id is not null
+   and (select fence.worker_id from {fence} as fence where fence.worker_id = holder.id limit 1) is null;
 
 -- name: workers
 -- List sessions, newest first, with how long ago each was heard of; one without a beat has ended.

@@ -10,7 +10,7 @@
 -- whatever it submits for one run goes through one connection, in order.
 with rows as ({rows new_step}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
@@ -23,7 +23,7 @@ returning run_id as id, key as answer;
 -- Record what became of steps that may have a row; one that has a result keeps it, and does not come back.
 with rows as ({rows new_step}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 insert into {step} as step (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)

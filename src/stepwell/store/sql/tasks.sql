@@ -62,7 +62,7 @@ taking as materialized (
       from {queue} as queue where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
 ),
 fence as materialized (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 ),
 fit as materialized (
@@ -93,15 +93,18 @@ insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, k
 -- name: find_added
 -- Say which task stands where each of these was to be written: itself (our own write, its reply lost) or an
 -- earlier one with the key. Run after `add_tasks_once` and in a new snapshot, or a rival's row is not seen.
-with rows as ({rows id bigint, queue_id bigint, key text})
-select rows.id as asked, task.id, task.payload_hash
-  from rows join {task} as task on task.id = rows.id
- where task.id {any_of rows}
-union
-select rows.id as asked, task.id, task.payload_hash
-  from rows join {task} as task on task.queue_id = rows.queue_id and task.key = rows.key
- where task.queue_id {any_of rows.queue_id} and task.key {any_of rows.key}
-   and task.key is not null and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null);
+with rows as ({rows id bigint, queue_id bigint, key text}),
+there as materialized (
+    select rows.id as asked, rows.id from rows
+    union
+    select rows.id as asked,
+           (select task.id from {task} as task
+             where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
+               and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+             limit 1) as id
+      from rows
+)
+select there.asked, task.id, task.payload_hash from there {one_of task.id there.id};
 
 -- name: claim [postgres]
 -- Take up to :limit ready tasks of the queues and priorities named, an index walk for each in the order given, for a
@@ -224,7 +227,7 @@ with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bi
                     attempt_back bigint, alone bigint, wakes bigint, needed bigint, output json, error json,
                     last_error text}),
 fence as (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 update {task} as task
@@ -319,12 +322,12 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 -- name: next_due
 -- Say how many microseconds from now the next waiting task is due, nothing if none waits for a moment; and whether one
 -- that was taken by hand is to be taken back.
-select min(task.run_at) - {now} as wait,
-       exists (select 1 from {task} as taken
-                where not taken.ready and taken.owner is null and taken.deleted_at is null and taken.held_at is null
-                  and taken.losses = 0
-                  and taken.status in ('PENDING', 'PAUSED', 'RUNNING') and taken.status = 'RUNNING'
-                  and taken.run_at <= {now}) as taken
-  from {task} as task
- where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
-   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null;
+select (select task.run_at from {task} as task
+         where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
+           and task.losses = 0 and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null
+         order by task.run_at limit 1) - {now} as wait,
+       (select taken.run_at from {task} as taken
+         where not taken.ready and taken.owner is null and taken.deleted_at is null and taken.held_at is null
+           and taken.losses = 0 and taken.status in ('PENDING', 'PAUSED', 'RUNNING') and taken.status = 'RUNNING'
+           and taken.run_at <= {now}
+         order by taken.run_at limit 1) is not null as taken;

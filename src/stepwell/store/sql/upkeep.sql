@@ -23,7 +23,7 @@ with old as materialized (
     select task.id from {task} as task
      where task.queue_id = :queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
        and task.finished_at < :before
-       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
      order by task.finished_at
      limit :limit
      {skip_locked}
@@ -37,7 +37,7 @@ with old as materialized (
     select task.id from {task} as task
      where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
-       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
      order by task.finished_at, task.id
      limit :limit
      {skip_locked}
@@ -54,7 +54,7 @@ with old as materialized (
        and (task.status <> 'RUNNING' or task.run_at < :before)
        and (task.finished_at is null or task.finished_at < :before)
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
-       and not exists (select 1 from {task} as parent where parent.id = task.parent_id and parent.finished_at is null)
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
      order by task.deleted_at
      limit :limit
      {skip_locked}
@@ -62,15 +62,27 @@ with old as materialized (
 delete from {task} where id {any_of old} returning id;
 
 -- name: count_outlived
--- Count what `remove_finished`, `remove_deleted` and, if asked, `remove_dead` would remove.
-select count(*) as tasks
-  from {task} as task join {queue} as queue on queue.id = task.queue_id
- where queue.tenant = :tenant
-   and ((task.deleted_at is null and task.finished_at < :before and (task.status <> 'ERROR' or :dead_letters))
-        or (task.deleted_at < :before and task.owner is null
-            and (task.status <> 'RUNNING' or task.run_at < :before)
-            and (task.finished_at is null or task.finished_at < :before)))
-   and (select count(*) from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) = 0;
+-- Count what `remove_finished`, `remove_deleted` and, if asked, `remove_dead` would remove, along the same indexes: what
+-- stays is not looked at.
+with own as (select queue.id from {queue} as queue where queue.tenant = :tenant),
+old as (
+    select task.parent_id
+      from {each_of own}{task} as task
+     where {found_by task.queue_id own.id} and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
+       and task.finished_at < :before
+    union all
+    select task.parent_id from {task} as task
+     where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null and :dead_letters
+       and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
+    union all
+    select task.parent_id from {task} as task
+     where task.deleted_at is not null and task.deleted_at < :before and task.owner is null
+       and (task.status <> 'RUNNING' or task.run_at < :before)
+       and (task.finished_at is null or task.finished_at < :before)
+       and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
+)
+select count(*) as tasks from old
+ where (select parent.id from {task} as parent where parent.id = old.parent_id and parent.finished_at is null) is null;
 
 -- name: remove_steps
 -- Remove the recorded steps of tasks that are removed; with them, in their transaction.
@@ -90,7 +102,7 @@ delete from {audit} where task_id {among ids};
 with old as materialized (
     select worker.id from {worker} as worker
      where worker.stopped_at is not null and worker.stopped_at < :before and worker.tenant = :tenant
-       and not exists (select 1 from {task} as task where task.owner is not null and task.owner = worker.id)
+       and (select task.owner from {task} as task where task.owner is not null and task.owner = worker.id limit 1) is null
      order by worker.stopped_at
      limit :limit
      {skip_locked}
@@ -133,7 +145,7 @@ delete from {log} where id {any_of old} returning id;
 -- finish and say so.
 update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
  where id = :id and deleted_at is null
-   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+   and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
 returning id, queue_id, status, finished_at, parent_id;
 
 -- name: restore_task
@@ -142,17 +154,23 @@ returning id, queue_id, status, finished_at, parent_id;
 update {task} as task set deleted_at = null, delete_reason = null, updated_at = {now},
        ready = status = 'PENDING' and run_at is not null and run_at <= {now} and {may_be_ready task clears deleted_at}
  where id = :id and deleted_at is not null
-   and queue_id in (select queue.id from {queue} as queue where queue.tenant = :tenant)
+   and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
 returning id, queue_id, ready;
 
 -- name: key_holder
 -- Say which task has the key of this one now.
-select queue.name as queue, task.key, holder.id
-  from {task} as task
-  join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
-  join {task} as holder on holder.queue_id = task.queue_id and holder.key = task.key and holder.id <> task.id
- where task.id = :id and holder.key is not null and holder.deleted_at is null
-   and (holder.key_scope = 'ever' or holder.finished_at is null);
+with asked as materialized (
+    select task.queue_id, task.key,
+           (select holder.id from {task} as holder
+             where holder.queue_id = task.queue_id and holder.key = task.key and holder.key is not null
+               and holder.deleted_at is null and (holder.key_scope = 'ever' or holder.finished_at is null)
+               and holder.id <> task.id
+             limit 1) as holder_id
+      from {task} as task where task.id = :id
+)
+select queue.name as queue, asked.key, asked.holder_id as id
+  from asked {one_of queue.id asked.queue_id}
+ where queue.tenant = :tenant and asked.holder_id is not null;
 
 -- name: drain_queue
 -- Let a queue take no new tasks, or let it again; what is there is worked off.

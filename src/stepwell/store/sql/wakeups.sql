@@ -12,4 +12,4 @@ select current_setting('stepwell.mark', true) as mark;
 -- The queues that have something to claim, by one look into the index for each.
 select queue.id from {queue} as queue
  where not queue.paused
-   and exists (select 1 from {task} as task where task.queue_id = queue.id and task.ready);
+   and (select task.queue_id from {task} as task where task.queue_id = queue.id and task.ready limit 1) is not null;
