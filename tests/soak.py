@@ -102,11 +102,25 @@ PROMISES = {
         lambda of: f"grace {of['grace']:.0f} s: executed by another worker {of['seconds']:.1f} s after SIGTERM",
     ),
     "poison": Promise(
-        "A message that kills its worker ends",
-        "Its body SIGKILLs the process. It has three attempts; 20 harmless messages stand beside it.",
+        "A task that kills its worker is found, and takes no other with it",
+        "Three workers of 15 places execute tasks of which some end the process: three exit, two abort, one takes "
+        "memory until it is killed for it (by itself, as soon as it has 256 MiB). They have 2 to 4 attempts, every "
+        "other task has 2. Each of them is started exactly as often as it may be, after the first time with nothing "
+        "beside it, and no other is a dead letter, by a ledger that stepwell does not know of. Void unless others were "
+        "lost with them.",
         lambda of: (
-            f"executed {of['attempts']} times, {of['killed']} processes killed, then a dead letter; "
-            f"{of['others']} others acknowledged"
+            f"{of['kind']}, {of['seeds']} times: {of['poisons']} deadly tasks dead-lettered after {of['starts']} "
+            f"starts, {of['innocents']:,} others acknowledged, {of['lost_with_others']} of them after they were lost "
+            f"with a worker, 0 dead-lettered, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "poison outside": Promise(
+        "Who is lost with a killed worker loses no attempt",
+        "A worker that has several tasks under way is SIGKILLed from outside, again and again. What it had is executed "
+        "alone afterwards, as the same attempt.",
+        lambda of: (
+            f"{of['messages']:,} messages, {of['kills']} kills: {of['lost_with_others']} executed more than once, "
+            "every one acknowledged in its first attempt"
         ),
     ),
     "signal race": Promise(

@@ -276,6 +276,7 @@ class QueueStats:
     running: int
     dead: int
     oldest: float | None
+    suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
 from tests.mutants.steering import STEERING_MUTANTS
+from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
@@ -148,8 +149,8 @@ MUTANTS = (
         "recovery waits for a lock as long as anybody",
         "protocol-08",
         "store/sessions.py",
-        "        if not patient:\n",
-        "        if not patient and False:\n",
+        '        if died:\n            yield Call("patience")\n',
+        "",
         REAP + "test_the_reaper_gives_up_on_a_lock_quickly_and_nobody_waits_behind_it",
     ),
     Mutant(
@@ -577,6 +578,7 @@ MUTANTS = (
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,
     *STEERING_MUTANTS,
+    *SUSPECT_MUTANTS,
     *SWEEP_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,

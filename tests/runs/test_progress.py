@@ -23,7 +23,7 @@ from stepwell.engine.progress import Progress
 from stepwell.engine.run import RunTurn
 from tests.ground.waiting import until
 from tests.queue.raw import ask
-from tests.store.seam import DONE, begin, claim, watched
+from tests.store.seam import DONE, begin, claim, claim_alone, watched
 from tests.workflows.kit import begun, drained, executed
 
 said = asyncio.Event()
@@ -140,7 +140,7 @@ async def test_a_turn_that_is_over_says_nothing_more(store: Store) -> None:
     for one in await store.sessions.living():
         if one.worker_id == first:
             assert await store.sessions.bury(one)
-    [new] = await claim(store, second, "work")
+    [new] = await claim_alone(store, second, "work")
     assert await _noted(store, new.owner, new.turn, run_id, '"new"')
     assert not await _noted(store, old.owner, old.turn, run_id, '"dead session"')
     assert not await _noted(store, new.owner, old.turn, run_id, '"old turn"')

@@ -232,6 +232,19 @@ async def test_who_could_execute_it(store: Store, clock: TestClock) -> None:
     await _why(store, run_id, Reason.UNSERVED)
 
 
+@pytest.mark.proves("rule-07")
+async def test_one_that_was_lost_with_its_worker_is_executed_alone(store: Store) -> None:
+    run_id = await begun(store, tick)
+    session = await begin(store)
+    await claim(store, session, "tick")
+    [seen] = await store.sessions.living()
+    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    await serve(store, "tick")
+    await _why(store, run_id, Reason.SUSPECT, "executed alone", "nothing else under way")
+    [stats] = [one for one in await store.queue_stats() if one.queue == "tick"]
+    assert (stats.ready, stats.waiting, stats.suspects) == (0, 1, 1)
+
+
 async def test_which_moment_it_waits_for(store: Store, clock: TestClock) -> None:
     scheduled = await begun(store, tick, delay="1d")
     told = await _why(store, scheduled, Reason.SCHEDULED, "executed then")

@@ -172,6 +172,11 @@ async def claim(store: Store, worker: int, queue: str, limit: int = 1) -> list[C
     return await store.tasks.claim(worker, [(await store.queue_id(queue), limit)], limit)
 
 
+async def claim_alone(store: Store, worker: int, queue: str, *, beside: bool = False) -> list[Claimed]:
+    """Claim what was lost with a worker."""
+    return await store.suspects.claim(worker, [await store.queue_id(queue)], beside=beside)
+
+
 async def one(store: Store, worker: int, queue: str = "q", **options: Any) -> Claimed:
     """A message, written and claimed."""
     await store.create_queue(queue)

@@ -236,8 +236,8 @@ async def test_a_lost_worker_is_noted_with_what_becomes_of_the_task(store: Store
     last = await one(store, worker, max_attempts=1)
     await die(store)
     [note] = await store.history(again.id)
-    assert (note.what, note.worker, note.turn, note.attempt) == ("worker lost", worker, 1, 1)
-    assert note.detail == "given back"
+    assert (note.what, note.worker, note.turn, note.attempt) == ("worker lost", worker, 1, 0)
+    assert note.detail == "given back, to be executed alone"
     assert await told(store, last.id) == [("worker lost", "that was its last attempt")]
 
 

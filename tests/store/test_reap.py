@@ -24,6 +24,7 @@ from tests.store.seam import (
     beat,
     begin,
     claim,
+    claim_alone,
     do,
     one,
     proven_dead,
@@ -292,7 +293,7 @@ class ByHand:
     async def bury(self, store: Store, dead: SeenWorker, pause: asyncio.Event, waiting: asyncio.Event) -> list[Any]:
         """What `Sessions.bury` does, pausing before the tasks are given back."""
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
-        talk = store.sessions._end(stop, dead.worker_id, "lost", patient=False)
+        talk = store.sessions._end(stop, dead.worker_id, "lost", died=True)
         rows: list[Any] | None = None
         async with self._connection.transaction():
             while True:
@@ -462,6 +463,7 @@ async def test_claims_settles_and_burials_at_once_strand_nothing_and_close_every
                 tasks = []
                 for _ in range(3):
                     tasks += await claim(store, worker, "q", 4)
+                    tasks += await claim_alone(store, worker, "q", beside=True)
                 killer = asyncio.create_task(other_of[store].sessions.bury(await seen(store, worker)))
                 answers = await asyncio.gather(
                     *(store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks),

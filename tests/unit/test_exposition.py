@@ -26,7 +26,7 @@ def readings() -> Readings:
     measured = Metrics(("process.v2",), NOW, NOW, runs, 1, durations, {}, Serving(1, 2, NOW))
     return Readings(
         window=300.0,
-        queues=[QueueStats("a", True, False, ready=1, waiting=2, running=3, dead=4, oldest=0.25)],
+        queues=[QueueStats("a", True, False, ready=1, waiting=2, running=3, dead=4, oldest=0.25, suspects=5)],
         dead=[DeadCount("a", TaskKind.TIMER, 4)],
         aside=[Aside("signal", 2, 60.0)],
         live=1,
@@ -45,6 +45,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
     names = [line.split(" ")[2] for line in lines if line.startswith("# TYPE")]
     assert len(names) == len(set(names)), "a family stands together, once"
     assert 'stepwell_queue_paused{queue="a"} 1' in lines
+    assert 'stepwell_queue_suspects{queue="a"} 5' in lines
     assert 'stepwell_queue_oldest_ready_seconds{queue="a"} 0.25' in lines
     assert 'stepwell_workflow_workers{workflow="process.v2",base="process",state="stale"} 2' in lines
     assert 'stepwell_workflow_success_ratio{workflow="process.v2",base="process"} 0.75' in lines

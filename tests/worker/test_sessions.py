@@ -183,7 +183,7 @@ async def test_a_session_that_is_not_heard_of_counts_as_dead_after_its_lease(sto
         assert (info.alive, info.stop_reason) == (False, "lost")
         task = await store.get(message)
         assert task is not None
-        assert (task.status, task.ready, task.owner) == ("PENDING", True, None)
+        assert (task.status, task.ready, task.owner) == ("PENDING", False, None), "it is executed alone"
         assert (task.attempt, task.last_error) == (1, "worker_lost")
 
 

@@ -33,6 +33,12 @@ async def die(store: Store) -> None:
     """Declare every session dead: whoever calls this is from now on what is left of a process that was killed."""
     for session in await store.sessions.living():
         assert await store.sessions.bury(session) is not None
+    store.sessions.acquit = _acquits_nobody  # type: ignore[method-assign, assignment]
+
+
+async def _acquits_nobody(_: int) -> set[int]:
+    """What is left of a killed process does not say that it lives."""
+    return set()
 
 
 async def steps_of(store: Store, run_id: int) -> dict[str, StepInfo]:

@@ -23,7 +23,7 @@ from stepwell.clock import TestClock
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.records import RunStatus, StepRow
 from tests.ground.waiting import until
-from tests.store.seam import begin, claim
+from tests.store.seam import begin, claim, claim_alone
 from tests.workflows.kit import begun, die, drained, statuses, steps_of, task_of
 
 
@@ -47,7 +47,7 @@ async def test_a_session_without_a_fence_records_nothing_new_and_changes_nothing
             await store.recorded.record(row(task.id, "1"), worker, None, has_row=has_row)
     assert await store.steps(task.id) == []
     other = await begin(store)
-    [task] = await claim(store, other, "nothing")
+    [task] = await claim_alone(store, other, "nothing")
     await store.recorded.record(row(task.id, "null", RunStatus.RUNNING), other, None, has_row=False)
     with pytest.raises(LeaseLost):
         await store.recorded.record(row(task.id, "1"), worker, None, has_row=True)

@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.MAINTENANCE: "stepwell maintenance end",
     Reason.UNSERVED: SERVE,
     Reason.BUSY: SERVE,
+    Reason.SUSPECT: SERVE,
     Reason.READY: WATCH,
 }
 

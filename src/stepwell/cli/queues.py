@@ -140,7 +140,9 @@ async def _list(store: Store, asked: Asked) -> None:
 
 
 def _state(one: Any) -> str:
-    return ", ".join(word for word, so in (("paused", one.paused), ("draining", one.draining)) if so)
+    alone = f"{one.suspects} executed alone"
+    words = (("paused", one.paused), ("draining", one.draining), (alone, one.suspects))
+    return ", ".join(word for word, so in words if so)
 
 
 async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:

@@ -24,6 +24,7 @@ from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
 from stepwell.engine.showing import Showing
+from stepwell.engine.suspects import SuspectTurns
 from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
 from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
@@ -69,6 +70,7 @@ class Runtime:
         self._demand = Demand(0, {})
         self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
         self._fairness: defaultdict[int, Fairness] = defaultdict(Fairness)  # likewise
+        self._suspects = SuspectTurns(store.options.lease)
         self._threads = Threads(f"stepwell-{identity.name}")
         self.showing = Showing()
         self._executions: set[Execution] = set()
@@ -104,6 +106,7 @@ class Runtime:
         """Register the session and begin to serve; `upkeep=False` leaves the store to others."""
         self._stopping = self._hurried = False
         self._executions = set()  # a body that did not stop is not this start's
+        self._suspects = SuspectTurns(self._store.options.lease)
         self._demand = Demand(self._concurrency, {})
         self._threads = Threads(f"stepwell-{self._identity.name}")
         if self.session is None:
@@ -225,11 +228,40 @@ class Runtime:
         session = await self._living_session()
         if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
             await self._find_queues()
+        if (begun := await self._claim_alone(session, idle=False)) is not None:
+            return begun
         # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
         self._left = self._room() <= 0
         if self._left:
             return 0
-        return sum([await self._claim_from(queues, session) for queues in self._demand.turns()])
+        claimed = sum([await self._claim_from(queues, session) for queues in self._demand.turns()])
+        if not claimed and not self._executions and (begun := await self._claim_alone(session, idle=True)) is not None:
+            return begun
+        return claimed
+
+    async def _claim_alone(self, session: Session, *, idle: bool) -> int | None:
+        """How many suspects were begun, if it is their turn, and nothing else may be; None if it is not."""
+        turns, now = self._suspects, time.monotonic()
+        if not turns.is_on and turns.may_look(now, idle=idle, drains=self._drains > 0):
+            turns.looked(now, found=await self._store.suspects.wait_in(list(self._served)))
+        if not turns.is_on:
+            return None
+        self._left = True  # so no place is offered, and whatever ends wakes us
+        if session.handing or not turns.may_claim(now, self._executions):
+            return 0 if turns.is_on else None
+        wanted = [queue_id for queue_id, _ in self._demand.wanted(list(self._served))] if self._room() > 0 else []
+        claimed: list[Claimed] = []
+        if wanted and not turns.is_over(now):
+            session.claiming(now)
+            try:
+                claimed = await self._store.suspects.claim(session.id, wanted, beside=bool(self._executions))
+            finally:
+                session.claimed(claimed)
+        if not claimed:
+            turns.end(now, left=turns.is_over(now))
+            return None
+        turns.begun(now, self._start((claimed,), session))
+        return 1
 
     async def _claim_from(self, queues: Sequence[int], session: Session) -> int:
         wanted, batch = self._demand.wanted(queues), self._demand.batch(queues[0])
@@ -271,16 +303,20 @@ class Runtime:
         self._left |= filled or not plain
         return claimed
 
-    def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> None:
+    def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> Execution:
         demand, queue_id = self._demand, calls[0][0].queue_id
         demand.take(queue_id)  # this start's: a thread may outlive the stop and free its place only later
         execution = Execution(self._store, self._served[queue_id], session, calls, demand, home=self)
         self._executions.add(execution)
         execution.begin(self._threads)
+        return execution
 
     async def _living_session(self) -> Session:
-        if self.session is None or self.session.lost:
+        if self.session is not None and self.session.lost:
+            # It was no death: nothing that was lost with it has killed anybody. Raises while the database is away.
+            self._store.tasks.hint(await self._store.sessions.acquit(self.session.id))
             await self._end_session()
+        if self.session is None:
             await self._begin_session()
         assert self.session is not None
         return self.session
@@ -321,6 +357,8 @@ class Runtime:
             return
         await Heartbeat.of(self._store).remove(session)
         with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
+            if session.lost and self._stopping:
+                await self._store.sessions.acquit(session.id)
             await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
 
     def _session_lost(self, session: Session) -> None:

@@ -111,10 +111,7 @@ class Audit:
 
     def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
         """Note which worker these tasks were taken from, and what became of them."""
-        notes = [
-            Note(row["id"], What.LOST, _LOST.get(row["status"]), worker, row["turn"], row["attempt"])
-            for row in returned
-        ]
+        notes = [Note(row["id"], What.LOST, _lost(row), worker, row["turn"], row["attempt"]) for row in returned]
         yield from self.noted(params, notes)
 
     def unacknowledged(self, params: dict[str, Value], due: Iterable[Row]) -> Script[None]:
@@ -151,6 +148,13 @@ def came_back(rows: Sequence[Sequence[Value]], answered: Iterable[Row]) -> list[
 
 
 _FAILED_STEPS: Final = {RunStatus.PENDING: What.STEP_FAILED, RunStatus.ERROR: What.STEP_GAVE_UP}
+
+
+def _lost(row: Row) -> str | None:
+    alone = row["status"] == RunStatus.PENDING and row["losses"] > 0
+    return "given back, to be executed alone" if alone else _LOST.get(row["status"])
+
+
 _LOST: Final = {
     RunStatus.ERROR: "that was its last attempt",
     RunStatus.CANCELLED: "it was to be cancelled, and is",

@@ -83,6 +83,8 @@ class ByHand:
         taken = await self._take_for_caller(queues, limit, visibility)
         if not taken and not (await self._sweep()).isdisjoint(queues):
             taken = await self._take_for_caller(queues, limit, visibility)
+        if not taken and await self._store.suspects.wait_in(queues):
+            taken = await self._take_for_caller(queues, limit, visibility, suspect=True)
         return taken
 
     async def _sweep(self) -> set[int]:
@@ -96,9 +98,12 @@ class ByHand:
             woken |= await self._recovery.look()
         return woken
 
-    async def _take_for_caller(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
+    async def _take_for_caller(
+        self, queues: Sequence[int], limit: int, visibility: int, *, suspect: bool = False
+    ) -> list[Row]:
         """Take messages for a caller who may leave meanwhile: then they are given back, attempts and all."""
-        taking = asyncio.ensure_future(self._take(queues, limit, visibility))
+        take = self._store.suspects.take(queues, visibility) if suspect else self._take(queues, limit, visibility)
+        taking = asyncio.ensure_future(take)
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:

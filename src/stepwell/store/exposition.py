@@ -57,6 +57,11 @@ def _of_queues(readings: Readings) -> Iterator[Family]:
         [({"queue": one.queue}, one.oldest or 0.0) for one in readings.queues],
     )
     yield Family(
+        "stepwell_queue_suspects",
+        "Tasks of a queue that were lost with a worker and wait to be executed alone.",
+        [({"queue": one.queue}, one.suspects) for one in readings.queues],
+    )
+    yield Family(
         "stepwell_queue_paused",
         "1 if nobody may claim from a queue.",
         [({"queue": one.queue}, one.paused) for one in readings.queues],

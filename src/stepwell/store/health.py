@@ -62,6 +62,7 @@ def _stats(row: Any) -> QueueStats:
         running=row["running"],
         dead=row["dead"],
         oldest=None if row["oldest"] is None else max(0.0, row["oldest"] / 1_000_000),
+        suspects=row["suspects"],
     )
 
 

@@ -32,6 +32,7 @@ from stepwell.store.serving import Serving
 from stepwell.store.sessions import Sessions
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
+from stepwell.store.suspects import Suspects
 from stepwell.store.tasks import Tasks
 from stepwell.store.waiting import Waiting
 from stepwell.store.wakeups import Wakeups
@@ -88,6 +89,7 @@ class Opened:
         self.recorded = Steps(driver, flusher, clock, telemetry, audit=self.audit, timeout=options.timeout)
         slots = self.tasks.claim_slot + 1
         self.sessions = Sessions(driver, clock, slots=slots, tenant=options.tenant, audit=self.audit)
+        self.suspects = Suspects(driver, clock, self.audit, slot=self.tasks.claim_slot)
         self.waiting = self._runs_waiting()
         self.by_hand = ByHand(self, flusher)
         self.results = Results(driver, self._wakeups, clock, telemetry, tenant=options.tenant)

@@ -45,7 +45,7 @@ class Sessions:
         return await self._driver.transact(lambda: self._begin(identity, lease))
 
     async def end(self, worker_id: int, reason: str) -> None:
-        """End a session by its own wish; what it still owns is given back as if it had died."""
+        """End a session by its own wish; what it still owns is given back, its attempt counts, and it is no suspect."""
         await self._driver.transact(lambda: self._end(Call("end_beat", {"worker": worker_id}), worker_id, reason))
         self._driver.guards.release(worker_id)
 
@@ -74,10 +74,14 @@ class Sessions:
     async def bury(self, dead: SeenWorker) -> list[Row] | None:
         """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since."""
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
-        returned = await self._driver.transact(lambda: self._end(stop, dead.worker_id, "lost", patient=False))
+        returned = await self._driver.transact(lambda: self._end(stop, dead.worker_id, "lost", died=True))
         if returned is not None:
             self._driver.guards.release(dead.worker_id)
         return returned
+
+    async def acquit(self, worker_id: int) -> set[int]:
+        """Let what was lost with a session be no suspect: it was declared dead, and lives. The queues concerned."""
+        return await self._driver.transact(lambda: self._acquit(worker_id))
 
     async def return_stranded(self) -> list[Row]:
         """Give back tasks whose session ended without them: what recovery had to skip because it was locked."""
@@ -111,16 +115,25 @@ class Sessions:
         yield Call("begin_beat", self._params(worker=worker_id))
         return worker_id
 
-    def _end(self, stop: Call, worker_id: int, reason: str, *, patient: bool = True) -> Script[list[Row] | None]:
+    def _end(self, stop: Call, worker_id: int, reason: str, *, died: bool = False) -> Script[list[Row] | None]:
         # The tasks are given back by a statement after the fence is down: only its new snapshot shows what a claim
         # committed while the fence was waited for. In one statement that task would stay RUNNING for ever.
-        if not patient:
+        if died:
             yield Call("patience")
         if not (yield stop):
             return None
         yield Call("lower_fence", {"worker": worker_id})
         yield Call("end_worker", self._params(worker=worker_id, reason=reason))
+        if died:
+            yield Call("note_loss", {"worker": worker_id})
         return (yield from self._return([worker_id]))
+
+    def _acquit(self, worker: int) -> Script[set[int]]:
+        queues: set[int] = set()
+        while rows := (yield Call("acquit", self._params(worker=worker, limit=MOST_RETURNED))):
+            queues |= {row["queue_id"] for row in rows}
+        yield Call("forget_loss", {"worker": worker})
+        return queues
 
     def _return(self, workers: Sequence[int]) -> Script[list[Row]]:
         returned: list[Row] = []

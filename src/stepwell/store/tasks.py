@@ -144,7 +144,7 @@ class Tasks:
         asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
         rows = await self.pick("claim", params, wanted_of(queues, levels or {}))
-        return _claimed(worker, rows, [queue_id for queue_id, _ in queues], asked_at)
+        return claimed_of(worker, rows, [queue_id for queue_id, _ in queues], asked_at)
 
     async def pick(self, statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> list[Row]:
         """Run a statement that takes ready tasks, for all the queues at once or one after the other."""
@@ -163,7 +163,7 @@ class Tasks:
         asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
         rows = await self._claiming(Call("claim_above", params, places))
-        return _claimed(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
+        return claimed_of(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
 
     async def settle(
         self,
@@ -439,7 +439,7 @@ def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
     return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
 
 
-def _claimed(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at: float) -> list[Claimed]:
+def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at: float) -> list[Claimed]:
     """Claimed tasks in the order they are to be started."""
     # By place and not by name: a claim brings hundreds of rows.
     # fmt: off

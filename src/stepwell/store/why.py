@@ -40,6 +40,7 @@ class Reason(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     MAINTENANCE = "maintenance"
     UNSERVED = "unserved"
+    SUSPECT = "suspect"
     BUSY = "busy"
     READY = "ready"
 
@@ -154,7 +155,7 @@ def _failed(run: Standing) -> Why:
     again = "nothing by itself: `store.retry` goes on where it failed, `store.fork` at an earlier step"
     match kind:
         case "WorkerLost":
-            lost = f"its worker was lost {run.task['attempt']} times, as often as it is tried"
+            lost = f"its worker was lost {run.task['losses'] or run.task['attempt']} times, as often as it is tried"
             return Why(Reason.WORKER_LOST, lost, next="look for what kills the process, then `store.retry`")
         case "Timeout" if "limit" in error:
             return Why(Reason.TIMED_OUT, said, next=again)
@@ -210,6 +211,9 @@ def _due(run: Standing) -> Why:
     if not run.servers:
         return Why(Reason.UNSERVED, f"no living worker serves {name}", next=f"start a worker that serves {name}")
     names = tuple(sorted(server.name for server in run.servers))
+    if task["losses"] > 0:
+        message = "its worker was lost, perhaps by its doing, so it is executed alone"
+        return Why(Reason.SUSPECT, message, None, names, "a worker begins it as soon as it has nothing else under way")
     if all(server.holds for server in run.servers):
         executed = sum(server.holds for server in run.servers)
         message = f"every worker that serves {name} is at work, on {executed} tasks in all"

@@ -42,6 +42,30 @@ update {task} as task
 returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, parent_id,
           created_at;
 
+-- name: take_suspect
+-- Hand out one suspect of these queues, if no worker executes it alone: whoever takes it by hand has what is beside it in
+-- his own hand, and what he does not acknowledge costs an attempt. So it is no suspect any more.
+with picked as materialized (
+    select task.id from {task} as task
+     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
+       and task.held_at is null and task.run_at <= {now} and task.queue_id {among queues}
+       and exists (select 1 from {queue} as queue
+                    where queue.id = task.queue_id and not queue.paused
+                      and queue.tenant not in (select maintenance.tenant from {maintenance} as maintenance))
+     order by task.losses, task.run_at
+     limit 1
+     {skip_locked}
+)
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+       losses = 0, lost_by = null,
+       scheduled_for = task.run_at, run_at = {now} + cast(:visibility as bigint), claimed_at = {now},
+       started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id {any_of picked}
+returning {own task}id, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
+          {own task}priority, {own task}scheduled_for as run_at, {own task}key, {own task}input, {own task}parent_id,
+          {own task}created_at;
+
 -- name: close_taken
 -- Close what was taken by hand: archived (SUCCESS), or given back (PENDING) after a delay. What does not come back was
 -- no longer the taker's, and is left as it is.

@@ -53,7 +53,7 @@ returning id, queue_id, ready;
 -- Say how a run stands, deleted or not: beside each step that it has begun and not ended, and with its queue, its worker
 -- and whether that was heard of in time.
 select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
-       task.error, task.last_error, task.cancel_requested_at, task.held_at, task.held_reason, task.deleted_at,
+       task.losses, task.error, task.last_error, task.cancel_requested_at, task.held_at, task.held_reason, task.deleted_at,
        task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, {now} as now,
        maintenance.began_at as maintenance_at, maintenance.reason as maintenance_reason,
        worker.name as worker_name, worker.host as worker_host, worker.pid as worker_pid,

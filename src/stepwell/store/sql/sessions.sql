@@ -59,14 +59,39 @@ delete from {fence} where worker_id = :worker;
 -- Note when and why the session ended.
 update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker and stopped_at is null;
 
+-- name: note_loss
+-- Note what a session held that was declared dead: how many tasks, and the one whose death its own was, if one can be
+-- told: the only one, or the only suspect, if that was begun before all others. Run after `lower_fence`, and kept: what
+-- `return_tasks` has to skip because it is locked is judged later by the same.
+update {worker} as worker
+   set held = (select count(*) from {task} as task where task.owner is not null and task.owner = :worker),
+       blamed = (select task.id from {task} as task
+                  where task.owner is not null and task.owner = :worker
+                    and not exists (select 1 from {task} as beside
+                                     where beside.owner is not null and beside.owner = :worker and beside.id <> task.id
+                                       and (task.losses = 0 or beside.losses > 0
+                                            or beside.claimed_at <= task.claimed_at)))
+ where worker.id = :worker;
+
 -- name: return_tasks
 -- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
--- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for. The lost attempt
--- counts; the last one ends the task in ERROR, and a task somebody asked to cancel is not run again, nor one that is
--- held back before it is let go.
+-- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for.
+-- What was lost with others gets its attempt back and is a suspect: not ready, `claim_alone` takes it. The one whose
+-- death it was keeps the loss, and ends in ERROR when it has no attempt left or was lost as often as it may be executed;
+-- so does, after its last attempt, what a session left behind that ended by its own wish: that makes no suspects. With
+-- one attempt there is no second execution. A task somebody asked to cancel is not run again, nor one that is held back
+-- before it is let go.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
-with lost as materialized (
-    select task.id from {task} as task
+with death as materialized (
+    select coalesce((select worker.held is not null from {worker} as worker where worker.id = :worker), false) as died,
+           coalesce((select worker.blamed from {worker} as worker where worker.id = :worker), 0) as blamed
+),
+lost as materialized (
+    select task.id, death.died, death.died and task.id <> death.blamed as in_company,
+           case when death.died and task.id <> death.blamed then task.max_attempts = 1
+                else task.attempt >= task.max_attempts or (death.died and task.losses + 1 >= task.max_attempts)
+                end as spent
+      from death cross join {task} as task
      where task.owner is not null and task.owner = :worker
        and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner)
      order by task.id + 0
@@ -75,19 +100,46 @@ with lost as materialized (
 )
 update {task} as task
    set status = case when task.cancel_requested_at is not null then 'CANCELLED'
-                     when task.attempt >= task.max_attempts then 'ERROR'
+                     when lost.spent then 'ERROR'
                      when task.held_at is not null then 'PAUSED' else 'PENDING' end,
-       ready = task.cancel_requested_at is null and task.attempt < task.max_attempts and {may_be_ready task},
+       ready = task.cancel_requested_at is null and not lost.spent and not lost.died and {may_be_ready task},
        owner = null, suspect = true,
+       attempt = case when lost.in_company and task.max_attempts > 1 then task.attempt - 1 else task.attempt end,
+       losses = case when not lost.died then task.losses
+                     when lost.in_company and task.losses > 0 then task.losses
+                     else task.losses + 1 end,
+       lost_by = case when not lost.died then task.lost_by when task.losses = 0 then :worker end,
        error = case when task.cancel_requested_at is not null then task.error
                     else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,
        last_error = case when task.cancel_requested_at is not null then task.last_error else 'worker_lost' end,
-       finished_at = case when task.cancel_requested_at is not null or task.attempt >= task.max_attempts
-                          then {now} else null end,
+       finished_at = case when task.cancel_requested_at is not null or lost.spent then {now} else null end,
        updated_at = {now}
- where task.id {any_of lost}
+  from lost
+ where task.id = lost.id and task.id {any_of lost}
 returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id, {own task}turn,
-          {own task}attempt;
+          {own task}attempt, {own task}losses;
+
+-- name: acquit
+-- Let up to :limit tasks that are suspects by the loss of this session alone be ready again, with the attempt that it
+-- cost: it was declared dead, and its process lives.
+with cleared as materialized (
+    select task.id from {task} as task
+     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.lost_by = :worker
+     order by task.id + 0
+     limit :limit
+     {skip_locked}
+)
+update {task} as task
+   set losses = 0, lost_by = null,
+       attempt = task.attempt - (select count(*) from {worker} as worker
+                                  where worker.id = :worker and worker.blamed = task.id),
+       ready = coalesce(task.run_at <= {now}, false) and {may_be_ready task clears losses}, updated_at = {now}
+ where task.id {any_of cleared}
+returning {own task}id, {own task}queue_id;
+
+-- name: forget_loss
+-- Let what this session left behind, and nobody has given back yet, make no suspects either.
+update {worker} set held = null, blamed = null where id = :worker and held is not null;
 
 -- name: stranded_owners
 -- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.

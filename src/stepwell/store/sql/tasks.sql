@@ -189,6 +189,44 @@ update {task} as task
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, codec, payload_version, wakes, parent_id, suspect, created_at, claimed_at, started_at;
 
+-- name: has_suspects
+-- Say whether a suspect of one of these queues waits to be executed alone. Next to always its index is empty.
+select 1 as found from {task} as task
+ where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
+   and task.held_at is null and task.run_at <= {now} and task.queue_id {among queues}
+   and exists (select 1 from {queue} as queue
+                where queue.id = task.queue_id and not queue.paused
+                  and queue.tenant not in (select maintenance.tenant from {maintenance} as maintenance))
+ limit 1;
+
+-- name: claim_alone
+-- Take one suspect of these queues, the least suspect first, for a session whose fence stands and that has nothing else;
+-- `beside` what it has if that is :beside.
+with fence as materialized (
+    select worker_id from {fence} where worker_id = :worker and slot = :slot {for_share}
+),
+picked as materialized (
+    select task.id from fence cross join {task} as task
+     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
+       and task.held_at is null and task.run_at <= {now} and task.queue_id {among queues}
+       and exists (select 1 from {queue} as queue
+                    where queue.id = task.queue_id and not queue.paused
+                      and queue.tenant not in (select maintenance.tenant from {maintenance} as maintenance))
+       and (cast(:beside as boolean)
+            or not exists (select 1 from {task} as held where held.owner is not null and held.owner = :worker))
+     order by task.losses, task.run_at
+     limit 1
+     {skip_locked}
+)
+update {task} as task
+   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
+       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+ where task.id {any_of picked}
+returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
+          {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}codec,
+          {own task}payload_version, {own task}wakes, {own task}parent_id, {own task}suspect, {own task}created_at,
+          {own task}claimed_at, {own task}started_at;
+
 -- name: has_ready
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
 -- statement is prepared every time (Turso: 2 ms a queue against 0.04).
