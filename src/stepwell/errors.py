@@ -314,6 +314,10 @@ class StoreBusy(StepwellError):
     """The database is locked by other writers; nothing was written, try again."""
 
 
+class StoreLocked(StoreBusy):
+    """A transaction that has not ended holds a row or a key that this needs; nothing was written, try again."""
+
+
 class Refused(StepwellError):
     """The database refused this row, for its integrity or its data; repeating will not help."""
 

@@ -152,10 +152,10 @@ async def positions(store: Store) -> int:
 async def test_what_one_transaction_has_no_room_for_waits_for_the_next(engine: Engine) -> None:
     decide, batches = engine._mailbox._decide, 0
 
-    async def counted(batch: Any) -> None:
+    async def counted(batch: Any, patience: float | None = None) -> None:
         nonlocal batches
         batches += 1
-        await decide(batch)
+        await decide(batch, patience)
 
     await engine.execute(Do("a", "first"))
     engine._mailbox._decide = counted

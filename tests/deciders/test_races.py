@@ -123,12 +123,12 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
         under_way: list[str] = []
         decide = engine._mailbox._decide
 
-        async def overheard(batch: Sequence[Pending]) -> None:
+        async def overheard(batch: Sequence[Pending], patience: float | None = None) -> None:
             ids = {pending.id for pending in batch}
             assert ids.isdisjoint(under_way)
             batches.append(ids)
             under_way.extend(ids)
-            await decide(batch)
+            await decide(batch, patience)
             for one in ids:
                 under_way.remove(one)
 
@@ -149,10 +149,10 @@ async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(stor
         begun, hangs = asyncio.Event(), asyncio.Event()
         decide = engine._mailbox._decide
 
-        async def hanging(batch: Sequence[Pending]) -> None:
+        async def hanging(batch: Sequence[Pending], patience: float | None = None) -> None:
             begun.set()
             await hangs.wait()
-            await decide(batch)
+            await decide(batch, patience)
 
         engine._mailbox._decide = hanging
         answers = [asyncio.ensure_future(engine.execute(Do("a", "begun")))]

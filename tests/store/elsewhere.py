@@ -37,6 +37,7 @@ class Elsewhere:
 
     name = "elsewhere"
     flush_slots = 1
+    key_slot: int | None = None
     claims_many_queues = False
     flush_beats = False
     guards: SessionGuards = NoGuards()
@@ -61,7 +62,9 @@ class Elsewhere:
         """Run the calls one after the other, in one transaction."""
         return await asyncio.to_thread(self.flush, calls)
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
         """Play a script in one transaction."""
         return await asyncio.to_thread(self._in_transaction, lambda: play(script(), self._answer))
 

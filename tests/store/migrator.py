@@ -34,7 +34,9 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
         value = await self._driver.transact(lambda: self._watched(script()), timeout=timeout)
         self._moment()  # committed, and nobody was told
         return value

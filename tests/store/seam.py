@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from stepwell import Store
 from stepwell.engine.claiming import Demand
-from stepwell.errors import Refused
+from stepwell.errors import Refused, StoreLocked
 from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
 from stepwell.store.driver import Call, Ddl, Driver, Row, Script
 from stepwell.store.sessions import Identity
@@ -75,9 +75,11 @@ class Watched:
             await self.after([call])
         return answer
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
         self.scripts += 1
-        answer = await self._driver.transact(lambda: self._overheard(script()), timeout=timeout)
+        answer = await self._driver.transact(lambda: self._overheard(script()), timeout=timeout, patience=patience)
         if self.after is not None:
             await self.after([])
         return answer
@@ -91,7 +93,7 @@ class Watched:
                     self.said.append(call)
                 try:
                     rows = yield call
-                except Refused as refusal:
+                except (Refused, StoreLocked) as refusal:
                     call = talk.throw(refusal)
                 else:
                     call = talk.send(rows)

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +392,42 @@ async def test_a_connection_without_work_keeps_nothing_of_what_it_read_last() ->
     del read
     await until(lambda: kept() is None, 5, message="what was read last is still there")
     await connection.close()
+
+
+# Who writes the file
+
+
+@pytest.mark.proves("rule-28", "promise-20")
+@pytest.mark.backends("sqlite", reason="Postgres has many writers; a file in Turso is opened by one process")
+async def test_who_waits_for_another_connection_is_told_that_it_writes_the_file_and_since_when(
+    store_url: str, backend: str
+) -> None:
+    async with connect(store_url, timeout=1) as store:
+        await store.create_queue("q")
+        path = store_url.removeprefix("sqlite:///")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("begin immediate")
+            with pytest.raises(StoreUnavailable, match=r"another connection has been writing this file for [12] s"):
+                await store.enqueue("q", 1)
+            other.execute("rollback")
+        assert await store.enqueue("q", 2)
+
+
+@pytest.mark.proves("rule-28", "promise-20")
+@pytest.mark.backends("sqlite", "turso", reason="Postgres has many writers")
+async def test_who_waits_for_a_transaction_of_the_store_is_told_that_it_is_one(store_url: str, backend: str) -> None:
+    async with connect(store_url, timeout=1) as store:
+        await store.create_queue("q")
+        async with store.transaction():
+            with pytest.raises(StoreUnavailable, match=r"a transaction of this store, .* writing this file for [12] s"):
+                await store.enqueue("q", 1)
+
+
+@pytest.mark.proves("rule-28", "promise-20")
+@pytest.mark.backends("sqlite", "turso", reason="Postgres has many writers")
+async def test_who_waits_for_another_store_is_told_so(store_url: str, backend: str) -> None:
+    async with connect(store_url, timeout=1) as store, connect(store_url) as other:
+        await store.create_queue("q")
+        async with other.transaction():
+            with pytest.raises(StoreUnavailable, match=r"another process has been writing this file for [12] s"):
+                await store.enqueue("q", 1)

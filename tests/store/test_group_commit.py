@@ -342,28 +342,50 @@ async def test_two_operations_on_one_row_go_in_two_flushes_in_order(store: Store
 
 
 @pytest.mark.proves("protocol-07")
-async def test_operations_of_one_task_always_use_the_same_connection(store: Store) -> None:
+async def test_operations_of_one_task_stay_in_one_lane_while_any_of_them_waits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "CROWD", 2)
     store, driver = watched(store)
     worker = await begin(store)
     await store.create_queue("q")
-    await store.enqueue_many("q", range(8))
-    slots: dict[int, set[int]] = {}
+    await store.enqueue_many("q", range(12))
+    tasks = await claim(store, worker, "q", 12)
+    gate = driver.before = Gate()
+    sent = []
+    for turn in range(3):
+        for task in tasks[turn:]:  # in another order each time, so that another lane is the shorter one
+            sent.append(asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)))
+            await settled(1)
+    lanes = store._flusher._lanes
+    assert [len([lane for lane in lanes if task.id in lane.tasks]) for task in tasks] == [1] * 12
+    assert all(lane.tasks for lane in lanes), "one lane has them all: void"
+    gate.open()
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    assert answers.count("SUCCESS") == 12
+    assert [lane.tasks for lane in lanes] == [{}] * driver.flush_slots
 
-    async def note(calls: Sequence[Call]) -> None:
-        for call in calls:
-            if call.statement == "settle":
-                for row in call.rows or ():
-                    slots.setdefault(int(row[0] or 0), set()).add(int(call.params["slot"] or 0))
 
-    driver.before = note
-    for together in (True, False):  # alone, each finds every connection free
-        tasks = await claim(store, worker, "q", 8)
-        settling = [store.tasks.settle(task.id, worker, task.turn, RELEASED) for task in tasks]
-        for batch in [settling] if together else [[one] for one in settling]:
-            await asyncio.gather(*batch)
-    assert len(slots) == 8
-    assert all(len(used) == 1 for used in slots.values())
-    assert set().union(*slots.values()) == set(range(driver.flush_slots))
+@pytest.mark.proves("protocol-15", "rule-13")
+@pytest.mark.backends("postgres", reason="an embedded store has one lane")
+async def test_the_second_lane_is_used_only_when_many_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "CROWD", 50)
+    store, driver = watched(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 0)
+    driver.forget()
+    gate = driver.before = Gate()
+    sent = [asyncio.create_task(store.enqueue("q", -1))]
+    await settled()
+    sent += [asyncio.create_task(store.enqueue("q", number)) for number in range(51)]
+    await settled()
+    assert len(driver.flushes) == 1
+    sent += [asyncio.create_task(store.enqueue("q", number)) for number in range(10)]
+    await settled()
+    assert len(driver.flushes) == 2
+    gate.open()
+    await asyncio.gather(*sent)
+    assert await count(store) == 63
 
 
 # A caller that leaves

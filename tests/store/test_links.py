@@ -38,7 +38,7 @@ class Dialer:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
 
-    async def connect(self, timeout: float) -> Connection:
+    async def connect(self, timeout: float, locks: float) -> Connection:
         self.connections.append(Connection())
         return self.connections[-1]
 

@@ -183,10 +183,10 @@ async def test_a_migrator_overtaken_by_a_later_release_does_nothing(place: Place
     later = NextRelease(place.statements.dialect, "stepwell")
     transact = place.driver.transact
 
-    async def overtaken(script: Callable[[], Script[Any]], *, timeout: float | None = None) -> Any:
+    async def overtaken(script: Callable[[], Script[Any]], **options: Any) -> Any:
         place.driver.transact = transact  # type: ignore[method-assign]
         await schema.install(place.driver, later)
-        return await transact(script, timeout=timeout)
+        return await transact(script, **options)
 
     place.driver.transact = overtaken  # type: ignore[method-assign]
     with pytest.raises(SchemaNewer):
@@ -424,15 +424,16 @@ SPELLED_TWICE = {
     "claim",
     "find_runs",
     "has_schema",
+    "lock_families",
     "lock_schema",
+    "lock_trees",
     "look_in",
     "note",
-    "patience",
     "take",
     "reserve_blocks",
     "take_time",
 }
-POSTGRES_ONLY = {"claim_above", "mark", "notify", "decide_at_once"}
+POSTGRES_ONLY = {"claim_above", "mark", "notify", "decide_at_once", "held_tasks", "isolation", "patience", "use_tables"}
 
 
 def headings() -> list[tuple[str, str, str, str]]:

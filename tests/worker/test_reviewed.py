@@ -339,10 +339,10 @@ async def test_a_purge_leaves_what_was_added_meanwhile(store: Store, clock: Test
     await store.enqueue_many(mail, range(1_500))
     real = store.driver.transact
 
-    async def adding(script: Any, *, timeout: float | None = None) -> Any:
+    async def adding(script: Any, **options: Any) -> Any:
         clock.advance(1)
         await store.tasks.add(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
-        return await real(script, timeout=timeout)
+        return await real(script, **options)
 
     queue_id = await store.queue_id("mail")
     store.driver.transact = adding  # type: ignore[method-assign]

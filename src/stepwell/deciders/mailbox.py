@@ -2,7 +2,8 @@
 
 There is no timer. An input that comes alone is decided at once; whatever came while a transaction was under way is
 decided by the next, the inputs of one instance in their order, and instances that wait together share it. However
-many wait, they take no more connections than there are lanes, and an instance is in one transaction at a time.
+many wait, they take no more connections than there are lanes, and an instance is in one transaction at a time. One that
+somebody else's transaction holds rests: it counts as under way, and is tried aside.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import collections
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Final, Protocol
 
 from stepwell.backoff import waits
 from stepwell.clock import Clock
 from stepwell.deciders.waiting import Pending, Place
-from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
 from stepwell.store.apart import begin_apart
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
 from stepwell.store.futures import resolve
 from stepwell.telemetry import InternalTaskFailed, StoreLost, Telemetry
 
@@ -25,22 +28,28 @@ MOST_INPUTS: Final = 500  # a transaction
 LOOK_EVERY: Final = 1.0  # seconds
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one input at a time
 
-Decide = Callable[[Sequence[Pending]], Awaitable[None]]
+
+class Decide(Protocol):
+    """Decides inputs; with `patience` it waits no longer for a lock, and whatever it does is one transaction."""
+
+    def __call__(self, batch: Sequence[Pending], /, patience: float | None = None) -> Awaitable[None]: ...
 
 
 class Mailbox:
     """Inputs on their way to `decide`, which answers those that it could decide and raises if nothing was written."""
 
     def __init__(
-        self, decide: Decide, clock: Clock, telemetry: Telemetry, *, lanes: int, together: bool = True
+        self, decide: Decide, clock: Clock, telemetry: Telemetry, *, aside: Aside, lanes: int, together: bool = True
     ) -> None:
         self._decide = decide
         self._clock = clock
         self._telemetry = telemetry
+        self._aside = aside
         self._most = MOST_INPUTS if together else 1
         self._free = lanes
         self._boxes: dict[Place, collections.deque[Pending]] = {}  # in the order in which they have their turn
         self._under_way: set[Place] = set()
+        self._resting: dict[Place, asyncio.Future[None]] = {}
         self._batches: list[list[Pending]] = []
         self._jobs: set[asyncio.Task[None]] = set()
         self._looks = False  # from time to time, for those who have waited too long: one timer for all of them
@@ -62,8 +71,8 @@ class Mailbox:
 
     async def empty(self) -> None:
         """Wait until nothing waits."""
-        while self._jobs:
-            await asyncio.wait(tuple(self._jobs))
+        while waiting := (*self._jobs, *self._resting.values()):
+            await asyncio.wait(waiting)
 
     def _look(self) -> None:
         """Tell those that have waited too long that nobody knows; behind a transaction that hangs nothing fails."""
@@ -71,7 +80,9 @@ class Mailbox:
         now, boxes = loop.time(), itertools.chain(self._boxes.values(), self._batches)
         for pending in [one for box in boxes for one in box]:
             if pending.within is not None and now - pending.since >= pending.within:
-                _fail([pending], StoreUnavailable(f"not decided in {pending.within:g} s"))
+                held = ": its instance is held by a transaction that has not ended"
+                why = held if pending.place in self._resting else ""
+                _fail([pending], StoreUnavailable(f"not decided in {pending.within:g} s{why}"))
         self._looks = bool(self._boxes)
         if self._looks:
             loop.call_later(LOOK_EVERY, self._look)
@@ -105,8 +116,7 @@ class Mailbox:
                 self._telemetry.emit(InternalTaskFailed("deciding", repr(error)))
             finally:
                 self._batches.remove(batch)
-                self._under_way -= places
-                self._put_back(batch, places)
+                self._put_back(batch, places - self._resting.keys())
 
     def _take(self) -> list[Pending]:
         """The next inputs: of every instance that is not under way, the first that came first."""
@@ -124,11 +134,12 @@ class Mailbox:
                 break
         return batch
 
-    def _put_back(self, batch: Iterable[Pending], places: Iterable[Place]) -> None:
+    def _put_back(self, batch: Iterable[Pending], places: Collection[Place]) -> None:
         """What the transaction had no room for comes first next time; an instance without inputs is forgotten."""
-        for pending in reversed([one for one in batch if one.is_waited_for]):
+        for pending in reversed([one for one in batch if one.is_waited_for and one.place in places]):
             self._boxes[pending.place].appendleft(pending)
         for place in places:
+            self._under_way.discard(place)
             if not self._boxes[place]:
                 del self._boxes[place]
 
@@ -140,6 +151,9 @@ class Mailbox:
                 # Alone means in turn: one that can never be written holds up none of the others.
                 for part in [batch] if together > 0 else [[pending] for pending in batch]:
                     await self._decide(part)
+            except StoreLocked:
+                await self._seek(batch)
+                return
             except (StoreBusy, StoreUnavailable) as error:
                 if isinstance(error, StoreUnavailable):
                     self._telemetry.emit(StoreLost(error.why))
@@ -150,6 +164,48 @@ class Mailbox:
                 return
             else:
                 return
+
+    async def _seek(self, batch: Sequence[Pending]) -> None:
+        """An instance of a batch is held by somebody else's transaction: find it, and decide the others."""
+
+        def of(places: Collection[Place]) -> list[Pending]:
+            return [one for one in batch if one.place in places and one.is_waited_for]
+
+        async def attempt(places: Sequence[Place]) -> bool:
+            try:
+                if some := of(places):
+                    await self._decide(some, patience=SEEKING)
+            except StoreLocked:
+                return False
+            except StepwellError:
+                await self._decided(of(places))
+            return True
+
+        places = list(dict.fromkeys(one.place for one in batch))
+        await seek(places, attempt, lambda place: self._rest(place, of({place})))
+
+    def _rest(self, place: Place, batch: list[Pending]) -> None:
+        """Have the inputs of one instance tried aside, and those that come meanwhile wait behind them."""
+        self._resting[place] = asyncio.get_running_loop().create_future()
+        self._batches.append(batch)
+        self._aside.put(Waiter({place}, {place}, partial(self._try_resting, place, batch), partial(_fail, batch)))
+
+    async def _try_resting(self, place: Place, batch: list[Pending]) -> bool:
+        try:
+            if waiting := [one for one in batch if one.is_waited_for]:
+                await self._decide(waiting, patience=PATIENCE)
+        except StoreUnavailable as error:
+            self._telemetry.emit(StoreLost(error.why))
+            return False
+        except StoreBusy:
+            return False
+        except StepwellError:
+            pass  # something of it cannot be written: the usual way finds out what
+        self._batches.remove(batch)
+        self._resting.pop(place).set_result(None)
+        self._put_back(batch, {place})
+        self._begin()
+        return True
 
     async def _apart(self, batch: Sequence[Pending], error: StepwellError) -> None:
         """Something of a batch cannot be written: find what it is, and write the rest."""

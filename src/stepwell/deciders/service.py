@@ -30,7 +30,7 @@ from stepwell.names import check_key, check_whole
 from stepwell.records import NewTask, Page, TaskId, TaskKind
 from stepwell.store.decisions import Supply
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import Script
+from stepwell.store.driver import LOCKS, Script
 from stepwell.store.store import Store
 from stepwell.store.together import Tx
 
@@ -60,7 +60,12 @@ class Service:
         travels = store.driver.flush_slots > 1  # to its database, so that a round trip is dear
         self._swift = Swift(store, self._memory, self._snapshot_every) if travels else None
         self._mailbox = Mailbox(
-            self._decide, store.clock, store.telemetry, lanes=LANES if travels else 1, together=together
+            self._decide,
+            store.clock,
+            store.telemetry,
+            aside=store.aside,
+            lanes=LANES if travels else 1,
+            together=together,
         )
         self._serving = Serving(store, self.registry, self._routed)
         self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
@@ -93,6 +98,7 @@ class Service:
         if tx is None:
             pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
             return await self._routed(pending)
+        await self.store.share(_shared(pending), tx)
         decided = await self.store.play_joined(self.joining(pending), tx, "Engine")
         if isinstance(tx, Tx):
             tx.touched.update(decided.asked, decided.queues)
@@ -100,7 +106,9 @@ class Service:
 
     def execute_in_this_thread(self, input: object, key: str | None, tx: object) -> Receipt:
         """Decide an input through the user's own sync connection, in the user's thread."""
-        return _answer_of(self.store.play_joined_here(self.joining(self._pending(input, key)), tx, "Engine"))
+        pending = self._pending(input, key)
+        self.store.share_in_this_thread(_shared(pending), tx)
+        return _answer_of(self.store.play_joined_here(self.joining(pending), tx, "Engine"))
 
     async def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
         """As `execute`, for an input that comes as JSON: the name of its class, and its fields.
@@ -211,17 +219,17 @@ class Service:
         finally:
             answer.cancel()  # its caller may have gone
 
-    async def _decide(self, batch: Sequence[Pending]) -> None:
+    async def _decide(self, batch: Sequence[Pending], /, patience: float | None = None) -> None:
         """Decide a batch, and answer its inputs once that is committed."""
         queues = await self._queues({one.family.type for one in batch})
         known = {one.place: self._memory.get(one.place) for one in batch}
         try:
-            if self._swift is not None:
+            if self._swift is not None and patience is None:
                 decided, rest = await self._swift.decide(batch, queues)
                 await self._tell(decided)
                 batch = rest
             if batch:
-                await self._decide_locked(batch, queues)
+                await self._decide_locked(batch, queues, LOCKS if patience is None else patience)
         except StoreUnavailable:
             for one in batch:  # it may have been decided: the next try looks for its events, after what was known
                 held = known[one.place]
@@ -232,10 +240,11 @@ class Service:
                 await self.store.queue_id(name, create=True, anew=True)  # deleted and made again, perhaps
             raise
 
-    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int]) -> None:
+    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int], patience: float) -> None:
         supply = await self.store.decisions.supply(2 * len(batch))
         asked_at = time.monotonic()
-        decided = await self.store.driver.transact(partial(self._deciding.script, batch, supply, queues))
+        script = partial(self._deciding.script, batch, supply, queues)
+        decided = await self.store.driver.transact(script, patience=patience)
         if self._swift is not None:
             self._swift.time.heard(min(one.now for one in decided.outcomes), asked_at)
         await self._tell(decided)
@@ -273,6 +282,12 @@ def _refuse_in_workflow(input: object) -> None:
     if isinstance(current_branch.get(), Branch):
         why = "in a workflow every replay would send it again: do it in a step, which is recorded"
         raise InvalidOption("input", input, why)
+
+
+def _shared(pending: Pending) -> Drafted:
+    """What all the instances of a type share."""
+    names = effects_queue(pending.family.type), inputs_queue(pending.family.type)
+    return Drafted(TaskKind.INPUT, [], dict.fromkeys(names, True))
 
 
 def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | None) -> None:

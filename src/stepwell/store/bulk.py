@@ -14,7 +14,7 @@ from stepwell.records import RunStatus
 from stepwell.store.audit import What
 from stepwell.store.control import Control, cancelling
 from stepwell.store.driver import Call, Row, Script
-from stepwell.store.parents import wake_parents
+from stepwell.store.parents import lock_families, wake_parents
 from stepwell.store.pieces import tell_done
 from stepwell.store.repeat import repeated
 from stepwell.store.runs import LAST, Runs, filter_of, status_of
@@ -96,6 +96,7 @@ class Bulk(Runs, Control):
     def _cancelling_all(
         self, run_ids: Sequence[int], reason: str | None, woken: set[int], *, again: bool
     ) -> Script[tuple[list[Row], set[int]]]:
+        yield Call("lock_trees", {}, [(run_id,) for run_id in run_ids])
         changed = yield from cancelling(self._params(), run_ids, reason, woken, self.audit)
         stopped = {row["id"] for row in changed}
         if again:  # a try whose reply was lost may have cancelled them: what it did counts
@@ -115,6 +116,7 @@ class Bulk(Runs, Control):
 
     def _deleting(self, run_ids: Sequence[int], reason: str | None) -> Script[tuple[list[Row], set[int]]]:
         rows = [(run_id,) for run_id in run_ids]
+        yield from lock_families(run_ids)
         deleted = yield Call("delete_runs", self._params(reason=reason), rows)
         yield from self.audit.of_all(self._params(), deleted, What.DELETED, reason)
         unfinished = [row for row in deleted if row["finished_at"] is None]

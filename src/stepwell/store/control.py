@@ -100,6 +100,7 @@ class Control(Opened):
         return let_go
 
     def _cancelling(self, run_id: int, reason: str | None, woken: set[int], *, again: bool) -> Script[list[Row] | None]:
+        yield Call("lock_trees", {}, [(run_id,)])
         found = yield Call("lock_run", self._params(id=run_id))
         if not found:
             return None

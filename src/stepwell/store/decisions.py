@@ -14,8 +14,8 @@ import msgspec
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.records import Claimed
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.flush import one_by_one
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
+from stepwell.store.isolation import one_by_one
 from stepwell.store.repeat import repeated
 
 if TYPE_CHECKING:

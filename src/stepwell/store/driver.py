@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from stepwell.errors import Refused
+from stepwell.errors import Refused, StoreLocked
 
 T = TypeVar("T")
+LOCKS: Final = 0.1  # seconds to wait for a lock: what is not free by then is held by a transaction that stays open
 Value = str | int | float | bool | None
 Row = Any  # indexed by column name or place; every driver has its own class for it
 
@@ -42,7 +43,8 @@ class Ddl:
     text: str
 
 
-# A transaction written as a conversation: it yields calls and is sent their rows; a refused statement is thrown in.
+# A transaction written as a conversation: it yields calls and is sent their rows; that a statement was refused, or
+# waited too long for a lock, is thrown in.
 # So the same script is driven on a loop (Postgres) and inside the writer thread (SQLite), where no slow or blocked
 # event loop can hold the file's only write lock.
 Script = Generator[Call | Ddl, list[Row], T]
@@ -55,7 +57,7 @@ def play(talk: Script[T], answer: Callable[[Call | Ddl], list[Row]]) -> T:
         while True:
             try:
                 rows = answer(call)
-            except Refused as refusal:
+            except (Refused, StoreLocked) as refusal:
                 call = talk.throw(refusal)
             else:
                 call = talk.send(rows)
@@ -71,7 +73,7 @@ async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[l
         while True:
             try:
                 rows = await answer(call)
-            except Refused as refusal:
+            except (Refused, StoreLocked) as refusal:
                 call = talk.throw(refusal)
             else:
                 call = talk.send(rows)
@@ -142,12 +144,14 @@ class Driver(Protocol):
 
     `Refused`: the database will not have this row; nothing of the transaction was written.
     `StoreBusy`: it lost a race for a lock; nothing was written and the same may succeed at once.
+    `StoreLocked`, one of these: it waited too long for a lock that somebody else's transaction holds.
     `StoreUnavailable`: the connection or its deadline was lost; whether it was written is unknown.
     `StoreUnusable`: nothing was written and nothing ever will be; a person has to look.
     """
 
     name: str
     flush_slots: int  # how many flushes may be under way at once; slot n of a session's fence belongs to flush n
+    key_slot: int | None  # the flush of what may wait for a key until somebody else's transaction ends; None: as others
     claims_many_queues: bool  # one claim statement serves several queues
     flush_beats: bool  # every flush is also a heartbeat: the beat would have to wait for the same writer
     guards: SessionGuards
@@ -170,8 +174,14 @@ class Driver(Protocol):
         Several calls see one snapshot: none sees what another of them wrote, except through `fed_by`.
         """
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
-        """Play a script in one transaction, each call in a snapshot of its own; an exception rolls it back."""
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
+        """Play a script in one transaction, each call in a snapshot of its own; an exception rolls it back.
+
+        It waits for a lock for `patience` seconds, then `StoreLocked` is thrown in. Without `patience` a script that
+        lets that out is played again, having held nothing meanwhile, until half of its time is over.
+        """
 
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing, beside whatever is being written."""

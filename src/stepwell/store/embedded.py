@@ -13,11 +13,12 @@ import concurrent.futures
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from stepwell.errors import StoreClosed, StoreUnavailable
+from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
     AsyncJoin,
     Call,
@@ -73,6 +74,7 @@ class Embedded:
     """A driver for one embedded database."""
 
     flush_slots = 1
+    key_slot: int | None = None
     claims_many_queues = False
     flush_beats = True
     pooled = False
@@ -93,6 +95,7 @@ class Embedded:
         self._engine = engine
         self._statements = Rendered(statements, many_rows=engine.many_rows)
         self._timeout = timeout
+        self._writing = Writing()
         self._watched = watched  # the file, if other processes may have it open
         self.hears_others = watched is not None
         self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
@@ -116,7 +119,9 @@ class Embedded:
         """Run the calls as statements of one transaction in the writer's thread."""
         return await self._wait(self._writer.submit(lambda connection: self._flush(connection, calls)), self._timeout)
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
         """Play a script in the writer's thread."""
         work = self._writer.submit(
             lambda connection: self._in_transaction(
@@ -139,6 +144,7 @@ class Embedded:
     async def transaction(self) -> AsyncIterator[Own]:
         """Have the writer to oneself: nobody else writes until the block ends, so it should be short."""
         async with Tenure(self._writer, self._in_transaction, patience=3 * self._timeout) as tenure:
+            self._writing.began("a transaction of this store, begun with `store.transaction()`,")
             answer = lambda call: tenure.do(lambda connection: self._answer(connection, call))  # noqa: E731
             yield Own(tenure, answer, tenure.execute)
 
@@ -182,10 +188,13 @@ class Embedded:
         return self._in_transaction(connection, body)
 
     def _in_transaction(self, connection: Any, body: Callable[[], T]) -> T:
+        self._writing.waits_for("another process")
         with self._engine.write_turn():
+            self._writing.waits_for("another connection")
             try:
                 # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
                 connection.execute("begin immediate")
+                self._writing.began("this process")
                 value = body()
                 connection.execute("commit")
             except Exception as error:
@@ -194,6 +203,8 @@ class Embedded:
                     connection.execute("rollback")
                 if (translated := self._engine.translate(error)) is error:
                     raise  # ours already; raised `from` itself it would be its own cause
+                if type(translated) is StoreBusy:
+                    translated = StoreBusy(f"{self._writing}: {translated}")
                 raise translated from error
             self._engine.after_commit(connection)
             return value
@@ -227,9 +238,31 @@ class Embedded:
                 return await asyncio.wrap_future(work)
         except TimeoutError as error:
             raise StoreUnavailable(
-                f"{self.name}: no answer in {timeout:g} s; is another process holding the file, or a transaction of "
-                "this program? Then pass its connection as `tx=`"
+                f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
+                "end it, or pass its connection as `tx=`"
             ) from error
+
+
+class Writing:
+    """Who writes the file, and since when, as far as this process can tell: it has one writer."""
+
+    def __init__(self) -> None:
+        self._who = "this process"
+        self._since = time.monotonic()
+        self._waits = False
+
+    def __str__(self) -> str:
+        return f"{self._who} has been writing this file for {time.monotonic() - self._since:.0f} s"
+
+    def waits_for(self, who: str) -> None:
+        """Somebody else may write it; what was waited for before and did not come is waited for still."""
+        if not self._waits:
+            self._since = time.monotonic()
+        self._who, self._waits = who, True
+
+    def began(self, who: str) -> None:
+        """It is our turn."""
+        self._who, self._since, self._waits = who, time.monotonic(), False
 
 
 class EmbeddedPulse:

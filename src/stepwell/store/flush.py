@@ -1,7 +1,8 @@
 """Group commit: whatever is pending when a connection is free goes out as one transaction.
 
 There is no timer. An idle caller's operation leaves at once, alone; under load everything that was submitted while the
-last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour.
+last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour:
+what is refused fails alone, and what waits for somebody else's transaction waits aside (`aside.py`).
 """
 
 from __future__ import annotations
@@ -14,15 +15,28 @@ from typing import Final
 
 from stepwell.backoff import waits
 from stepwell.clock import Clock
-from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
+from stepwell.store import isolation
 from stepwell.store.apart import begin_apart
-from stepwell.store.audit import came_back, rows_of
-from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter
+from stepwell.store.audit import rows_of
+from stepwell.store.driver import Call, Driver, Row, Value
 from stepwell.store.futures import resolve
-from stepwell.store.lanes import MOST_PENDING_BYTES, Answer, Heard, Lane, Operation, Room, RowId
+from stepwell.store.lanes import (
+    MOST_ASIDE_BYTES,
+    MOST_PENDING_BYTES,
+    Answer,
+    Heard,
+    Lane,
+    Need,
+    Operation,
+    Room,
+    RowId,
+)
 from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
 
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
+CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
 
 # What an operation becomes when it has to be repeated and nobody knows whether it was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
@@ -46,12 +60,6 @@ ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after wh
 STEPS: Final = frozenset(("add_steps", "change_steps"))
 RECORDED: Final = "recorded"
 ADDED: Final = "PENDING"  # the answer for a task that was written and may be claimed
-# What the statements that others feed take of them, where they are said one by one.
-COLUMNS: Final = {
-    "count_settled": ("id", "answer", "queue_id", "minute", "succeeded", "failed", "retried", "wait_us", "run_us"),
-    "forget_steps": ("id", "answer"),
-    "wake_parents": ("id", "answer", "parent_id"),
-}
 
 
 class GroupCommit:
@@ -63,6 +71,7 @@ class GroupCommit:
         clock: Clock,
         telemetry: Telemetry,
         *,
+        aside: Aside,
         shard: int,
         longest_wait: float,
         woken: Callable[[set[int]], None],
@@ -75,15 +84,20 @@ class GroupCommit:
         self._woken = woken  # told the queues to which a flush has added, or whose tasks it made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
+        # What has a key may wait for another's transaction, and the others with it: those without never do.
+        self._keyed = None if driver.key_slot is None else Lane(driver.key_slot)
+        self._aside = aside
+        self._operations_aside: dict[Operation, None] = {}
         self._room = Room(MOST_PENDING_BYTES)
+        self._room_aside = Room(MOST_ASIDE_BYTES)
         self._closed = False
 
     async def submit(self, operation: Operation) -> Answer:
         """Have the operation written with the next flush; waits first while too much is pending."""
         if self._closed:
             raise StoreClosed
-        if not self._room.takes(operation.size):
-            await self._room.take(operation.size, operation.within)
+        if not self._takes(operation):
+            await self._room_of(operation).take(operation.size, operation.within)
         future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
@@ -96,11 +110,11 @@ class GroupCommit:
                 timer.cancel()
             if not operation.answered:  # its caller has gone: it need not be written any more
                 operation.answered = True
-                self._room.give_back(operation.size)
+                self._room_of(operation).give_back(operation.size)
 
     def submitted(self, operation: Operation) -> Awaitable[Answer]:
         """Have the operation written, however long that takes and whether or not the caller waits for the answer."""
-        if self._closed or not self._room.takes(operation.size):
+        if self._closed or not self._takes(operation):
             return self.submit(operation)
         future = operation.future = self._loop.create_future()
         self._append(operation)
@@ -108,7 +122,7 @@ class GroupCommit:
 
     def offer(self, operation: Operation, heard: Heard) -> bool:
         """Have the operation written with the next flush and `heard` told; False if too much is pending for that."""
-        if self._closed or not self._room.takes(operation.size):
+        if self._closed or not self._takes(operation):
             return False
         operation.heard = heard
         self._append(operation)
@@ -119,7 +133,7 @@ class GroupCommit:
         if operation.taken or operation.answered:
             return False
         operation.answered = True
-        self._room.give_back(operation.size)
+        self._room_of(operation).give_back(operation.size)
         return True
 
     def replace(self, operation: Operation, row: tuple[Value, ...]) -> bool:
@@ -135,18 +149,37 @@ class GroupCommit:
 
     def give_up(self, workers: set[int]) -> None:
         """Stop trying to write what these sessions have not written yet; nobody knows whether it was."""
-        for lane in self._lanes:
-            given_up = [one for one in (*lane.under_way, *lane.pending) if one.worker in workers]
-            self._fail(given_up, StoreUnavailable("not written before its session ended"))
+        waiting = [one for lane in self._every_lane for one in (*lane.under_way, *lane.pending)]
+        given_up = [one for one in (*waiting, *self._operations_aside) if one.worker in workers]
+        self._fail(given_up, StoreUnavailable("not written before its session ended"))
 
     async def close(self) -> None:
         """Flush what is pending, then take nothing more."""
         self._closed = True
-        await asyncio.gather(*(lane.task for lane in self._lanes if lane.task is not None), return_exceptions=True)
+        while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
+            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._aside.empty())
+
+    @property
+    def _every_lane(self) -> list[Lane]:
+        return self._lanes if self._keyed is None else [*self._lanes, self._keyed]
+
+    def _takes(self, operation: Operation) -> bool:
+        operation.aside = self._is_held(operation)
+        return self._room_of(operation).takes(operation.size)
+
+    def _room_of(self, operation: Operation) -> Room:
+        return self._room_aside if operation.aside else self._room
+
+    def _is_held(self, operation: Operation) -> bool:
+        return bool(self._aside) and self._aside.holds(operation.needs)
 
     def _append(self, operation: Operation) -> None:
+        if self._is_held(operation):
+            self._wait_aside(operation, frozenset(), behind=True)
+            return
+        self._move(operation, aside=False)
         lane = self._lane_of(operation)
-        lane.pending.append(operation)
+        lane.append(operation)
         if lane.task is None:
             lane.task = begin_apart(self._drain(lane), f"stepwell-flush-{lane.slot}")
             lane.task.add_done_callback(partial(self._drained, lane))
@@ -155,7 +188,7 @@ class GroupCommit:
         if operation.answered:
             return
         operation.answered = True
-        self._room.give_back(operation.size)
+        self._room_of(operation).give_back(operation.size)
         if operation.future is not None:
             resolve(operation.future, answer)
             return
@@ -177,16 +210,23 @@ class GroupCommit:
             self._answer(operation, error)
 
     def _give_up(self, operation: Operation) -> None:
+        if operation.aside and not operation.repeated:
+            what = "its row" if operation.key is None else f"its key {operation.key[1]!r}"
+            held = f"not written in {operation.within:g} s: {what} is held by a transaction that has not ended"
+            self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
+            return
         why = getattr(operation.trouble, "why", operation.trouble) or "others before it were not written either"
         self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     def _lane_of(self, operation: Operation) -> Lane:
-        # A new task may go where there is room, and together with others while there is.
-        if operation.lane is not None:
-            return self._lanes[operation.lane % len(self._lanes)]
-        for lane in self._lanes:
-            if lane.task is None:
-                return lane
+        if operation.key is not None and operation.lane is None and self._keyed is not None:
+            return self._keyed
+        if operation.lane is not None:  # what concerns one task stays in one lane, so that it is written in order
+            for lane in self._lanes:
+                if operation.lane in lane.tasks:
+                    return lane
+        if len(self._lanes[0].pending) <= CROWD:
+            return self._lanes[0]
         return min(self._lanes, key=lambda lane: len(lane.pending))
 
     async def _drain(self, lane: Lane) -> None:
@@ -197,6 +237,8 @@ class GroupCommit:
                     await self._flush(lane, batch)
                 except Exception as error:  # noqa: BLE001 - its callers were told; the others' lane must go on
                     self._telemetry.emit(InternalTaskFailed("flush", repr(error)))
+                finally:
+                    lane.left(batch)
         finally:
             lane.task, lane.under_way = None, []
 
@@ -204,7 +246,7 @@ class GroupCommit:
         # Cancelled with the loop, perhaps before it began: who waits behind it is not to wait for ever.
         if task.cancelled() and lane.task in (None, task):
             lane.task = None
-            self._fail(tuple(lane.pending), asyncio.CancelledError())
+            self._fail(tuple(lane.pending), asyncio.CancelledError())  # and are taken out by the next drain
 
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
         """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
@@ -213,12 +255,12 @@ class GroupCommit:
             if _unanswered(batch):
                 await self._repeat(lane, batch)
         except BaseException as error:
-            self._fail(batch, error)  # nobody may be left waiting
+            self._fail(_unanswered(batch), error)  # nobody may be left waiting
             if not isinstance(error, StepwellError):
                 raise
 
     async def _repeat(self, lane: Lane, batch: list[Operation]) -> None:
-        """Write what a first try has left, until every operation is answered."""
+        """Write what a first try has left, until every operation is answered or waits aside."""
         pauses = waits(self._longest_wait, self._clock.random)
         together = TRIES_TOGETHER - 1
         await asyncio.sleep(next(pauses))
@@ -226,7 +268,8 @@ class GroupCommit:
             # Alone means in turn: one that can never be written holds up none of the others.
             for part in [batch] if together > 0 else [[operation] for operation in batch]:
                 await self._try(lane, part)
-            together -= 1
+            if not all(isinstance(operation.trouble, StoreLocked) for operation in batch):
+                together -= 1  # else a table is locked, for all alike
             if _unanswered(batch):
                 await asyncio.sleep(next(pauses))
 
@@ -235,7 +278,7 @@ class GroupCommit:
         calls = self._calls(lane, batch)
         try:
             rows = await self._driver.run(lane.slot, calls)
-        except Refused as error:
+        except (Refused, StoreLocked) as error:
             await self._take_apart(lane, batch, error)
         except (StoreBusy, StoreUnavailable) as error:
             self._lost(lane, batch, error)
@@ -244,41 +287,76 @@ class GroupCommit:
             self._tell(calls, rows)
             self._resolve(batch, _answers(calls, rows))
 
-    async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused) -> None:
-        """Find the rows that the database refuses, in one more transaction, and write all the others."""
-        if len(batch) == 1:
+    async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused | StoreLocked) -> None:
+        """Find the rows that the database refuses or does not give, in one more transaction, and write the others."""
+        if len(batch) == 1 and isinstance(error, Refused):
             self._fail(batch, error)
             return
+        ordered = sorted(batch, key=lambda one: (PLACE_OF[one.statement], one.order))  # as a flush locks them
+        locked = isinstance(error, StoreLocked)
+        talk = partial(isolation.isolated, ordered, partial(self._calls, lane), is_locked=locked)
         try:
-            written, refused = await self._driver.transact(lambda: self._isolate(lane, batch))
+            found = await self._driver.transact(talk, patience=SEEKING)
         except (StoreBusy, StoreUnavailable) as lost:
             self._lost(lane, batch, lost)  # it may have been written all the same
             return
-        self._resolve([operation for operation in batch if operation not in refused], written)
-        for operation, refusal in refused.items():
-            self._fail([operation], refusal)
+        self._found(lane)
+        self._came_of(batch, found)
 
-    def _isolate(self, lane: Lane, batch: list[Operation]) -> Script[tuple[dict[RowId, str], dict[Operation, Refused]]]:
-        """Halve what is refused until each refused row stands alone; one transaction, a savepoint for each try."""
-        written: dict[RowId, str] = {}
-        refused: dict[Operation, Refused] = {}
-        untried = [batch]
-        while untried:
-            part = untried.pop()
-            yield Call("savepoint")
+    def _came_of(self, batch: Sequence[Operation], found: isolation.Isolated) -> None:
+        """Tell what became of operations that were tried in parts; those that are held wait aside."""
+        for calls, rows in found.written:
+            self._tell(calls, rows)
+        apart = found.refused.keys() | found.held.keys()
+        answers = {row: answer for calls, rows in found.written for row, answer in _answers(calls, rows).items()}
+        self._resolve([operation for operation in batch if operation not in apart], answers)
+        for operation, refusal in found.refused.items():
+            self._fail([operation], refusal)
+        for operation, held in found.held.items():
+            if not operation.answered:
+                self._wait_aside(operation, held, behind=False)
+
+    def _wait_aside(self, operation: Operation, held: frozenset[Need], *, behind: bool) -> None:
+        self._move(operation, aside=True)
+        self._operations_aside[operation] = None
+        own = operation.key if operation.lane is None else operation.lane
+        self._aside.put(
+            Waiter(
+                needs=operation.needs,
+                held=held | {own} if own is not None else held,
+                attempt=partial(self._try_aside, operation),
+                drop=partial(self._answer, operation),
+                go_on=partial(self._go_on, operation) if behind else None,
+            )
+        )
+
+    def _go_on(self, operation: Operation) -> None:
+        del self._operations_aside[operation]
+        if not operation.answered:
+            self._append(operation)
+
+    def _move(self, operation: Operation, *, aside: bool) -> None:
+        if operation.aside != aside:
+            self._room_of(operation).give_back(operation.size)
+            operation.aside = aside
+            self._room_of(operation).overdraw(operation.size)
+
+    async def _try_aside(self, operation: Operation) -> bool:
+        """Write one operation by itself; False if it has to wait further, or for what its task still has in a lane."""
+        if not operation.answered and not any(operation.lane in lane.tasks for lane in self._lanes):
+            lane = self._lanes[0]
+            operation.taken = True
+            talk = partial(isolation.isolated, [operation], partial(self._calls, lane), is_locked=False)
             try:
-                calls = self._calls(lane, part)
-                rows = yield from one_by_one(calls)
-            except Refused as error:
-                yield Call("rollback_to_savepoint")
-                if len(part) == 1:
-                    refused[part[0]] = error
-                else:
-                    untried += [part[: len(part) // 2], part[len(part) // 2 :]]
-            else:
-                written |= _answers(calls, rows)
-            yield Call("release_savepoint")
-        return written, refused
+                found = await self._driver.transact(talk, patience=PATIENCE)
+            except (StoreBusy, StoreUnavailable) as error:
+                self._lost(lane, [operation], error)
+                return operation.answered
+            if not found.held:
+                self._came_of([operation], found)
+        if operation.answered:
+            del self._operations_aside[operation]
+        return operation.answered
 
     def _calls(self, lane: Lane, batch: Sequence[Operation]) -> list[Call]:
         clock: dict[str, Value] = {"now": self._clock.now(), "beat_now": self._clock.beat_now()}
@@ -286,6 +364,10 @@ class GroupCommit:
         by_part: dict[str, list[Operation]] = {}
         for operation in batch:
             by_part.setdefault(operation.statement, []).append(operation)
+        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is not None:
+            # Where several write, nobody may hold a task and wait for its parent, or the other way round.
+            tasks = sorted((one.lane, one.worker) for one in batch if one.lane is not None)
+            calls.append(Call("lock_tasks", {"slot": lane.slot}, tasks))
         for part in sorted(by_part, key=PLACE_OF.__getitem__):
             operations = by_part[part]
             operations.sort(key=_order)
@@ -335,21 +417,6 @@ class GroupCommit:
 _order: Final = operator.attrgetter("order")
 
 
-def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
-    """Say the calls of a flush as separate statements, feeding each what another returned."""
-    answers: list[list[Row]] = []
-    for call in calls:
-        rows = call.rows if call.fed_by is None else _fed(call, answers[call.fed_by])
-        answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
-    return answers
-
-
-def _fed(call: Call, rows: Sequence[Row]) -> Sequence[Sequence[Value]]:
-    if call.rows is not None:
-        return came_back(call.rows, rows)
-    return [tuple(row[name] for name in COLUMNS[call.statement]) for row in rows]
-
-
 def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, str]:
     """What the database said of each row, by the row; not of those that only count or beat."""
     answers: dict[RowId, str] = {}
@@ -369,4 +436,4 @@ def _answer_of(value: str | None, repeated: bool) -> Answer:
 
 
 def _unanswered(batch: Iterable[Operation]) -> list[Operation]:
-    return [operation for operation in batch if not operation.answered]
+    return [operation for operation in batch if not (operation.answered or operation.aside)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from stepwell.store.driver import Value
 MOST_OPERATIONS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
 MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
+MOST_ASIDE_BYTES: Final = MOST_BYTES  # of what waits for somebody else's transaction, so that it takes nobody's room
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Answer:
 
 Heard = Callable[[Answer | BaseException], None]
 RowId = int | tuple[int, str]  # a task, or a step of one
+Key = tuple[int, str]  # of a queue
+Need = int | Key  # the row of a task, or a key
 
 
 class Operation(msgspec.Struct, eq=False):
@@ -43,19 +46,26 @@ class Operation(msgspec.Struct, eq=False):
     size: int
     within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
     worker: int | None = None  # the session that writes it
-    lane: int | None = None  # the task it concerns, if that exists: all such go through one connection, in order
+    lane: int | None = None  # the task it concerns, if that exists: all such are written in the order they came in
     # Rows are written in this order, so that two flushes never wait for each other; one that begins with its task may
     # be its own.
     order: tuple[Value, ...] = ()
     parent: int | None = None  # another task whose row it changes too, together with others that do
+    key: Key | None = None  # that it takes, or finds taken: it waits until whoever is taking it has committed
     adds_to: int | None = None  # the queue that has something to claim when it is written
     note: Note | None = None  # what the audit is to say of it, if it is written
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated
     taken: bool = False  # into a flush: from then on it may have been written
     answered: bool = False
+    aside: bool = False  # in no lane: it waits for somebody else's transaction, or behind one that does
     heard: Heard | None = None  # who is told the answer, or why there is none ...
     future: asyncio.Future[Answer] | None = None  # ... or who waits for it
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The rows and the key for which it may have to wait: its task's, its parent's, its own key."""
+        return frozenset([need for need in (self.lane, self.parent, self.key) if need is not None])
 
 
 class Lane:
@@ -65,8 +75,25 @@ class Lane:
         self.slot = slot
         self.pending: collections.deque[Operation] = collections.deque()
         self.under_way: list[Operation] = []
+        self.tasks: dict[int, int] = {}  # how many operations of each task wait here, or are under way
         self.task: asyncio.Task[None] | None = None
         self.lost_since: float | None = None
+
+    def append(self, operation: Operation) -> None:
+        """Have the operation wait behind the others."""
+        self.pending.append(operation)
+        if (task := operation.lane) is not None:
+            self.tasks[task] = self.tasks.get(task, 0) + 1
+
+    def left(self, operations: Iterable[Operation]) -> None:
+        """These are not here any more."""
+        for operation in operations:
+            if (task := operation.lane) is None:
+                continue
+            if (count := self.tasks[task]) == 1:
+                del self.tasks[task]
+            else:
+                self.tasks[task] = count - 1
 
     def take(self) -> list[Operation]:
         """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
@@ -84,6 +111,7 @@ class Lane:
                 break
             self.pending.popleft()
             if operation.answered:
+                self.left((operation,))
                 continue
             parent = operation.parent
             in_use = parent is not None and (
@@ -118,6 +146,10 @@ class Room:
             return False
         self._free -= size
         return True
+
+    def overdraw(self, size: int) -> None:
+        """Take the room whether or not it is free."""
+        self._free -= min(size, self._size)
 
     async def take(self, size: int, within: float | None) -> None:
         """Wait until there is room, first come first served; what is larger than all the room takes it all."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 import asyncpg
 
 from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreUnavailable, UnknownStore
+from stepwell.store.driver import LOCKS
 from stepwell.store.sqlstates import meaning
 
 MARK: Final = "stepwell.mark"  # a setting that nobody else has: whoever still knows it is the session it was given to
@@ -19,9 +20,10 @@ MARK: Final = "stepwell.mark"  # a setting that nobody else has: whoever still k
 class Link:
     """One connection that is opened when needed, has a deadline for every use, and is dropped after a failure."""
 
-    def __init__(self, dialer: Dialer, timeout: float) -> None:
+    def __init__(self, dialer: Dialer, timeout: float, locks: float = LOCKS) -> None:
         self._dialer = dialer
         self._timeout = timeout
+        self._locks = locks
         self._connection: Any = None
         self._closed = False
         self._lock: asyncio.Lock | None = None
@@ -110,7 +112,7 @@ class Link:
         if self._closed:
             raise StoreClosed
         if self._connection is None or self._connection.is_closed():
-            self._connection = await self._dialer.connect(self._timeout)
+            self._connection = await self._dialer.connect(self._timeout, self._locks)
             if self._closed:  # meanwhile: whoever closed it could not close this
                 self._abort()
                 raise StoreClosed
@@ -146,10 +148,10 @@ class Dialer:
         self._direct = False
         self.pooled = False
 
-    async def connect(self, timeout: float) -> Any:
-        """Open one connection."""
+    async def connect(self, timeout: float, locks: float) -> Any:
+        """Open one connection that waits so long for an answer, and so long for a lock."""
         try:
-            return await self._connect(timeout)
+            return await self._connect(timeout, locks)
         except asyncpg.PostgresError as error:
             raise translate(error) from error
         except ValueError:
@@ -164,11 +166,11 @@ class Dialer:
         except OSError as error:  # a TimeoutError is one
             raise StoreUnavailable(str(error) or "no answer in time") from error
 
-    async def _connect(self, timeout: float) -> Any:
+    async def _connect(self, timeout: float, locks: float) -> Any:
         if not self.pooled:
             mark = secrets.token_hex(8)
             try:
-                connection = await connect(self._url, timeout, mark)
+                connection = await connect(self._url, timeout, mark, locks)
             except (asyncpg.ProtocolViolationError, asyncpg.FeatureNotSupportedError):
                 pooled = await connect_pooled(self._url, timeout)
                 self.pooled = True  # only now: what was refused were the settings and nothing else
@@ -192,7 +194,7 @@ class Dialer:
         return remembers
 
 
-async def connect(url: str, timeout: float, mark: str = "") -> Any:
+async def connect(url: str, timeout: float, mark: str = "", locks: float = LOCKS) -> Any:
     """Open a session as every statement here wants it."""
     return await asyncpg.connect(
         url,
@@ -211,7 +213,7 @@ async def connect(url: str, timeout: float, mark: str = "") -> Any:
             "enable_mergejoin": "off",
             # It reads and sorts all that an index has of a kind, where a walk of the index ends with the limit.
             "enable_bitmapscan": "off",
-            "lock_timeout": f"{int(timeout * 500)}ms",
+            "lock_timeout": f"{int(locks * 1000)}ms",
             "statement_timeout": f"{int(timeout * 1000)}ms",
             "idle_in_transaction_session_timeout": f"{int(timeout * 3000)}ms",
             "tcp_keepalives_idle": "15",

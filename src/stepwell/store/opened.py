@@ -17,6 +17,7 @@ from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
 from stepwell.errors import ForkError, StoreClosed, WrongLoop
 from stepwell.names import check_name
+from stepwell.store.aside import Aside
 from stepwell.store.audit import Audit, AuditLevel
 from stepwell.store.by_hand import ByHand
 from stepwell.store.decisions import Decisions
@@ -69,10 +70,12 @@ class Opened:
         self.clock = clock
         self.telemetry = telemetry
         self.audit = Audit(options.audit)
+        self.aside = Aside(clock, telemetry)
         flusher = GroupCommit(
             driver,
             clock,
             telemetry,
+            aside=self.aside,
             shard=secrets.randbits(62),
             # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
             longest_wait=min(1.0, options.lease / 6),
@@ -185,6 +188,7 @@ class Opened:
             self._living,
             self.clock,
             self.telemetry,
+            aside=self.aside,
             slot=self.tasks.claim_slot,
             timeout=self.options.timeout,
             tenant=self.options.tenant,

@@ -10,6 +10,12 @@ from stepwell.store.driver import Call, Row, Script, Value
 GONE: Final = "GONE"
 
 
+def lock_families(ids: Iterable[int]) -> Script[None]:
+    """Lock tasks that are to be changed, with their parents, in the order in which everybody locks them."""
+    if rows := [(task_id,) for task_id in ids]:
+        yield Call("lock_families", {}, rows)
+
+
 def wake_parents(
     params: dict[str, Value], ended: Iterable[Row], *, status: str = "status", gone: bool = False
 ) -> Script[set[int]]:

@@ -1,7 +1,8 @@
 """Postgres through asyncpg: the only file that knows it.
 
-A flush is one statement, its parts composed as CTEs, so it is one round trip and one commit. Each flush slot and the
-claim have a connection of their own; scripts and reads share a small pool; the heartbeat has its own in its own thread.
+A flush is one statement, its parts composed as CTEs, so it is one round trip and one commit. Each flush slot, the claim
+and what may wait for a key have a connection of their own; scripts and reads share a small pool; the heartbeat has its
+own in its own thread.
 Notifying and listening have one each, opened when there is something to tell and while somebody waits.
 """
 
@@ -9,21 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
+from stepwell.backoff import waits
 from stepwell.errors import (
     InvalidOption,
     StepwellError,
+    StoreLocked,
     StoreUnavailable,
 )
 from stepwell.store.columns import Columns
 from stepwell.store.compose import Composer
 from stepwell.store.copying import copied
 from stepwell.store.driver import (
+    LOCKS,
     AsyncJoin,
     Call,
     Ddl,
@@ -47,6 +52,8 @@ from stepwell.store.sqlstates import refused_transaction
 
 T = TypeVar("T")
 FLUSH_SLOTS = 2  # a third flush connection gained nothing when measured
+KEY_LOCKS = 0.02  # seconds to wait for a key: longer than another flush takes, and nothing to those who wait behind it
+LONGEST_PAUSE = 0.25  # seconds between two tries for a lock
 
 
 class Postgres:
@@ -54,6 +61,7 @@ class Postgres:
 
     name = "postgres"
     flush_slots = FLUSH_SLOTS
+    key_slot: int | None = FLUSH_SLOTS + 1  # the one before it claims
     claims_many_queues = True
     flush_beats = False
     hears_others = True
@@ -68,7 +76,8 @@ class Postgres:
         self._listen_dialer = Dialer(listen_url, asking_for_mark) if listen_url else self._dialer
         self._channel = f"stepwell.{statements.schema}"
         self._timeout = timeout
-        self._slots = [Link(self._dialer, timeout) for _ in range(FLUSH_SLOTS + 1)]  # the last one claims
+        self._slots = [Link(self._dialer, timeout) for _ in range(FLUSH_SLOTS + 1)]
+        self._slots.append(Link(self._dialer, timeout, KEY_LOCKS))
         self._spare = [Link(self._dialer, timeout) for _ in range(max(1, pool - len(self._slots)))]
         self._notifier = Link(self._dialer, timeout)
         self._free: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
@@ -106,10 +115,28 @@ class Postgres:
         """Run one statement on a connection of the pool; it commits by itself."""
         return await self.read(call)
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
-        """Play a script between BEGIN and COMMIT on a connection of the pool."""
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
+        """Play a script between BEGIN and COMMIT on a connection of the pool; again if it waited in vain for a lock."""
+        if patience is not None:
+            return await self._played(script, timeout, patience)
+        loop, pauses = asyncio.get_running_loop(), waits(LONGEST_PAUSE, random.random)
+        until = loop.time() + (timeout or self._timeout) / 2
+        while True:
+            try:
+                return await self._played(script, timeout, LOCKS)
+            except StoreLocked:
+                if loop.time() >= until:
+                    raise
+            await asyncio.sleep(next(pauses))  # nothing is held meanwhile, and nobody waits behind it
+
+    async def _played(self, script: Callable[[], Script[T]], timeout: float | None, patience: float) -> T:
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
-            return await play_async(script(), partial(self._answer, connection))
+            answer = partial(self._answer, connection)
+            if patience != LOCKS or self.pooled:  # a pooler's connections do not know our settings
+                await answer(Call("patience", {"locks": f"{int(patience * 1000)}ms"}))
+            return await play_async(script(), answer)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Own]:
@@ -219,7 +246,7 @@ class PostgresPulse:
     """A connection used from the heartbeat's thread: neither a blocked loop nor a busy pool delays it."""
 
     def __init__(self, dialer: Dialer, composer: Composer) -> None:
-        self._link = Link(dialer, timeout=10)
+        self._link = Link(dialer, timeout=10, locks=5)  # whoever declares it dead is waited for
         self._composer = composer
         self._loop = asyncio.new_event_loop()
 

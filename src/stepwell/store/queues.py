@@ -13,7 +13,7 @@ from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.parents import wake_parents
+from stepwell.store.parents import lock_families, wake_parents
 from stepwell.store.pieces import tell_done
 from stepwell.store.remembered import Remembered
 from stepwell.store.retention import remove_belongings
@@ -35,9 +35,10 @@ class Queues:
         """The number of a queue that was asked for lately; None if the database has to be asked."""
         return self._remembered.get(name)
 
-    async def create(self, name: str) -> int:
+    async def create(self, name: str, patience: float | None = None) -> int:
         """Make the queue if it is not there; its number either way."""
-        return self._remembered.learn(name, await self._driver.transact(lambda: self._create(name)))
+        number = await self._driver.transact(lambda: self._create(name), patience=patience)
+        return self._remembered.learn(name, number)
 
     async def find(self, name: str) -> int:
         """The number of a queue that is there."""
@@ -149,6 +150,7 @@ class Queues:
 
     def _purge(self, ids: Sequence[int]) -> Script[list[Row]]:
         rows = [(task_id,) for task_id in ids]
+        yield from lock_families(ids)
         removed = yield Call("purge", self._params(), rows)
         yield from remove_belongings(removed)
         yield from wake_parents(self._params(), [row for row in removed if row["finished_at"] is None], gone=True)
@@ -171,6 +173,7 @@ class Queues:
 
     def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED) -> Script[list[Row]]:
         """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
+        yield from lock_families(ids)
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
         untried = [list(ids)]
         requeued: list[Row] = []
@@ -194,6 +197,7 @@ class Queues:
         return (yield from self._requeue([run_id], What.RETRIED))
 
     def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
+        yield from lock_families(ids)
         removed = yield Call("drop", self._params(), [(task_id,) for task_id in ids])
         yield from remove_belongings(removed)
         return removed

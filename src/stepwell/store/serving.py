@@ -14,9 +14,10 @@ from stepwell.names import is_served
 from stepwell.records import Maintenance, Unserved
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.parents import wake_parents
+from stepwell.store.parents import lock_families, wake_parents
 
 MOST_COUNTED: Final = 10_000
+PATIENCE: Final = 0.5  # seconds to wait for those who are adding
 
 
 class Serving:
@@ -45,7 +46,7 @@ class Serving:
         # Who began to add before the queue was closed holds its row until they commit: with the row in hand, all that
         # will ever be there is there. One who keeps it for longer counts as the task they are adding.
         try:
-            return await self._driver.transact(partial(self._count_alone, name, queue_id))
+            return await self._driver.transact(partial(self._count_alone, name, queue_id), patience=PATIENCE)
         except StoreBusy:
             return 1
 
@@ -81,6 +82,7 @@ class Serving:
         return await self._driver.transact(partial(self._restore, task_id))
 
     def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
+        yield from lock_families([task_id])
         deleted = yield Call("delete_task", self._params(id=task_id, reason=reason))
         yield from self._audit.of_all(self._params(), deleted, What.DELETED, reason)
         yield from wake_parents(self._params(), [row for row in deleted if row["finished_at"] is None], gone=True)
@@ -101,7 +103,6 @@ class Serving:
         return rows[0] if rows else None
 
     def _count_alone(self, name: str, queue_id: int) -> Script[int]:
-        yield Call("patience")
         found = yield Call("lock_queue", self._params(name=name))
         [row] = yield self._counting(queue_id)
         count: int = row["tasks"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from stepwell.clock import Clock
@@ -16,6 +17,7 @@ from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
 
 MOST_RETURNED: Final = 1000
+PATIENCE: Final = 0.5  # seconds that recovery waits for a lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ class Sessions:
     async def bury(self, dead: SeenWorker) -> list[Row] | None:
         """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since."""
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
-        returned = await self._driver.transact(lambda: self._end(stop, dead.worker_id, "lost", died=True))
+        script = partial(self._end, stop, dead.worker_id, "lost", died=True)
+        # It is tried again, and nothing else may wait behind it.
+        returned = await self._driver.transact(script, patience=PATIENCE)
         if returned is not None:
             self._driver.guards.release(dead.worker_id)
         return returned
@@ -118,8 +122,6 @@ class Sessions:
     def _end(self, stop: Call, worker_id: int, reason: str, *, died: bool = False) -> Script[list[Row] | None]:
         # The tasks are given back by a statement after the fence is down: only its new snapshot shows what a claim
         # committed while the fence was waited for. In one statement that task would stay RUNNING for ever.
-        if died:
-            yield Call("patience")
         if not (yield stop):
             return None
         yield Call("lower_fence", {"worker": worker_id})

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from stepwell.errors import InvalidOption, Refused, StepwellError, StoreBusy, StoreUnavailable, StoreUnusable
+from stepwell.errors import (
+    InvalidOption,
+    Refused,
+    StepwellError,
+    StoreBusy,
+    StoreLocked,
+    StoreUnavailable,
+    StoreUnusable,
+)
 
 
 def meaning(state: str, error: object) -> StepwellError:
     """Say which of the driver's errors it is."""
     why = f"{error} [{state}]"
-    if state in {"40001", "40P01", "55P03", "57014"}:  # serialization, deadlock, lock or statement timeout
+    if state == "55P03":  # lock timeout, or `nowait`
+        return StoreLocked(why)
+    if state in {"40001", "40P01", "57014"}:  # serialization, deadlock, statement timeout
         return StoreBusy(why)
     if state[:2] in {"22", "23"}:
         return Refused(why)

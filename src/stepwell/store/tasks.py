@@ -31,9 +31,10 @@ from stepwell.store.alike import examples
 from stepwell.store.audit import Audit, rows_of
 from stepwell.store.closing import settle_row
 from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.flush import GroupCommit, one_by_one
+from stepwell.store.flush import GroupCommit
 from stepwell.store.handing import HandOver
 from stepwell.store.ids import Ids
+from stepwell.store.isolation import one_by_one
 from stepwell.store.lanes import Answer, Heard, Operation
 from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
@@ -248,6 +249,7 @@ class Tasks:
         params = self._params(slot=self.claim_slot)
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
         noting = Call("note", params, rows_of([settling.note] if settling.note else []), fed_by=0)
+        yield Call("lock_tasks", params, [(settling.lane, settling.worker)])
         settled, *_ = yield from one_by_one([Call("settle", params, [settling.row]), counting, noting])
         if not settled:
             return None
@@ -308,6 +310,7 @@ class Tasks:
             size=size_of(task),
             within=2 * self._timeout,  # time for one try that hangs until its own deadline, and one that answers
             order=(task.queue_id, task.key or "", task_id),
+            key=None if task.key is None else (task.queue_id, task.key),
             adds_to=None if task.delay or task.run_at is not None else task.queue_id,
         )
 

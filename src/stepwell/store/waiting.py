@@ -16,12 +16,13 @@ import msgspec
 
 from stepwell.clock import Clock
 from stepwell.codec import encode
-from stepwell.errors import LeaseLost, StoreUnavailable
+from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
 from stepwell.store.draft import together
-from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.driver import LOCKS, Call, Driver, Row, Script, Value
 from stepwell.store.futures import resolve, resolve_all
 from stepwell.store.joined import add_together
 from stepwell.store.living import Living
@@ -43,6 +44,8 @@ from stepwell.telemetry import Telemetry
 MOST_TOGETHER: Final = 500
 TIMED_OUT: Final = "Timeout"
 
+Batch = Mapping[Question, asyncio.Future[Answered]]
+
 
 class Waiting:
     """The questions of runs that this process executes."""
@@ -54,6 +57,7 @@ class Waiting:
         clock: Clock,
         telemetry: Telemetry,
         *,
+        aside: Aside,
         slot: int,
         timeout: float,
         tenant: str,
@@ -63,24 +67,28 @@ class Waiting:
         self._living = living
         self._clock = clock
         self._telemetry = telemetry
+        self._aside = aside
         self._slot = slot
         self._timeout = timeout
         self._tenant = tenant
         self._added_to = added  # told the queues that have new tasks
         self._asked: list[tuple[Question, asyncio.Future[Answered]]] = []
         self._answering: asyncio.Task[None] | None = None
+        self._doubted: set[Question] = set()  # those that a try whose reply was lost may have answered
+        self._held: dict[Question, Waiter] = {}  # those whose run somebody else's transaction holds
         self._watching: dict[int, Callable[[], object]] = {}
 
     def ask(self, question: Question) -> asyncio.Future[Answered]:
         """The answer, recorded if it is final; `LeaseLost` if the run is not this turn's any more, or was cancelled."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._asked.append((question, future))
-        if self._answering is None:
-            self._answering = begin_apart(self._answer_all(), "stepwell-waiting")
+        self._ask(question, future)
         return future
 
     def withdraw(self, question: Question) -> bool:
         """Do not ask this any more; False if it is being asked, so that it will be answered."""
+        if (waiter := self._held.get(question)) is not None and self._aside.withdraw(waiter):
+            del self._held[question]
+            return True
         left = [asked for asked in self._asked if asked[0] is not question]
         withdrawn, self._asked = len(left) < len(self._asked), left
         return withdrawn
@@ -98,6 +106,12 @@ class Waiting:
         if run_id is not None and (watcher := self._watching.get(run_id)) is not None:
             watcher()
 
+    def _ask(self, question: Question, future: asyncio.Future[Answered]) -> None:
+        self._held.pop(question, None)
+        self._asked.append((question, future))
+        if self._answering is None:
+            self._answering = begin_apart(self._answer_all(), "stepwell-waiting")
+
     async def _answer_all(self) -> None:
         while self._asked:
             await asyncio.sleep(0)  # whoever is about to ask as well does so in this turn of the loop
@@ -111,6 +125,9 @@ class Waiting:
         left: list[tuple[Question, asyncio.Future[Answered]]] = []
         taken: set[object] = set()
         for question, future in self._asked:
+            if self._aside and self._aside.holds((question.task.id,)):
+                self._wait_aside(question, future, behind=True)
+                continue
             takes = _takes(question)
             if len(batch) == MOST_TOGETHER or takes & taken:
                 left.append((question, future))
@@ -120,36 +137,86 @@ class Waiting:
         self._asked = left
         return batch
 
-    async def _answer(self, batch: Mapping[Question, asyncio.Future[Answered]]) -> None:
+    async def _answer(self, batch: Batch) -> None:
+        """Answer a batch; of what somebody else's transaction holds, each run waits aside."""
+        if await self._answered(batch, LOCKS):
+            return
+        runs = sorted({one.task.id for one in batch})
+
+        def of(some: Sequence[int]) -> Batch:
+            return {one: future for one, future in batch.items() if one.task.id in some}
+
+        def held(run_id: int) -> None:
+            for question, future in of([run_id]).items():
+                self._wait_aside(question, future, behind=False)
+
+        await seek(runs, lambda some: self._answered(of(some), SEEKING), held)
+
+    def _wait_aside(self, question: Question, future: asyncio.Future[Answered], *, behind: bool) -> None:
+        until = asyncio.get_running_loop().time() + 10 * self._timeout
+
+        async def attempt() -> bool:
+            if future.done() or await self._answered({question: future}, PATIENCE):
+                self._held.pop(question, None)
+            elif asyncio.get_running_loop().time() >= until:
+                self._held.pop(question, None)
+                resolve(future, StoreLocked(f"run {question.task.id} is held by a transaction that has not ended"))
+            return question not in self._held
+
+        run = frozenset({question.task.id})
+        go_on = partial(self._ask, question, future) if behind else None
+        waiter = Waiter(needs=run, held=run, attempt=attempt, drop=partial(resolve, future), go_on=go_on)
+        self._held[question] = waiter
+        self._aside.put(waiter)
+
+    async def _answered(self, batch: Batch, patience: float) -> bool:
+        """Answer a batch; False, and nothing is done, if somebody else's transaction holds one of its runs."""
         try:
-            answers = await self._transacted(list(batch))
+            answers = await self._transacted(list(batch), patience)
+        except StoreLocked:
+            return False
         except Exception as error:  # noqa: BLE001 - each of those who wait is told, by its own fault if possible
             if len(batch) == 1 or isinstance(error, StoreUnavailable):
                 resolve_all(batch.values(), error)
-                return
+                return True
             for question, future in batch.items():
                 await self._answer({question: future})
-            return
+            return True
         if queues := {queue_id for one in answers if isinstance(one, AddChildren) for queue_id in one.queues}:
             self._added_to(queues)
         for question, future in batch.items():
             answer = answers.get(question)
             _note_stake(question, answer)
             resolve(future, LeaseLost(question.task.owner, question.task.id) if answer is None else answer)
+        return True
 
-    async def _transacted(self, batch: Sequence[Question]) -> dict[Question, Answered]:
-        tries = iter([False])
-        patience = self._timeout + SLOWEST_ROW * sum(
+    async def _transacted(self, batch: Sequence[Question], patience: float) -> dict[Question, Answered]:
+        tries = itertools.count()
+        timeout = self._timeout + SLOWEST_ROW * sum(
             len(one.ids) for one in batch if isinstance(one, AddChildren | LookAtChildren)
         )
-        return await repeated(
-            lambda: self._driver.transact(
-                partial(self._answering_all, batch, again=next(tries, True)), timeout=patience
-            ),
+
+        async def work() -> dict[Question, Answered] | StoreLocked:
+            again = next(tries) > 0 or not self._doubted.isdisjoint(batch)
+            try:
+                script = partial(self._answering_all, batch, again=again)
+                return await self._driver.transact(script, timeout=timeout, patience=patience)
+            except StoreLocked as error:
+                return error
+            except StoreUnavailable:
+                self._doubted.update(batch)  # it may have been answered, whoever asks the next time
+                raise
+
+        answers = await repeated(
+            work,
             clock=self._clock,
             telemetry=self._telemetry,
             within=10 * self._timeout,  # what was taken or added is not to be asked for anew because of a short outage
         )
+        if isinstance(answers, StoreLocked):
+            raise answers
+        self._doubted.difference_update(batch)
+        return answers
 
     def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[dict[Question, Answered]]:
         """Answer all that may be answered, in one transaction; a question without an answer was asked too late."""

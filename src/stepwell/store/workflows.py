@@ -28,11 +28,12 @@ class Workflows:
         """The number of the queue of a workflow that was asked for lately; None if the database has to be asked."""
         return self._remembered.get(name)
 
-    async def create(self, name: str) -> int:
+    async def create(self, name: str, patience: float | None = None) -> int:
         """Make the workflow and its queue if they are not there; the queue's number either way."""
         if found := await self._driver.read(find_workflow(self._params(), name)):  # so that nothing is written twice
             return self._remembered.learn(name, found[0]["id"])
-        return self._remembered.learn(name, await self._driver.transact(lambda: create_workflow(self._params(), name)))
+        made = await self._driver.transact(lambda: create_workflow(self._params(), name), patience=patience)
+        return self._remembered.learn(name, made)
 
     async def find(self, name: str) -> int:
         """The number of the queue of a workflow that is there."""

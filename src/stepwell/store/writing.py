@@ -4,18 +4,22 @@ transaction.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+from typing import Final
 
 import msgspec
 
-from stepwell.errors import QueueNotFound, Refused, WorkflowNotFound
+from stepwell.errors import QueueNotFound, Refused, StepwellError, WorkflowNotFound
 from stepwell.names import check_name
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import Script
+from stepwell.store.driver import LOCKS, Call, Script
 from stepwell.store.joined import add_joined, add_together
 from stepwell.store.repeat import repeated
 from stepwell.store.together import Together, Tx
+
+READ_COMMITTED: Final = "read committed"
 
 
 class Writing(Together):
@@ -46,6 +50,7 @@ class Writing(Together):
 
     def add_in_this_thread(self, drafted: Drafted, tx: object) -> list[TaskId]:
         """Write the tasks through the user's own sync connection, in the user's thread."""
+        self.share_in_this_thread(drafted, tx)
         return self.play_joined_here(self.joining(drafted), tx)
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
@@ -89,7 +94,43 @@ class Writing(Together):
             self.tasks.alarm.set(min(delays) / 1_000_000)
         return ids
 
+    async def share(self, drafted: Drafted, tx: object) -> None:
+        """Make the queues and workflows that are missing before these tasks join a transaction.
+
+        Made inside of it, nobody else could use them, and whoever wanted to would wait, until it ends. One that sees
+        only what was there when it began would not see them: they are made inside of that.
+        """
+        missing = await self._missing(drafted)
+        if missing and await self.play_joined(_isolation(), tx) == READ_COMMITTED:
+            await self._make(drafted, missing)
+
+    def share_in_this_thread(self, drafted: Drafted, tx: object) -> None:
+        """As `share`, for a transaction of the user's thread, which is this one."""
+        missing = asyncio.run_coroutine_threadsafe(self._missing(drafted), self.loop).result()
+        if missing and self.play_joined_here(_isolation(), tx) == READ_COMMITTED:
+            asyncio.run_coroutine_threadsafe(self._make(drafted, missing), self.loop).result()
+
+    async def _missing(self, drafted: Drafted) -> list[str]:
+        if self.driver.key_slot is None:  # one writer: while it is not the user, we would wait for the user
+            return []
+        missing = []
+        for name in (name for name, create in drafted.queues.items() if create):
+            try:
+                await self._number(drafted, name, create=False)
+            except (QueueNotFound, WorkflowNotFound):
+                missing.append(name)
+        return missing
+
+    async def _make(self, drafted: Drafted, names: list[str]) -> None:
+        await self._living.check({name: policy for name, policy in drafted.required.items() if policy == "error"})
+        for name in names:
+            try:
+                await (self._workflows if drafted.kind is TaskKind.RUN else self._queues).create(name, LOCKS)
+            except StepwellError:
+                return  # made by the user in this very transaction, perhaps: whoever joins it finds out
+
     async def _add_joined(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        await self.share(drafted, tx)
         ids = await self.play_joined(self.joining(drafted), tx)
         if isinstance(tx, Tx):
             tx.touched.update(drafted.queues)
@@ -122,3 +163,10 @@ class Writing(Together):
         self.check()
         check_name("workflow", name)
         return await self._number_in(self._workflows, name, create=create)
+
+
+def _isolation() -> Script[str]:
+    """How much of what others commit the user's transaction sees."""
+    [row] = yield Call("isolation")
+    level: str = row["level"]
+    return level

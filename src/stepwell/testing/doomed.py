@@ -43,6 +43,7 @@ class Doomed:
     def __init__(self, driver: Driver, at: int = NEVER, *, after: bool = False) -> None:
         self.name = driver.name
         self.flush_slots = driver.flush_slots
+        self.key_slot = driver.key_slot
         self.claims_many_queues = driver.claims_many_queues
         self.flush_beats = driver.flush_beats
         self.guards = driver.guards
@@ -87,9 +88,13 @@ class Doomed:
         label = "+".join(call.statement for call in calls)
         return await self._call(label, lambda: self._driver.run(slot, calls))
 
-    async def transact(self, script: Callable[[], Script[T]], *, timeout: float | None = None) -> T:
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
         """Play a script in one transaction."""
-        return await self._call(_label(script), lambda: self._driver.transact(script, timeout=timeout))
+        return await self._call(
+            _label(script), lambda: self._driver.transact(script, timeout=timeout, patience=patience)
+        )
 
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing."""

@@ -38,10 +38,6 @@ select beat.worker_id, beat.beat_at,
        beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent
   from {beat} as beat {one_of worker.id beat.worker_id};
 
--- name: patience [postgres]
--- Let recovery give up on a lock quickly: it is tried again, and nothing else may wait behind it.
-set local lock_timeout = '500ms';
-
 -- name: stop_beat
 -- Declare a session dead, if it has not beaten since it was looked at. Its own next beat waits for this row,
 -- then finds it gone.
@@ -163,7 +159,3 @@ select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.vers
   from {worker} as worker left join {beat} as beat on beat.worker_id = worker.id
  where worker.tenant = :tenant
  order by worker.id desc limit :limit;
-
--- name: patience [sqlite]
--- One writer at a time: there is nothing to wait for inside a transaction.
-select 1;

@@ -4,10 +4,15 @@
 -- Of these turns, those that stand and were not asked to cancel. Their runs are locked until the transaction ends: nobody
 -- signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
 -- a statement of its own, so that what follows sees all that was committed before the lock.
-with rows as ({rows id bigint, worker bigint, turn bigint})
+-- The fences of their sessions come first, as everywhere: whoever ends a session takes them before its tasks.
+with rows as ({rows id bigint, worker bigint, turn bigint}),
+fence as materialized (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+)
 select task.id, task.wakes, task.waiting, {now} as now
   from {task} as task join rows on rows.id = task.id
- where task.id {any_of rows}
+ where task.id {any_of rows} and rows.worker in (select fence.worker_id from fence)
    and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
    and task.cancel_requested_at is null
  order by task.id
@@ -106,3 +111,58 @@ select task.id, task.parent_id, task.deleted_at,
   from rows join {task} as task on task.id = rows.id
   join {queue} as queue on queue.id = task.queue_id and queue.tenant = :tenant
  where task.id {any_of rows};
+
+-- name: lock_tasks
+-- Lock tasks that are to end, and those that asked for them, for their sessions: the fences first, then all of them in
+-- the order of their ids, as everybody does. A flush whose tasks have parents begins with this.
+with rows as ({rows id bigint, worker bigint}),
+fence as materialized (
+    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+     order by worker_id {for_share}
+),
+family as (
+    select rows.id from rows
+    union
+    select task.parent_id as id from rows join {task} as task on task.id = rows.id
+     where task.id {any_of rows} and task.parent_id is not null
+)
+select task.id, '' as answer from {task} as task
+ where task.id {any_of family} and (select count(*) from fence) >= 0
+ order by task.id
+ {for_update};
+
+-- name: lock_families [postgres]
+-- Lock tasks that are to be changed, and those that asked for them, in the order of their ids, as everybody does.
+with rows as ({rows id bigint}),
+family as (
+    select rows.id from rows
+    union
+    select task.parent_id as id from rows join {task} as task on task.id = rows.id
+     where task.id {any_of rows} and task.parent_id is not null
+)
+select task.id from {task} as task where task.id {any_of family} order by task.id for update;
+
+-- name: lock_families [sqlite]
+-- One writer: there is nothing to lock.
+with rows as ({rows id bigint}) select rows.id from rows;
+
+-- name: lock_trees [postgres]
+-- Lock runs, all that they asked for and that is unfinished, and those that asked for any of them, in the order of their
+-- ids, as everybody does.
+with recursive rows as ({rows id bigint}),
+tree as (
+    select rows.id from rows
+    union
+    select task.id from tree join {task} as task on task.parent_id = tree.id
+     where task.parent_id is not null and task.finished_at is null
+),
+family as (
+    select tree.id from tree
+    union
+    select task.parent_id as id from tree join {task} as task on task.id = tree.id where task.parent_id is not null
+)
+select task.id from {task} as task where task.id {any_of family} order by task.id for update;
+
+-- name: lock_trees [sqlite]
+-- One writer: there is nothing to lock.
+with rows as ({rows id bigint}) select rows.id from rows;

@@ -1,0 +1,158 @@
+"""What waits for a transaction of somebody else's that stays open: apart from everybody, and tried alone.
+
+Whoever meets a lock that is not let go soon leaves the transaction it would share with others and comes here. One job
+tries what waits, in its order; of several that need the same row or key only the first is tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, TypeVar
+
+import msgspec
+
+from stepwell.clock import Clock
+from stepwell.store.apart import begin_apart
+from stepwell.telemetry import InternalTaskFailed, Telemetry
+
+PATIENCE: Final = 0.01  # seconds that one try waits for a lock ...
+SEEKING: Final = 0.003  # ... and each part of a transaction that waited for longer already
+MOST_IN_VAIN: Final = 24  # parts that wait in vain before all that is left untried counts as held
+SHORTEST_PAUSE: Final = 0.01
+LONGEST_PAUSE: Final = 0.25
+
+T = TypeVar("T")
+Need = object  # a row or a key, as those who come here name them
+
+
+class Waiter(msgspec.Struct, eq=False):
+    """Something that could not have a row or a key, or stands behind something that could not."""
+
+    needs: AbstractSet[Need]  # all that it will hold
+    held: AbstractSet[Need]  # those of them that nobody may have before it
+    attempt: Callable[[], Awaitable[bool]]  # write it, alone; False if it has to wait further
+    drop: Callable[[BaseException], object]  # nobody will try it any more
+    go_on: Callable[[], object] | None = None  # what it stood behind is written: back to where the others are
+
+
+class Aside:
+    """The waiters of one store."""
+
+    def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
+        self._clock = clock
+        self._telemetry = telemetry
+        self._waiters: dict[Waiter, None] = {}  # in the order in which they came
+        self._held: collections.Counter[Need] = collections.Counter()
+        self._tried: Waiter | None = None
+        self._job: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def holds(self, needs: Iterable[Need]) -> bool:
+        """True if something that waits here comes before whoever needs these."""
+        return any(need in self._held for need in needs)
+
+    def put(self, waiter: Waiter) -> None:
+        """Have it tried until it is done, after those that were here before it."""
+        self._waiters[waiter] = None
+        self._held.update(waiter.held)
+        if self._job is None:
+            self._job = begin_apart(self._work(), "stepwell-aside")
+            self._job.add_done_callback(self._ended)
+
+    def withdraw(self, waiter: Waiter) -> bool:
+        """Have it tried no more; False if it is being tried, or does not wait here."""
+        if waiter is self._tried or waiter not in self._waiters:
+            return False
+        self._remove(waiter)
+        return True
+
+    async def empty(self) -> None:
+        """Wait until nothing waits."""
+        while self._job is not None:
+            await asyncio.wait([self._job])
+
+    async def _work(self) -> None:
+        pause = SHORTEST_PAUSE
+        try:
+            while self._waiters:
+                pause = SHORTEST_PAUSE if await self._round() else min(LONGEST_PAUSE, 2 * pause)
+                if self._waiters:
+                    await asyncio.sleep(pause * (1 - self._clock.random() / 2))  # two that met do not meet again
+        finally:
+            self._job = None
+
+    async def _round(self) -> bool:
+        """Try each that stands behind no other; True if one of them is done."""
+        went, before = False, set[Need]()
+        for waiter in tuple(self._waiters):
+            if waiter not in self._waiters:
+                continue  # it has gone on
+            if before.isdisjoint(waiter.needs) and await self._try(waiter):
+                went = True
+                self._remove(waiter)
+                self._let_go(waiter.held)
+            else:
+                before |= waiter.held
+        return went
+
+    async def _try(self, waiter: Waiter) -> bool:
+        self._tried = waiter
+        try:
+            return await waiter.attempt()
+        except Exception as error:  # noqa: BLE001 - one waiter's defect is not to be the others'
+            self._telemetry.emit(InternalTaskFailed("waiting for a lock", repr(error)))
+            return False
+        finally:
+            self._tried = None
+
+    def _let_go(self, free: AbstractSet[Need]) -> None:
+        """Send those back that stood behind these and now behind nothing: together they are written faster."""
+        before = set[Need]()
+        for waiter in tuple(self._waiters):
+            if waiter.go_on is None or waiter.needs.isdisjoint(free) or not before.isdisjoint(waiter.needs):
+                before |= waiter.held
+            else:
+                self._remove(waiter)
+                waiter.go_on()
+
+    def _remove(self, waiter: Waiter) -> None:
+        del self._waiters[waiter]
+        for need in waiter.held:
+            if self._held[need] == 1:
+                del self._held[need]
+            else:
+                self._held[need] -= 1
+
+    def _ended(self, job: asyncio.Task[None]) -> None:
+        # Cancelled with the loop, perhaps before it began: who waits here is not to wait for ever.
+        if job.cancelled() and self._job in (None, job):
+            self._job = None
+            for waiter in tuple(self._waiters):
+                self._remove(waiter)
+                waiter.drop(asyncio.CancelledError())
+
+
+async def seek(
+    units: Sequence[T],
+    attempt: Callable[[Sequence[T]], Awaitable[bool]],
+    held: Callable[[T], object],
+    in_vain: Iterator[int] | None = None,
+) -> None:
+    """Do without those that are held what waited in vain for a lock: halve it until each of them stands alone.
+
+    `attempt` does some together, and answers False, having done nothing, if one of them is held.
+    """
+    in_vain = itertools.count() if in_vain is None else in_vain
+    if len(units) == 1 or next(in_vain) >= MOST_IN_VAIN:
+        for unit in units:
+            held(unit)
+        return
+    for part in (units[: len(units) // 2], units[len(units) // 2 :]):
+        if not await attempt(part):
+            await seek(part, attempt, held, in_vain)

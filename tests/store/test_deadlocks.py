@@ -1,0 +1,260 @@
+"""Every pair of verbs, at the same time, on the same rows: nobody waits for one who waits for them.
+
+Every row that is changed takes a few milliseconds more here, so that what two verbs lock in different orders meets; and
+the server looks for deadlocks at once, before a lock's timeout hides them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import asyncpg
+import pytest
+
+from stepwell import Engine, Store, connect, workflow
+from stepwell.errors import StepwellError, StoreBusy, StoreUnavailable
+from stepwell.records import Claimed, RunStatus, StepRow, TaskKind
+from stepwell.store import links
+from stepwell.store.questions import TakeSignal
+from stepwell.store.sqlstates import meaning
+from tests.deciders.workbench import Bench, Do
+from tests.ground.scale import Scale
+from tests.ground.waiting import until
+from tests.store.seam import DONE, FAILED, begin
+
+# A family whose numbers do not rise from parent to child, and to whom they belong.
+ROOT, PARENT, FIRST, SECOND, LOST, DEAD, GIVEN_UP = 1050, 1040, 1010, 1060, 1020, 1005, 1070
+PARENTS: Final = {ROOT: None, PARENT: ROOT, FIRST: PARENT, SECOND: PARENT, LOST: PARENT, DEAD: PARENT, GIVEN_UP: ROOT}
+OURS, THEIRS, DIES = ("ours", "theirs", "dies")
+OWNERS: Final = {PARENT: OURS, FIRST: OURS, ROOT: THEIRS, SECOND: THEIRS, LOST: DIES}
+KEYS: Final = [f"k{number}" for number in range(6)]
+
+
+@workflow(name="tree")
+async def tree() -> None:
+    """Nobody executes it."""
+
+
+@dataclass
+class Stage:
+    """Two stores over one database, each with a session, and the family that both change."""
+
+    stores: dict[str, Store]
+    engines: dict[str, Engine]
+    sessions: dict[str, int]
+    queue_id: int
+    raw: Any
+    chance: random.Random = field(default_factory=lambda: random.Random(16))
+
+    async def begin(self) -> None:
+        """The family as it was, and a session that is going to be found dead."""
+        self.sessions[DIES] = await begin(self.stores[OURS], 1)
+        await self.raw.execute("delete from stepwell.task; delete from stepwell.step; delete from stepwell.signal")
+        await self.raw.execute("update stepwell.queue set draining = false, paused = false")
+        for task, parent in PARENTS.items():
+            owner = self.sessions.get(OWNERS.get(task, ""))
+            await self.raw.execute(
+                "insert into stepwell.task (id, kind, queue_id, status, ready, run_at, owner, turn, attempt,"
+                " max_attempts, parent_id, waiting, error, claimed_at, started_at, created_at, updated_at, finished_at)"
+                " values ($1, 'run', $2, $3, false, 1, $4, 1, 1, 1, $5, 3, $6, 1, 1, 1, 1, $7)",
+                task,
+                self.queue_id,
+                "ERROR" if owner is None else "RUNNING",
+                owner,
+                parent,
+                '{"type":"E"}' if owner is None else None,
+                -task if owner is None else None,  # the later ones ended first
+            )
+
+        await self.raw.execute(
+            "insert into stepwell.step (run_id, key, place, status, attempt, output, started_at, finished_at)"
+            " values ($1, 'one#1', 0, 'SUCCESS', 1, '1', 1, 2)",
+            PARENT,
+        )
+
+    def claimed(self, task: int, of: str) -> Claimed:
+        """A turn of the family, as its session has it."""
+        # fmt: off
+        return Claimed(task, TaskKind.RUN, self.queue_id, self.sessions[of], 1, 1, 1, 0, 1, None, "null", "json", 1, 0,
+                       False, 1, parent_id=PARENTS[task])
+        # fmt: on
+
+    def owned(self, of: str) -> list[int]:
+        """What a session executes, in any order."""
+        tasks = [task for task, owner in OWNERS.items() if owner == of]
+        self.chance.shuffle(tasks)
+        return tasks
+
+
+Verb = Callable[[Stage, str], Awaitable[Any]]
+
+
+def on_store(name: str, *args: Any, **options: Any) -> Verb:
+    """A verb of the store."""
+    return lambda stage, of: getattr(stage.stores[of], name)(*args, **options)
+
+
+async def settle(stage: Stage, of: str) -> None:
+    tasks, session = stage.stores[of].tasks, stage.sessions[of]
+    await gathered(tasks.settle(task, session, 1, DONE, parent=PARENTS[task]) for task in stage.owned(of))
+
+
+async def fail(stage: Stage, of: str) -> None:
+    tasks, session = stage.stores[of].tasks, stage.sessions[of]
+    await gathered(tasks.settle_as_letter(task, session, 1, FAILED) for task in stage.owned(of))
+
+
+async def ask(stage: Stage, of: str) -> None:
+    store = stage.stores[of]
+    rows = {task: StepRow(task, "go#1", 1, RunStatus.PAUSED) for task in stage.owned(of)}
+    await gathered(
+        store.waiting.ask(TakeSignal(stage.claimed(task, of), row, "go", 1, True)) for task, row in rows.items()
+    )
+
+
+async def progress(stage: Stage, of: str) -> None:
+    store, session = stage.stores[of], stage.sessions[of]
+    operations = [store.tasks.note_progress(task, session, 1, "1", None) for task in stage.owned(of)]
+    await until(lambda: all(one is None or one.answered for one in operations), every=0.005)
+
+
+async def enqueue(stage: Stage, of: str) -> None:
+    keys = stage.chance.sample(KEYS, len(KEYS))
+    await gathered(stage.stores[of].enqueue("q", 1, key=key) for key in keys)
+
+
+async def enqueue_many(stage: Stage, of: str) -> None:
+    await stage.stores[of].enqueue_many("q", [1] * len(KEYS), keys=stage.chance.sample(KEYS, len(KEYS)))
+
+
+async def trigger_many(stage: Stage, of: str) -> None:
+    keys = stage.chance.sample(KEYS, len(KEYS))
+    await stage.stores[of].trigger_many([tree.trigger().options(key=key, require_worker="ignore") for key in keys])
+
+
+async def claim(stage: Stage, of: str) -> None:
+    await stage.stores[of].tasks.claim(stage.sessions[of], [(stage.queue_id, 5)], 5)
+
+
+async def recover(stage: Stage, of: str) -> None:
+    store = stage.stores[of]
+    for one in await store.sessions.living():
+        if one.worker_id == stage.sessions[DIES]:
+            await store.sessions.bury(one)
+    await store.sessions.return_stranded()
+
+
+async def decide(stage: Stage, of: str) -> None:
+    ids = stage.chance.sample(["a", "b", "c", "d"], 4)
+    await gathered(stage.engines[of].execute(Do(name, timer="t", after=60)) for name in ids)
+
+
+async def wake(stage: Stage, of: str) -> None:
+    await stage.stores[of].tasks.wake()
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "settle": settle,
+    "fail": fail,
+    "ask": ask,
+    "progress": progress,
+    "cancel root": on_store("cancel", ROOT),
+    "cancel parent": on_store("cancel", PARENT),
+    "cancel child": on_store("cancel", FIRST),
+    "cancel all": on_store("cancel_runs", workflow="tree"),
+    "pause": on_store("pause", PARENT),
+    "unpause": on_store("unpause", PARENT),
+    "signal": on_store("signal", PARENT, "go", 1),
+    "retry": on_store("retry", DEAD),
+    "requeue": on_store("requeue", queue="tree"),
+    "drop": on_store("drop", queue="tree"),
+    "fork": on_store("fork", PARENT, at="one"),
+    "delete": on_store("delete", FIRST),
+    "delete all": on_store("delete_runs", workflow="tree"),
+    "purge": on_store("purge", "tree"),
+    "prune": on_store("prune", 0, dead_letters=True),
+    "drain": on_store("drain_queue", "tree"),
+    "pause queue": on_store("pause_queue", "tree"),
+    "enqueue": enqueue,
+    "enqueue many": enqueue_many,
+    "trigger many": trigger_many,
+    "claim": claim,
+    "recover": recover,
+    "wake": wake,
+    "decide": decide,
+}
+
+
+async def gathered(calls: Any) -> None:
+    """All of them at once; raises the first error after the last of them is over."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+
+
+@asynccontextmanager
+async def stage(url: str) -> AsyncIterator[Stage]:
+    raw = await asyncpg.connect(url)
+    try:
+        name = await raw.fetchval("select current_database()")
+        await raw.execute(f"alter database {name} set deadlock_timeout = '5ms'")
+        async with connect(url, listen=False) as ours, connect(url, listen=False) as theirs:
+            stores = {OURS: ours, THEIRS: theirs}
+            await ours.create_queue("q")
+            queue_id = await ours.define("tree")
+            engines = {of: Engine(store).register(Bench()) for of, store in stores.items()}
+            await engines[OURS].execute(Do("a"))
+            for table in ("task", "instance"):
+                await raw.execute(
+                    "create function stepwell.late() returns trigger language plpgsql as"
+                    " $$ begin perform pg_sleep(0.003); return coalesce(new, old); end $$"
+                    if table == "task"
+                    else "select 1"
+                )
+                await raw.execute(
+                    f"create trigger late before update or delete on stepwell.{table}"
+                    " for each row execute function stepwell.late()"
+                )
+            sessions = {of: await begin(store) for of, store in stores.items()}
+            yield Stage(stores, engines, sessions, queue_id, raw)
+    finally:
+        await raw.close()
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.proves("rule-23", "protocol-15")
+@pytest.mark.backends(
+    "postgres", reason="an embedded database has one writer: nobody holds one row and waits for another"
+)
+@pytest.mark.parametrize("first", VERBS)
+async def test_no_two_verbs_wait_for_each_other(
+    store_url: str, first: str, scale: Scale, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[str] = []
+
+    def noted(state: str, error: object) -> StepwellError:
+        met.append(state)
+        return meaning(state, error)
+
+    monkeypatch.setattr(links, "meaning", noted)
+    names = list(VERBS)
+    async with stage(store_url) as on:
+        for second, _ in itertools.product(names[names.index(first) :], range(scale.of(1, 10))):
+            met.clear()
+            await on.begin()
+            calls = [VERBS[first](on, OURS), VERBS[second](on, THEIRS)]
+            answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+            wrong = [one for one in answers if isinstance(one, StoreBusy | StoreUnavailable) or _is_strange(one)]
+            assert not wrong, f"{first} beside {second}"
+            assert "40P01" not in met, f"{first} and {second} waited for each other"
+
+
+def _is_strange(answer: object) -> bool:
+    return isinstance(answer, BaseException) and not isinstance(answer, StepwellError)
