@@ -23,7 +23,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-loops test-pythons soak mutants bench requirements check lint types imports format wheel lock docs reference \
+.PHONY: help demo test test-loops test-pythons flakes soak mutants bench requirements check lint types imports format wheel lock docs reference \
 	clean
 
 help: ## list the targets
@@ -50,6 +50,9 @@ test-pythons: $(UV_TOOL) ## the suite on Python 3.12 and 3.13, where they are fo
 		$(MAKE) --no-print-directory .venv-$$version/.ready PYTHON="$$found" && \
 		TMPDIR=$$(scripts/scratch.sh) .venv-$$version/bin/python -m pytest -n $(WORKERS) -m "not soak" $(ARGS) || exit 1; \
 	done
+
+flakes: .venv/.ready ## tests that race, again and again with every core taken (ARGS="--times 3 -k claim" for less)
+	TMPDIR=$$(scripts/scratch.sh) $(DEV) -m tests.flakes $(ARGS)
 
 soak: .venv/.ready ## the long runs; writes docs/proof.md
 	$(DEV) -m tests.soak $(ARGS)

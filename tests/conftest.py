@@ -11,7 +11,7 @@ import uvloop
 from stepwell import definitions
 from tests.ground.late_loop import LateLoop
 
-pytest_plugins = ["pytester", "tests.proves", "tests.ground.stores", "tests.ground.opened"]
+pytest_plugins = ["pytester", "tests.proves", "tests.racing", "tests.ground.stores", "tests.ground.opened"]
 LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
 
 import msgspec
 
@@ -19,6 +19,14 @@ from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
+
+# When a run is due that is held for its code: the year 9999, by which the index of what is due finds it.
+NEVER: Final = 253_370_764_800_000_000
+# Rows among the steps of a run that are none, since no step's name can hold this sign: that somebody lets the run go on
+# without a name that it has recorded, and for which code, by its fingerprint, the run was held.
+MARK: Final = "#"
+ACCEPTED: Final = "#accepted/"
+HELD: Final = "#held/"
 
 
 class RunStatus(StrEnum):
@@ -300,10 +308,11 @@ class Health:
 class Aside:
     """Runs that go on only when somebody lets them: how many, and for how many seconds the first has waited.
 
-    They need an "unpause", because an operator holds them back, or a "signal", for which they wait without an end.
+    They need an "unpause", because an operator holds them back; an "accept", because they are held for their code; or
+    a "signal", for which they wait without an end.
     """
 
-    needs: Literal["unpause", "signal"]
+    needs: Literal["unpause", "accept", "signal"]
     runs: int
     longest: float
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from stepwell.arguments import Arguments
 from stepwell.backoff import Retry
+from stepwell.definitions import declare
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background_steps import BackgroundStep, begun_in_background
 from stepwell.engine.branches import Branch, current_branch, serving
@@ -34,6 +35,7 @@ class Step(Generic[P, R_co]):
         self.definition = definition
         self.id = definition.name
         functools.update_wrapper(self, fn, updated=())
+        declare(self, self.id, fn)
         if definition.is_async:  # frameworks ask: one that is taken for a plain function is called and never awaited
             _mark_as_async(self)
 

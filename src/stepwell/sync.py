@@ -91,6 +91,7 @@ class Store:
     cancel_runs = verb(store_.Store.cancel_runs)
     pause = verb(store_.Store.pause)
     unpause = verb(store_.Store.unpause)
+    accept = verb(store_.Store.accept)
     fork = verb(store_.Store.fork)
     why = verb(store_.Store.why)
     queues = verb(store_.Store.queues)

@@ -112,6 +112,24 @@ class StepsUnasked:
     workflow: str
     keys: tuple[str, ...]
 
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} ended without asking for steps it had recorded:"
+        return f"{words} {_listed(self.keys)}; its code has changed since, or is not deterministic"
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeld:
+    """A run was about to execute a step that may be another name for one it has recorded; it waits."""
+
+    run_id: int
+    workflow: str
+    recorded: tuple[str, ...]
+    asked: str
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} is held: it was about to execute {self.asked}, and has"
+        return f"{words} {_listed(self.recorded)}, perhaps the same; `stepwell why {self.run_id}` says what to do"
+
 
 @dataclass(frozen=True, slots=True)
 class ConditionUnanswered:
@@ -177,6 +195,7 @@ Event = (
     | WorkUnserved
     | NoWorker
     | StepsUnasked
+    | RunHeld
     | ConditionUnanswered
     | InternalTaskFailed
     | PoolerFound
@@ -290,9 +309,8 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case NoWorker(workflow):
             words = f"no living worker serves the workflow {workflow}: what is triggered waits until one starts"
             return logging.WARNING, workflow, words
-        case StepsUnasked(run_id, workflow, keys):
-            words = f"run {run_id} of {workflow} ended without asking for steps it had recorded: {_listed(keys)}"
-            return logging.WARNING, workflow, f"{words}; its code has changed since, or is not deterministic"
+        case StepsUnasked() | RunHeld():
+            return logging.WARNING, event.workflow, str(event)
         case ConditionUnanswered(run_id, workflow, condition, why):
             words = f"run {run_id} of {workflow} waits for the condition {condition}, which could not be asked: {why}"
             return logging.WARNING, condition, f"{words}; it stays paused"
@@ -301,8 +319,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case PoolerFound():
             return logging.INFO, "", "a pooler stands before the database: no settings, no prepared statements"
         case ListenerLost(why):
-            words = f"what other processes add is not heard of: {why}; it is found by polling, and listened for again"
-            return logging.WARNING, "", words
+            return logging.WARNING, "", f"what other processes add is not heard of: {why}; polling finds it meanwhile"
         case ListenerBack(after_seconds):
             return logging.WARNING, "", f"what other processes add is heard of again, after {after_seconds:.1f} s"
         case NotifyFailed(why):

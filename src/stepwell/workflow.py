@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 from stepwell.arguments import Arguments, Write
 from stepwell.backoff import Retry
 from stepwell.codec import encode
-from stepwell.definitions import know
+from stepwell.definitions import declare, know
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.running import run_body
@@ -53,6 +53,7 @@ class Workflow(Generic[P, R_co]):
         self.dead_letter = dead_letter
         self.strict = strict
         self.is_async = inspect.iscoroutinefunction(fn)
+        declare(self, f"{self.name}()", fn)
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
             know(name, self.arguments.returns)

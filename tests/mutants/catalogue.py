@@ -12,6 +12,7 @@ from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.remains import REMAINS_MUTANTS
+from tests.mutants.renames import RENAME_MUTANTS
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
@@ -580,6 +581,7 @@ MUTANTS = (
     *STEERING_MUTANTS,
     *SUSPECT_MUTANTS,
     *SWEEP_MUTANTS,
+    *RENAME_MUTANTS,
     *RESULTS_MUTANTS,
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,

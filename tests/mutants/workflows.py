@@ -227,9 +227,9 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a strict run takes a renamed step for a new one",
         "R-16",
-        "engine/journal.py",
-        "            if self._strict:\n",
-        "            if False:\n",
+        "engine/rename.py",
+        "    if run.journal.strict and isinstance(verdict, Due)",
+        "    if False and isinstance(verdict, Due)",
         RUNS + "test_steps_may_be_added_and_with_strict_only_after_what_is_recorded",
     ),
     Mutant(

@@ -276,6 +276,27 @@ async def test_what_it_waits_for(store: Store) -> None:
     assert told.waits_for == ("results()",)
 
 
+@pytest.mark.proves("R-16")
+async def test_a_run_that_is_held_for_its_code(store: Store, clock: TestClock) -> None:
+    @workflow(name="careful", strict=True)
+    async def before(ctx: Context) -> None:
+        await ctx.step("weigh", lambda: 1)
+        await ctx.sleep(60)
+
+    @workflow(name="careful", strict=True)
+    async def after(ctx: Context) -> None:
+        await ctx.step("pack", lambda: 1)
+
+    run_id = await begun(store, before)
+    await drained(store, before)
+    clock.advance(60)
+    await drained(store, after)
+    told = await store.why(run_id)
+    assert (told.reason, told.until, told.waits_for) == (Reason.CODE_DIFFERS, None, ("weigh", "sleep"))
+    assert "step pack#1 was about to be executed" in told.message
+    assert told.next == "`store.accept` lets it go on"
+
+
 def test_every_reason_is_made_here() -> None:
     text = Path(__file__).read_text(encoding="utf-8")
     assert [reason.name for reason in Reason if f"Reason.{reason.name}" not in text] == []

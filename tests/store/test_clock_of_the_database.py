@@ -90,7 +90,7 @@ async def test_due_times_are_told_apart_below_a_second_by_the_databases_own_cloc
     while not found:
         await live_store.tasks.wake_due()
         found += await claim(live_store, worker, "q")
-        assert time.monotonic() - sent < 3
+        assert time.monotonic() - sent < 30
     assert time.monotonic() - sent >= 0.25
 
 

@@ -67,7 +67,7 @@ async def test_the_transaction_that_ends_the_child_makes_its_parent_ready(store:
 
 @pytest.mark.proves("R-21", "protocol-21")
 async def test_a_child_is_found_again_whatever_the_order_of_a_set(store: Store) -> None:
-    turns: list[list[int]] = [[0, 8], [8, 0], [0, 8]]
+    turns: list[list[int]] = [[0, 8], [8, 0]]
     orders: list[list[int]] = []
 
     @workflow
@@ -82,8 +82,9 @@ async def test_a_child_is_found_again_whatever_the_order_of_a_set(store: Store) 
         return await add.trigger(numbers).wait().execute(ctx) + sum(await ctx.results(ids))
 
     run_id = await begun(store, asking)
-    await drained(store, asking, add)
-    assert orders[:2] == turns[:2], "another order on replay, as in another process"
+    for served in (asking, add, asking):  # one after the other: the parent is replayed, and once
+        await drained(store, served)
+    assert orders == turns, "another order on replay, as in another process"
     run = await store.get_run(run_id)
     assert (run.last_error, run.output()) == (None, 24)
 

@@ -113,7 +113,7 @@ async def _all_archived(store: Store) -> bool:
 async def test_a_reader_in_the_way_of_the_log_delays_no_writer(store_url: str, backend: str) -> None:
     path = store_url.removeprefix("sqlite:///")
     log = Path(f"{path}-wal")
-    async with connect(store_url, timeout=5) as store:
+    async with connect(store_url, timeout=30) as store:
         await store.create_queue("mail")
         reader = sqlite3.connect(path, isolation_level=None)
         reader.execute("begin")
@@ -122,7 +122,7 @@ async def test_a_reader_in_the_way_of_the_log_delays_no_writer(store_url: str, b
         for _ in range(10):
             await store.enqueue("mail", "x" * 900_000)
         assert log.stat().st_size > 8 * 1024 * 1024, "the log was never to be folded: void"  # noqa: ASYNC240
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30, "it waited for the reader as long as it may"
         reader.execute("rollback")
         reader.close()
         for _ in range(6):

@@ -149,12 +149,12 @@ async def test_steps_may_be_added_and_with_strict_only_after_what_is_recorded(st
     await drained(store, *now)
     found = {case: await store.get_run(run_id) for case, run_id in runs.items()}
     steps = {case: list(await statuses(store, run_id)) for case, run_id in runs.items()}
-    assert [run.status for run in found.values()] == ["SUCCESS", "SUCCESS", "ERROR", "SUCCESS"]
+    assert [run.status for run in found.values()] == ["SUCCESS", "SUCCESS", "PAUSED", "SUCCESS"]
     assert steps["renamed", False] == ["charge#1", "sleep#1", "charge_card#1", "ship#1"]
-    assert steps["renamed", True] == ["charge#1", "sleep#1"]  # stopped before it was executed
+    assert steps["renamed", True] == ["charge#1", "sleep#1"]  # held before it was executed
     refusal = found["renamed", True].last_error
     assert refusal is not None
-    assert "has recorded charge#1 and now asks for charge_card#1" in refusal
+    assert "step charge_card#1 was about to be executed, and the run has recorded charge, sleep" in refusal
     for strict in (False, True):
         assert steps["longer", strict] == ["charge#1", "sleep#1", "weigh#1", "ship#1"]
 

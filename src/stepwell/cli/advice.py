@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.WORKER_SILENT: "stepwell workers",
     Reason.TAKEN_BY_HAND: WATCH,
     Reason.HELD: "stepwell resume {run}",
+    Reason.CODE_DIFFERS: "stepwell accept {run}",
     Reason.STEP_PAUSED: "stepwell resume {run} {step} DATA",
     Reason.WAITING_FOR_SIGNAL: "stepwell signal {run} {awaited} DATA",
     Reason.WAITING_FOR_CHILDREN: "stepwell runs --parent {run}",

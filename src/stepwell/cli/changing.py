@@ -1,4 +1,4 @@
-"""Commands that change runs, one or many: retry, cancel, delete and restore them."""
+"""Commands that change runs, one or many: retry, cancel, delete and restore them, accept their code."""
 
 from __future__ import annotations
 
@@ -87,6 +87,25 @@ def restore(asked: Asked, runs: Sequence[str]) -> None:
       stepwell restore 7
     """
     asked.do(lambda store: _restore(store, asked, runs))
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--reason", help="Why; kept in the run's history.")
+@asks_store
+def accept(asked: Asked, runs: Sequence[str], *, reason: str | None) -> None:
+    """Let runs go on that are held for their code.
+
+    Such a run was about to execute a step that it has not recorded, beside one that it has and that the program has no
+    more. If that is a new name for the same step, keep the old one with `@step(id=...)` and deploy that: then it goes
+    on by itself. If it is another step, accept it: it is executed. `stepwell why RUN` names both.
+
+    \b
+    Examples:
+      stepwell accept order-7
+      stepwell accept order-7 --reason "charge is gone, weigh is new"
+    """
+    asked.do(lambda store: _accept(store, asked, runs, reason))
 
 
 async def _retry(store: Store, asked: Asked, picked: Picked, at: str | None) -> int | None:
@@ -238,3 +257,24 @@ async def _restore(store: Store, asked: Asked, names: Sequence[str]) -> int:
     else:
         say_next(f"stepwell show {answers[-1]['run']}")
     return OK if all(one["restored"] for one in answers) else REFUSED
+
+
+async def _accept(store: Store, asked: Asked, names: Sequence[str], reason: str | None) -> int:
+    from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.naming import called, names_given, run_named
+    from stepwell.cli.output import say, say_json, say_next
+
+    answers: list[dict[str, Any]] = []
+    for name in names_given(names):
+        run = await run_named(store, name)
+        done = await store.accept(run.id, reason=reason)
+        answers.append({"run": run.id, "accepted": done})
+        if not asked.as_json:
+            what = "goes on with the code as it is" if done else "is not held for its code: nothing was changed"
+            say(f"{called(run)} {what}")
+    if asked.as_json:
+        say_json(answers)
+    else:
+        last = answers[-1]
+        say_next(f"stepwell show {last['run']} -f" if last["accepted"] else f"stepwell why {last['run']}")
+    return OK if all(one["accepted"] for one in answers) else REFUSED

@@ -179,6 +179,11 @@ def _aside(facts: Facts) -> Iterator[Finding]:
         if one.needs == "unpause":
             said = f"{one.runs} are held back, the first for {span(one.longest)}"
             yield Finding("warning", "runs", said, listed)
+        elif one.needs == "accept":
+            said = (
+                f"{one.runs} are held for their code, the first for {span(one.longest)}: a step may have been renamed"
+            )
+            yield Finding("warning", "runs", said, listed)
         elif one.longest > LONG_WAITING:
             said = f"{one.runs} wait for a signal without an end, the first for {span(one.longest)}"
             yield Finding("warning", "runs", said, listed)

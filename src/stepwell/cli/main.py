@@ -33,7 +33,15 @@ INTERRUPTED: Final = 130  # as in `exits`, which is not imported for `--help`
 SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Start": [showing.demo, working.worker, working.dev],
     "Runs": [triggering.trigger, runs.runs, runs.show, steering.why, changing.retry, changing.cancel],
-    "Steer": [steering.signal, steering.pause, steering.resume, steering.fork, changing.delete, changing.restore],
+    "Steer": [
+        steering.signal,
+        steering.pause,
+        steering.resume,
+        changing.accept,
+        steering.fork,
+        changing.delete,
+        changing.restore,
+    ],
     "Deciders": [deciding.decider],
     "Queues": [triggering.send, queues.queue, queues.dead],
     "Operate": [

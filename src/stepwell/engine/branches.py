@@ -56,7 +56,9 @@ class Branch:
     def child(self, label: str) -> Branch:
         """A branch of its own for a task with this label."""
         number = self._children[label] = self._children.get(label, 0) + 1
-        return Branch(self.run, f"{self.path}{label}:{number}/")
+        path = f"{self.path}{label}:{number}/"
+        self.run.journal.begin(path)
+        return Branch(self.run, path)
 
 
 HIDDEN: Final = object()

@@ -19,6 +19,7 @@ from stepwell.engine.calls import StepCall
 from stepwell.engine.giving_up import failure_of
 from stepwell.engine.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.engine.outcome import GAVE_UP
+from stepwell.engine.rename import cleared, in_order
 from stepwell.engine.requests import Adding, Course, Wait, asked
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
@@ -103,6 +104,7 @@ def _trigger(run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]]) -> Cour
     if isinstance(verdict, Replay):
         output = verdict.output
     else:
+        yield from cleared(run, row.key, verdict)
         answer = yield from _added(run, row, triggers, partial(_numbered, row))
         output = answer.row.output
     ids = decode(output or "[]", list[int])
@@ -117,6 +119,7 @@ def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -
     if isinstance(verdict, Waiting):
         row = verdict.row
     else:
+        yield from cleared(run, row.key, verdict)
         due = None if limit is None else run.now() + limit
         paused = msgspec.structs.replace(row, status=RunStatus.PAUSED)
         answer = yield from _added(run, row, [trigger], partial(_awaited, paused, due))
@@ -133,6 +136,7 @@ def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
     if isinstance(verdict, Replay):
         outputs = decode(verdict.output or "[]", list[Any])
     else:
+        yield from in_order(run, row.key, verdict)
         making = partial(_all_returned, row, run.slot.store.options.payload_limit)
         is_new = not isinstance(verdict, Waiting)
         ended = yield from _until_ended(run, row, [int(one) for one in ids], None, making, is_new=is_new)

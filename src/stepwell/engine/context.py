@@ -20,6 +20,7 @@ from stepwell.engine.guards import Execute, Skipped, acquired
 from stepwell.engine.journal import Replay
 from stepwell.engine.naming import definition_of
 from stepwell.engine.racing import raced
+from stepwell.engine.rename import in_order
 from stepwell.engine.requests import Course, Wait, awaited, followed, recorded
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.signals import NOTHING, waiting_for
@@ -385,6 +386,7 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
     if isinstance(answer, Replay):
         due = decode(answer.output or "0", int)
     else:
+        yield from in_order(run, key, answer)
         due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
         yield from recorded(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)), has_row=False)
     yield Wait(run, Pause(due))

@@ -12,6 +12,7 @@ from stepwell.engine.giving_up import failure_of
 from stepwell.engine.journal import GaveUp, Replay, Waiting
 from stepwell.engine.naming import checked_step
 from stepwell.engine.outcome import ERROR_LIMIT
+from stepwell.engine.rename import cleared
 from stepwell.engine.requests import Record, awaited, recording
 from stepwell.engine.run import RunTurn
 from stepwell.errors import InvalidOption
@@ -69,6 +70,7 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
         return Skipped(decode(answer.output or "null"))
     if isinstance(answer, GaveUp):
         raise failure_of(Definition(step_id, acquired, None, Any), key, answer.error)
+    await awaited(cleared(run, key, answer))
     await run.noted()
     has_row = isinstance(answer, Waiting) or answer.has_row
     return Execute(run, key, run.journal.place(key), has_row=has_row)

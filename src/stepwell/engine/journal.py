@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from stepwell.errors import NonDeterminismError
-from stepwell.records import RunStatus, StepRow
+from stepwell.records import ACCEPTED, MARK, RunStatus, StepRow
 
 BRANCH_ENDS: Final = "/"
+# Calls, and a branch, that are named by stepwell and not by the workflow.
+OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_many()", "task/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,16 @@ class Journal:
 
     def __init__(self, run_id: int, recorded: Iterable[StepRow] = (), *, strict: bool = False) -> None:
         self._run_id = run_id
-        self._recorded = {row.key: row for row in recorded}
-        self._unasked = dict(self._recorded)
-        self._places = max((row.place for row in self._recorded.values()), default=0)
-        self._strict = strict
+        rows = {row.key: row for row in recorded}
+        self.marks = frozenset(key for key in rows if key.startswith(MARK))
+        for mark in self.marks:
+            del rows[mark]
+        self._recorded = rows
+        self._unasked = dict(rows)
+        self._begun: set[str] = set()  # paths of the branches that this turn has begun
+        self._cleared: set[str] = set()  # branches beside which nothing was found to be gone
+        self._places = max((row.place for row in rows.values()), default=0)
+        self.strict = strict
         self.contradiction: NonDeterminismError | None = None  # the first one, whatever the workflow made of it
 
     def ask(self, key: str) -> None:
@@ -69,14 +77,17 @@ class Journal:
         for key in [key for key in self._unasked if key.startswith(path)]:
             del self._unasked[key]
 
+    def begin(self, path: str) -> None:
+        """The run has begun this branch: what is recorded there is the branch's own to ask for."""
+        if self._unasked:
+            self._begun.add(path)
+
     def answer(self, key: str, input: str | None) -> Verdict:
         """What answers this call; raises if it was recorded with other arguments, since then it is another call."""
         if self.contradiction is not None:
             raise self.contradiction
         row = self._recorded.get(key)
         if row is None:
-            if self._strict:
-                self._refuse_added(key)
             return _ANEW
         if row.input != input:
             recorded, asked = f"{key} with {row.input}", f"{key} with {input}"
@@ -109,12 +120,54 @@ class Journal:
         """Steps that are recorded and that this turn has not asked for, in their order."""
         return tuple(row.key for row in sorted(self._unasked.values(), key=lambda row: row.place))
 
-    def _refuse_added(self, key: str) -> None:
-        """Refuse a new step of a branch that has not asked for all it recorded: it was renamed, or comes too early."""
+    @property
+    def is_behind(self) -> bool:
+        """True while this turn has not asked for all that is recorded: a new call may be some of it renamed."""
+        return bool(self._unasked)
+
+    def skipped(self, key: str) -> tuple[str, ...]:
+        """What the branch of this call has recorded, this turn has not asked for, and nobody has accepted: names."""
         branch = _branch_of(key)
-        for recorded in self.unasked:
-            if _branch_of(recorded) == branch:
-                self._contradict(recorded, key)
+        names = dict.fromkeys(_name_of(one) for one in self._unasked if _branch_of(one) == branch)
+        return tuple(name for name in names if ACCEPTED + name not in self.marks)
+
+    def gone(self, key: str, declared: Container[str]) -> tuple[str, ...]:
+        """What this call may be the new name of: recorded beside it, not asked for, accepted by nobody, not declared.
+
+        Beside it is what its own branch has recorded, and those that it came from: steps by their name, branches that
+        this turn has not begun by that of their function, with a `/` behind it.
+        """
+        branch = _branch_of(key)
+        if not self._unasked or branch in self._cleared:
+            return ()
+        beside = [name for name in self._beside(key) if name not in OWN_CALLS and ACCEPTED + name not in self.marks]
+        found = [name for name in beside if name not in declared]
+        if found:
+            asked = self._asked_names()
+            found = [name for name in found if name not in asked]
+        if not found:
+            self._cleared.add(branch)  # for this turn: what was not asked for only becomes less
+        return tuple(found)
+
+    def _beside(self, key: str) -> dict[str, None]:
+        mine = key.split(BRANCH_ENDS)[:-1]
+        found: dict[str, None] = {}
+        for recorded in self._unasked:
+            first, ends, _ = recorded.partition(BRANCH_ENDS)
+            if ends and first + ends in self._begun and first not in mine[:1]:
+                continue  # of a branch that has begun beside ours, perhaps one of thousands
+            *path, call = recorded.split(BRANCH_ENDS)
+            shared = _shared(mine, path)
+            if shared == len(path):
+                found[_name_of(call)] = None
+            elif BRANCH_ENDS.join([*path[: shared + 1], ""]) not in self._begun:
+                found[_label_of(path[shared])] = None
+        return found
+
+    def _asked_names(self) -> frozenset[str]:
+        """The names of steps and branches that this turn has asked for: the program has them, declared or not."""
+        steps = {_name_of(key) for key in self._recorded if key not in self._unasked}
+        return frozenset(steps | {_label_of(path.split(BRANCH_ENDS)[-2]) for path in self._begun})
 
     def _contradict(self, recorded: str, asked: str) -> NoReturn:
         self.contradiction = NonDeterminismError(self._run_id, recorded=recorded, asked=asked)
@@ -123,3 +176,19 @@ class Journal:
 
 def _branch_of(key: str) -> str:
     return key.rpartition(BRANCH_ENDS)[0]
+
+
+def _name_of(key: str) -> str:
+    """What a call is named, without its branch and its number."""
+    return key.rpartition(BRANCH_ENDS)[2].rpartition("#")[0]
+
+
+def _label_of(branch: str) -> str:
+    """The function of a branch, without its number, told from a step's name by what is behind it."""
+    return branch.rpartition(":")[0] + BRANCH_ENDS
+
+
+def _shared(mine: list[str], theirs: list[str]) -> int:
+    """How many branches two calls have in common."""
+    pairs = zip(mine, theirs, strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))

@@ -9,7 +9,7 @@ from stepwell.backoff import Retry
 from stepwell.codec import encode, error_of, one_line
 from stepwell.durations import microseconds_of
 from stepwell.errors import NonDeterminismError, PermanentError, SerializationError, TransientError
-from stepwell.records import RunStatus, Settlement
+from stepwell.records import NEVER, RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
 DEEPEST_CAUSE: Final = 10  # an error may have been raised from itself
@@ -71,6 +71,13 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Not finished, and not to go on with this code before somebody has looked at it; `said` says why."""
+
+    said: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The run has ended well, and another one with this input, as JSON text, goes on for it."""
 
@@ -89,8 +96,10 @@ class Settled:
     status: str = ""
 
 
-Ended = Done | Released | Restarted | Settled | Suspended  # what a body makes of itself, if nothing goes wrong
-Outcome = Done | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed  # what is left to be written
+Ended = Done | Held | Released | Restarted | Settled | Suspended  # what a body makes of itself, if nothing goes wrong
+Outcome = (
+    Done | Held | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
+)  # what is left to be written
 
 DONE: Final = Done()
 
@@ -172,18 +181,27 @@ def settlement_of(outcome: Outcome) -> Settlement:
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
         case Cancelled():
             return Settlement(RunStatus.CANCELLED)
-        case Suspended(run_at, delay, wakes, needed, said):
-            # PENDING waits for a moment, and is swept; PAUSED for somebody, and at the latest for a moment.
-            told = wakes is not None or needed is not None or said is not None
-            return Settlement(
-                RunStatus.PAUSED if told else RunStatus.PENDING,
-                delay=microseconds_of(delay),
-                run_at=run_at,
-                attempt_back=True,
-                wakes=wakes,
-                needed=needed,
-                error=None if said is None else encode(said, limit=ERROR_LIMIT, what="error"),
-                last_error=None if said is None else one_line(said),
-            )
+        case Suspended() | Held():
+            return _waiting(outcome)
         case _:
             assert_never(outcome)
+
+
+def _waiting(outcome: Suspended | Held) -> Settlement:
+    """PENDING waits for a moment, and is swept; PAUSED for somebody, and at the latest for a moment."""
+    said = outcome.said
+    error = None if said is None else encode(said, limit=ERROR_LIMIT, what="error")
+    line = None if said is None else one_line(said)
+    if isinstance(outcome, Held):
+        return Settlement(RunStatus.PAUSED, run_at=NEVER, attempt_back=True, error=error, last_error=line)
+    told = outcome.wakes is not None or outcome.needed is not None or said is not None
+    return Settlement(
+        RunStatus.PAUSED if told else RunStatus.PENDING,
+        delay=microseconds_of(outcome.delay),
+        run_at=outcome.run_at,
+        attempt_back=True,
+        wakes=outcome.wakes,
+        needed=outcome.needed,
+        error=error,
+        last_error=line,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from stepwell.codec import decode
 from stepwell.engine.branches import CALLS, Branch, current_branch
 from stepwell.engine.journal import Replay
+from stepwell.engine.rename import in_order
 from stepwell.engine.requests import Course, asked, at_stake, awaited
 from stepwell.engine.run import RunTurn
 from stepwell.errors import InvalidOption
@@ -36,6 +37,7 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
     if isinstance(verdict, Replay):
         winner = decode(verdict.output or "0", int)
         return winner, await _again(contenders, winner)
+    await awaited(in_order(run, row.key, verdict))
     stake = Stake(row, {})
     tasks = [_begun(stake, place, contender) for place, contender in enumerate(contenders)]
     losers = set(tasks)

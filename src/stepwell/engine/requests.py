@@ -17,6 +17,7 @@ from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.conditions import is_met
 from stepwell.engine.contexts import in_context
+from stepwell.engine.program import program
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import LeaseLost, Timeout
@@ -79,7 +80,13 @@ class Noted(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
-Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted
+class Read(msgspec.Struct, frozen=True, eq=False):
+    """Asks which names this program declares, which may mean to read its sources."""
+
+    run: RunTurn
+
+
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Read
 Course = Generator[Request, Any, Any]
 # The race that a call takes part in, and its place there.
 at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
@@ -185,6 +192,8 @@ def _answer_to(request: Request) -> Awaitable[Any]:
             return is_met(run, condition)
         case Wait() | Noted():
             return _waited(request)
+        case Read():
+            return program()
         case _:
             assert_never(request)
 
@@ -197,7 +206,7 @@ def _answered_here(request: Request) -> Any:
             return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
             return wait_in_thread(run, _recorded(request))
-        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run):
+        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run) | Read(run):
             return wait_in_thread(run, _answered_there(request))
         case _:
             assert_never(request)

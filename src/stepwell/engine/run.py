@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from stepwell.arguments import Arguments
 from stepwell.engine.branches import HIDDEN, Branch, current_branch
 from stepwell.engine.journal import Journal
+from stepwell.engine.outcome import Held
 from stepwell.engine.progress import Progress
 from stepwell.engine.served import Slot
 from stepwell.engine.threads import Threads, in_thread
@@ -74,6 +75,7 @@ class RunTurn:
         self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
         self.arguments: Arguments | None = None  # of the workflow
         self.restarts_with: str | None = None  # the input of the run that goes on for this one
+        self.held: Held | None = None  # why it must not go on with this code
         self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
         self._threads = threads
@@ -119,6 +121,21 @@ class RunTurn:
         """Let another run with this input go on for this one: from now on nothing of it is executed or written."""
         self.check()
         self.restarts_with = input
+        return self._unwound()
+
+    def hold(self, held: Held) -> Unwinding:
+        """Let the run not go on, whatever its code catches: nothing of it is executed or written any more.
+
+        A sync workflow may say so in its own thread.
+        """
+        self.held = held
+        if threading.get_ident() == self.home:
+            return self._unwound()
+        self.unwinding = True
+        self.loop.call_soon_threadsafe(self._unwind)
+        return Unwinding()
+
+    def _unwound(self) -> Unwinding:
         if asyncio.current_task() is self._job:
             self.unwinding = True  # whoever is called raises what is returned; the others are ended by `_end`
         else:

@@ -62,6 +62,8 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
+        if run.held is not None:
+            return run.held
         if run.restarts_with is not None:
             return Restarted(run.restarts_with)
         if run.pause is None:

@@ -20,6 +20,7 @@ from stepwell.engine.claiming import Demand, Places, shares
 from stepwell.engine.execution import Execution
 from stepwell.engine.handing import FreeSeat
 from stepwell.engine.heartbeat import Heartbeat
+from stepwell.engine.holds import Holds
 from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
@@ -64,6 +65,7 @@ class Runtime:
         self._prefixes = prefixes
         self._looked_at = float("-inf")  # for queues with these prefixes
         self._served: dict[int, Served] = {}
+        self._holds = Holds(store, self._workflows)
         self._identity = identity
         self._concurrency = concurrency
         self._grace = grace
@@ -94,6 +96,9 @@ class Runtime:
             except BaseException:
                 await self._end_session()  # begun or not: nobody would beat for nothing
                 raise
+
+    def _workflows(self) -> list[int]:
+        return [number for number, one in self._served.items() if one.is_workflow and one.body is not None]
 
     def replace(self, served: Served) -> None:
         """Serve a queue with another body from now on; what is under way goes on with the old one."""
@@ -127,6 +132,8 @@ class Runtime:
         if upkeep:
             looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
             self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
+            holding = self._supervised("holds", self._holds.forever)
+            self._loops.append(asyncio.create_task(holding, name="stepwell-holds"))
 
     async def stop(self) -> None:
         """Claim nothing more, let bodies end within the grace, give back what is left, end the session."""
@@ -168,6 +175,7 @@ class Runtime:
         before = self.executed
         self._looked_at = float("-inf")
         await self._store.tasks.wake()
+        await self._holds.look()
         await self._drained()
         while not self._stopping and await self._store.tasks.wake():  # due meanwhile
             await self._drained()

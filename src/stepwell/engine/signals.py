@@ -13,6 +13,7 @@ from stepwell.codec import decode
 from stepwell.durations import Duration, microseconds_of
 from stepwell.engine.branches import Branch
 from stepwell.engine.journal import Due, Replay, Waiting
+from stepwell.engine.rename import in_order
 from stepwell.engine.requests import Course, Request, Wait, asked, at_stake
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import InvalidOption
@@ -60,6 +61,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
         return wanted.came(verdict.output, verdict.error)
     else:
         is_new = True
+        yield from in_order(run, row.key, verdict)
         if isinstance(verdict, Due) and verdict.failed is not None:
             yield Wait(run, Pause(hesitates=True))  # the workflow cancelled it before: it will do so again
         if wanted.limit is not None:

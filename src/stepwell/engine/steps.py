@@ -17,6 +17,7 @@ from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.giving_up import failure_of, kept_of
 from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
 from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, judge
+from stepwell.engine.rename import cleared
 from stepwell.engine.requests import (
     Course,
     Noted,
@@ -41,6 +42,7 @@ def course_of(call: StepCall) -> Course:
     run, definition = call.run, call.definition
     run.check()
     verdict = run.journal.answer(call.key, call.input)
+    yield from cleared(run, call.key, verdict)
     while True:
         match verdict:
             case Due():

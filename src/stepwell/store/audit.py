@@ -31,6 +31,7 @@ class What(StrEnum):
     LOST = "worker lost"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
+    ACCEPTED = "accepted"
     SIGNALLED = "signalled"
     RESUMED = "resumed"
     CANCEL_REQUESTED = "cancel requested"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 from stepwell.codec import encode
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.names import check_filter, check_id, check_key
-from stepwell.records import RunId
+from stepwell.records import MARK, RunId
 from stepwell.store.audit import Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.opened import Opened
@@ -66,7 +66,7 @@ class Forking(Opened):
         queue_id: int = found[0]["queue_id"]
         if not (yield Call("open_queue", self._params(queue_id=queue_id))):
             raise QueueDraining(found[0]["workflow"])
-        steps = yield Call("steps_of", {}, [(run_id,)])
+        steps = [row for row in (yield Call("steps_of", {}, [(run_id,)])) if not row["key"].startswith(MARK)]
         first = step_called(run_id, steps, at)
         edited: list[tuple[Value, ...]] = []
         for step, output in edits.items():

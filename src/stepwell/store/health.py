@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from stepwell.durations import datetime_of
-from stepwell.records import Aside, Health, QueueStats
+from stepwell.records import NEVER, Aside, Health, QueueStats
 from stepwell.store import schema
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.opened import Opened
@@ -29,7 +29,7 @@ class Observing(Opened):
     async def set_aside(self) -> Sequence[Aside]:
         """The runs that go on only when somebody lets them: what they need, how many they are, and for how long."""
         self.check()
-        params = {"now": self.clock.now(), "tenant": self.options.tenant}
+        params = {"now": self.clock.now(), "tenant": self.options.tenant, "never": NEVER}
         rows = await self.driver.read(Call("set_aside", params))
         return [Aside(row["needs"], row["runs"], max(0.0, row["longest"] / 1_000_000)) for row in rows]
 

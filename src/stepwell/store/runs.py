@@ -12,7 +12,7 @@ import msgspec
 from stepwell.durations import moment_of
 from stepwell.errors import InvalidOption, RunNotFound
 from stepwell.names import check_filter, check_id, check_key, check_name, check_whole
-from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId, WorkflowInfo
+from stepwell.records import MARK, Page, Run, RunId, RunStatus, StepInfo, TaskId, WorkflowInfo
 from stepwell.store.draft import Asked, Drafted, drafted_runs
 from stepwell.store.driver import Call, Value
 from stepwell.store.queues import place_of
@@ -133,7 +133,7 @@ class Runs(Writing):
         """What a run has recorded, in the order in which it asked for it."""
         run = await self.get_run(run_id, deleted=True)
         rows = await self.driver.read(Call("steps_of", rows=[(int(run.id),)]))
-        return [step_info(row) for row in rows]
+        return [step_info(row) for row in rows if not row["key"].startswith(MARK)]
 
     async def retry(self, run_id: int) -> bool:
         """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.

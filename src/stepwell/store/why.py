@@ -11,7 +11,7 @@ from typing import Any
 
 from stepwell.durations import datetime_of
 from stepwell.names import is_served
-from stepwell.records import RunStatus
+from stepwell.records import NEVER, RunStatus
 from stepwell.store.driver import Row
 
 
@@ -31,6 +31,7 @@ class Reason(StrEnum):
     WORKER_SILENT = "worker_silent"
     TAKEN_BY_HAND = "taken_by_hand"
     HELD = "held"
+    CODE_DIFFERS = "code_differs"
     STEP_PAUSED = "step_paused"
     WAITING_FOR_SIGNAL = "waiting_for_signal"
     WAITING_FOR_CHILDREN = "waiting_for_children"
@@ -192,7 +193,11 @@ def _held(run: Standing) -> Why | None:
 
 
 def _aside(run: Standing) -> Why | None:
-    """It has paused itself, outside of its steps."""
+    """It has paused itself, outside of its steps; or its code asks for something that it may have done already."""
+    if run.task["status"] == RunStatus.PAUSED and run.task["run_at"] == NEVER:
+        names = tuple(run.error.get("names", ()))
+        said = str(run.error.get("message") or "its code is another")
+        return Why(Reason.CODE_DIFFERS, f"it is held for its code: {said}", None, names, "`store.accept` lets it go on")
     if run.task["status"] != RunStatus.PAUSED or run.error.get("type") != "Paused":
         return None
     said = run.error.get("message") or "it gave no reason"

@@ -27,16 +27,16 @@ select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as rea
  order by queue.name;
 
 -- name: set_aside
--- Count the runs of a tenant that go on only when somebody lets them, by what they need: an operator holds them back, or
--- they wait for a signal without an end; and say since when the first of each has waited.
+-- Count the runs of a tenant that go on only when somebody lets them, by what they need: an operator holds them back, they
+-- are held for their code, or they wait for a signal without an end; and say since when the first of each has waited.
 with own as (
     select queue.id from {workflow} as workflow {one_of queue.id workflow.queue_id} where queue.tenant = :tenant
 )
-select case when task.held_at is not null then 'unpause' else 'signal' end as needs, count(*) as runs,
-       {now} - min(coalesce(task.held_at, task.paused_at, task.updated_at)) as longest
+select case when task.held_at is not null then 'unpause' when task.run_at = :never then 'accept' else 'signal' end as needs,
+       count(*) as runs, {now} - min(coalesce(task.held_at, task.paused_at, task.updated_at)) as longest
   from {each_of own}{task} as task
  where {found_by task.queue_id own.id} and task.status = 'PAUSED' and task.kind = 'run' and task.deleted_at is null
-   and (task.held_at is not null or (task.run_at is null and task.waiting <= 0))
+   and (task.held_at is not null or task.run_at = :never or (task.run_at is null and task.waiting <= 0))
  group by needs
  order by needs desc;
 

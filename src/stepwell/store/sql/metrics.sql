@@ -63,7 +63,7 @@ lengths as (
            case when step.status = 'SUCCESS' and step.finished_at > step.started_at
                 then step.finished_at - step.started_at end as took
       from {each_of ended}{step} as step
-     where {found_by step.run_id ended.id} and step.status in ('SUCCESS', 'ERROR')
+     where {found_by step.run_id ended.id} and step.status in ('SUCCESS', 'ERROR') and step.place > 0
 )
 select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, lengths.status,
        substr(cast(lengths.took as text), 1, 2) as first_two, length(cast(lengths.took as text)) as places,

@@ -1,0 +1,139 @@
+"""Which names this program declares: what is decorated in this process, and what the sources of its modules say.
+
+Asked for only when a run is about to execute something new beside what it recorded and has not asked for. The sources
+are read then, each once, in a thread: the stack of whoever asks may be too deep for the parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import sysconfig
+import threading
+import tokenize
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Final
+
+from stepwell.definitions import declared_names
+from stepwell.engine.sources import FUNCTION, NOTHING, Declared, declared_in
+
+_OUR_OWN: Final = str(Path(__file__).parents[1])
+_LIBRARY: Final = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
+_INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # within the standard library's folder
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The names that this program declares, and their fingerprint."""
+
+    names: frozenset[str]
+    patterns: tuple[re.Pattern[str], ...]
+    functions: frozenset[str]
+    code: str
+
+    def __contains__(self, name: object) -> bool:
+        """True if a step, a child or the function of a branch of this name is declared; as they stand in keys."""
+        assert isinstance(name, str)
+        if name in self.names or name in declared_names():
+            return True
+        if name.endswith(FUNCTION):
+            function = name.removesuffix(FUNCTION)
+            return function in self.functions or _is_loaded(function)
+        return any(pattern.fullmatch(name) for pattern in self.patterns)
+
+
+async def program() -> Program:
+    """This program as it is now; a module that was imported since is read too."""
+    return await asyncio.get_running_loop().run_in_executor(None, _sources.read)
+
+
+class Sources:
+    """The sources of the loaded modules, each read once."""
+
+    def __init__(self) -> None:
+        self.reads = 0  # files that were opened: nothing is read without a suspicion
+        self._known: dict[str, Declared] = {}
+        self._last: tuple[list[tuple[int, object]], Program] | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> Program:
+        """What the modules declare that are loaded now."""
+        with self._lock:
+            loaded = [(id(module), vars(module).get("__file__")) for _, module in _loaded()]
+            if self._last is None or self._last[0] != loaded:
+                self._last = loaded, _together([self._declared(file) for file in sorted(set(_files()))])
+            return self._last[1]
+
+    def _declared(self, file: str) -> Declared:
+        if file not in self._known:
+            self._known[file] = self._read(file)
+        return self._known[file]
+
+    def _read(self, file: str) -> Declared:
+        self.reads += 1
+        try:
+            with tokenize.open(file) as opened:
+                text = opened.read()
+            return declared_in(text)
+        except Exception:  # noqa: BLE001 - gone, no text, no Python of this version, nested too deep: it says nothing
+            return NOTHING
+
+
+_sources: Final = Sources()
+
+
+def _files() -> Iterable[str]:
+    """The sources of loaded modules; no standard library, nothing of ours, no package that knows nothing of us."""
+    loaded = _loaded()
+    concerned = {_package(name) for name, module in loaded if any(map(_is_ours, tuple(vars(module).values())))}
+    for name, module in loaded:
+        file = vars(module).get("__file__")
+        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(_OUR_OWN):
+            continue
+        installed = _INSTALLED.search(file)
+        if _package(name) in concerned if installed else not file.startswith(_LIBRARY):
+            yield file
+
+
+def _loaded() -> list[tuple[str, ModuleType]]:
+    return [(name, module) for name, module in tuple(sys.modules.items()) if isinstance(module, ModuleType)]
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _is_ours(one: object) -> bool:
+    """True for what came from here; nothing is asked of an object that its library might make only when asked."""
+    if isinstance(one, ModuleType):
+        return _package(one.__name__) == "stepwell"
+    made = one.__module__ if isinstance(one, type | FunctionType) else type(one).__module__
+    return isinstance(made, str) and _package(made) == "stepwell"
+
+
+def _together(each: Sequence[Declared]) -> Program:
+    said = [one for one in each if one.names or one.patterns]
+    names = frozenset(name for one in said for name in one.names)
+    patterns = sorted({pattern for one in said for pattern in one.patterns})
+    functions = frozenset(name for one in each for name in one.functions)
+    # Neither the names of modules nor their order count: the same code may be a script here and a module there.
+    text = repr((sorted((one.names, one.patterns) for one in said), sorted(declared_names(lasting=True))))
+    code = blake2b(text.encode(), digest_size=8).hexdigest()
+    return Program(names, tuple(re.compile(one, re.DOTALL) for one in patterns), functions, code)
+
+
+def _is_loaded(function: str) -> bool:
+    """True if a loaded module has a function of this qualified name: libraries have branches of their own."""
+    first, *rest = function.split(".")
+    for _, module in _loaded():
+        found = vars(module).get(first)
+        for name in rest:
+            found = None if found is None else getattr(found, "__dict__", {}).get(name)
+        if getattr(found, "__qualname__", None) == function:
+            return True
+    return False
