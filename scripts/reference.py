@@ -48,8 +48,8 @@ MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one look
 # What one part of stepwell offers another, and the fields of a value that is asked by its methods.
 WITHIN = (
     "add add_in_this_thread accepts check decided define draft draft_children drafted_runs execute_in_this_thread "
-    "family joining known life loop pending play_joined play_joined_here queue_id register_workflow served "
-    "signal_in_this_thread submit_in_this_thread told workflow_id"
+    "family fence_in_this_thread joining known life loop pending play_joined play_joined_here queue_id "
+    "register_workflow served signal_in_this_thread submit_in_this_thread told workflow_id"
 )
 APART = {"sync", "__version__"}  # told of in other places
 

@@ -71,6 +71,16 @@ PROMISES = {
         "goes on under a new session.",
         lambda of: f"{of['late_writes']} late writes, {of['refused']} refused by the database, 0 rows changed",
     ),
+    "zombie": Promise(
+        "A worker that is frozen in a transaction of a step writes nothing late, and holds nobody up",
+        "The step writes a row and a message through `store.transaction()`. Its worker is stopped (SIGSTOP) before the "
+        "transaction, before the first row or before the commit, and continued when others have done its runs. On "
+        "SQLite nobody else can write while a transaction is open, so there it is continued after two leases.",
+        lambda of: (
+            f"{of['point']}: {of['runs']} runs, {of['done_meanwhile']} done by another worker while the first was "
+            f"frozen, {of['refused']} late transactions refused, 0 rows or messages twice"
+        ),
+    ),
     "outage": Promise(
         "An outage costs time and nothing else",
         "Postgres is SIGKILLed and stays away; SQLite's file is locked by another process. Three workers hold on, "

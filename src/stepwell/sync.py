@@ -202,6 +202,14 @@ class Store:
             raise
         self.wait_for(lambda: own.__aexit__(None, None, None))
 
+    def fence(self, tx: object) -> None:
+        """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
+
+        Call it last, right before your commit. Raises `LeaseLost` if somebody else has the task; then roll back.
+        """
+        check_open(self)
+        self.async_store.fence_in_this_thread(tx)
+
     def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> Worker:
         """A worker that others see and that claims nothing yet; `stepwell.consumer(...).create(store)` makes it so."""
         return Worker(self, serves, name=name, port=port, concurrency=concurrency).register()

@@ -19,6 +19,7 @@ from tests.mutants.signals import SIGNAL_MUTANTS
 from tests.mutants.steering import STEERING_MUTANTS
 from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
+from tests.mutants.turns import TURN_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
 from tests.mutants.workflows import WORKFLOW_MUTANTS
@@ -583,6 +584,7 @@ MUTANTS = (
     *SWEEP_MUTANTS,
     *RENAME_MUTANTS,
     *RESULTS_MUTANTS,
+    *TURN_MUTANTS,
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
     *WORKFLOW_MUTANTS,

@@ -77,7 +77,7 @@ class Elsewhere:
         return await self.read(call)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Own]:
+    async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
         """Not offered: nobody has to."""
         raise NotImplementedError
         yield

@@ -420,6 +420,7 @@ async def test_foreign_keys_and_checks_are_enforced(place: Place) -> None:
 
 SPELLED_TWICE = {
     "catalogue",
+    "check_turns",
     "health",
     "claim",
     "find_runs",
@@ -433,7 +434,17 @@ SPELLED_TWICE = {
     "reserve_blocks",
     "take_time",
 }
-POSTGRES_ONLY = {"claim_above", "mark", "notify", "decide_at_once", "held_tasks", "isolation", "patience", "use_tables"}
+POSTGRES_ONLY = {
+    "claim_above",
+    "decide_at_once",
+    "end_if_idle",
+    "held_tasks",
+    "isolation",
+    "mark",
+    "notify",
+    "patience",
+    "use_tables",
+}
 
 
 def headings() -> list[tuple[str, str, str, str]]:

@@ -32,6 +32,7 @@ from stepwell.records import Claimed, RunStatus, TaskKind, Wish
 from stepwell.store.lanes import Answer
 from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
+from stepwell.store.turns import Turns, executing
 from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed
 
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
@@ -201,6 +202,7 @@ class Execution:
         if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
         self._in_body, self._stopped = tasks[0].id, None
+        executing.set(Turns(self.session, tasks))
         try:
             return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:

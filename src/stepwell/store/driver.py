@@ -189,8 +189,11 @@ class Driver(Protocol):
     async def write(self, call: Call) -> list[Row]:
         """Run one statement in a transaction of its own, and where the database allows in one round trip."""
 
-    def transaction(self) -> AbstractAsyncContextManager[Own]:
-        """Begin a transaction of its own, which is committed at the end of the block, or undone by an exception."""
+    def transaction(self, idle: float | None = None) -> AbstractAsyncContextManager[Own]:
+        """Begin a transaction of its own, which is committed at the end of the block, or undone by an exception.
+
+        With `idle`, the server ends it when nothing was said in it for so many seconds, where there is a server.
+        """
 
     def pulse(self) -> Pulse:
         """Open the heartbeat's own way to the database."""

@@ -141,8 +141,11 @@ class Embedded:
         return await self._wait(work, self._timeout)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Own]:
-        """Have the writer to oneself: nobody else writes until the block ends, so it should be short."""
+    async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
+        """Have the writer to oneself: nobody else writes until the block ends, so it should be short.
+
+        Nobody can end it for a process that is frozen in it, whatever `idle` says: the others wait for it.
+        """
         async with Tenure(self._writer, self._in_transaction, patience=3 * self._timeout) as tenure:
             self._writing.began("a transaction of this store, begun with `store.transaction()`,")
             answer = lambda call: tenure.do(lambda connection: self._answer(connection, call))  # noqa: E731

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -157,10 +157,11 @@ class Dialer:
         except ValueError:
             raise UnknownStore(self._url) from None  # asyncpg quotes what it could not read, part of a password perhaps
 
-    async def plain(self, timeout: float) -> Any:
-        """Open a connection without our settings, for statements of the user's."""
+    async def plain(self, timeout: float, idle: float | None = None) -> Any:
+        """Open a connection without our settings, for statements of the user's; not to be idle in a transaction."""
+        settings = {} if idle is None or self.pooled else {"idle_in_transaction_session_timeout": milliseconds(idle)}
         try:
-            return await connect_pooled(self._url, timeout)
+            return await connect_pooled(self._url, timeout, settings)
         except asyncpg.PostgresError as error:
             raise translate(error) from error
         except OSError as error:  # a TimeoutError is one
@@ -223,9 +224,14 @@ async def connect(url: str, timeout: float, mark: str = "", locks: float = LOCKS
     )
 
 
-async def connect_pooled(url: str, timeout: float) -> Any:
+def milliseconds(seconds: float) -> str:
+    """A time as a setting of Postgres."""
+    return f"{max(1, int(seconds * 1000))}ms"
+
+
+async def connect_pooled(url: str, timeout: float, more: Mapping[str, str] | None = None) -> Any:
     """Open a connection that keeps nothing from one transaction to the next: each statement is planned as it comes."""
-    settings = {"application_name": "stepwell"}
+    settings = {"application_name": "stepwell", **(more or {})}
     return await asyncpg.connect(url, timeout=timeout, statement_cache_size=0, server_settings=settings)
 
 

@@ -45,7 +45,7 @@ from stepwell.store.driver import (
     play_async,
 )
 from stepwell.store.joins.through import is_a, join_through
-from stepwell.store.links import Dialer, Link, translate
+from stepwell.store.links import Dialer, Link, milliseconds, translate
 from stepwell.store.listening import PostgresEar, written
 from stepwell.store.sql import Statements
 from stepwell.store.sqlstates import refused_transaction
@@ -139,13 +139,15 @@ class Postgres:
             return await play_async(script(), answer)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Own]:
+    async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
         """Begin a transaction on a connection that is nobody else's, and plans the user's statements as usual."""
-        connection = await self._dialer.plain(self._timeout)
+        connection = await self._dialer.plain(self._timeout, idle)
         try:
             begun = connection.transaction()
             await begun.start()
             try:
+                if idle is not None and self._dialer.pooled:
+                    await self._answer_joined(connection, Call("end_if_idle", {"longest": milliseconds(idle)}))
                 yield Own(connection, partial(self._answer_joined, connection), partial(_fetched, connection))
             except BaseException:
                 with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):

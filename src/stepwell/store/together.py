@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from stepwell.errors import InvalidOption, StepwellError
 from stepwell.store.driver import AsyncJoin, Own, Row, Script, SyncJoin, play, play_async
 from stepwell.store.opened import Opened
+from stepwell.store.turns import turns_here
 
 T = TypeVar("T")
 
@@ -46,19 +47,29 @@ class Together(Opened):
 
         It commits at the end of the block, and an exception undoes it. Keep it short, and use nothing else of the
         store in it: on SQLite and Turso nobody else writes meanwhile.
+
+        Begun in a body (of a step, a handler, an effect) it commits only if the body's turn still stands: what was
+        frozen beyond its lease, and is executed by another worker, raises `LeaseLost` and writes nothing. On Postgres
+        the server ends such a transaction when it is idle for longer than the lease.
         """
         self.check()
-        async with self.driver.transaction() as own:
+        turns = turns_here()
+        async with self.driver.transaction(None if turns is None else self.options.lease) as own:
             tx = Tx(self, own)
             try:
                 yield tx
             finally:
                 tx.is_over = True
+            if turns is not None:
+                await play_async(turns.kept(), own.answer)
         with contextlib.suppress(StepwellError):  # a hint: who polls finds it
             self.tasks.hint({await self.queue_id(name) for name in sorted(tx.touched)})
 
     async def play_joined(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
         """Play a script in a transaction on the user's loop, or in one of the store's own."""
+        return await self._play(_in_turn(talk, tx), tx, face)
+
+    async def _play(self, talk: Script[T], tx: object, face: str) -> T:
         self.check()
         match self._join(tx):
             case AsyncJoin(answer):
@@ -68,11 +79,28 @@ class Together(Opened):
 
     def play_joined_here(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
         """Play a script in a transaction of the user's thread, which is this one."""
+        return self._play_here(_in_turn(talk, tx), tx, face)
+
+    def _play_here(self, talk: Script[T], tx: object, face: str) -> T:
         match self._join(tx):
             case SyncJoin(answer):
                 return play(talk, answer)
             case AsyncJoin():
                 raise InvalidOption("tx", tx, f"it belongs to an event loop: join it through `stepwell.{face}`")
+
+    async def fence(self, tx: object) -> None:
+        """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
+
+        Call it last, right before your commit: until then nobody takes the task from its worker. Raises `LeaseLost` if
+        somebody has; then roll back. Outside of bodies there is no turn, and nothing is asked.
+        """
+        if (turns := turns_here()) is not None:
+            await self._play(turns.kept(), tx, "connect(...)")
+
+    def fence_in_this_thread(self, tx: object) -> None:
+        """As `fence`, for a connection that belongs to this thread."""
+        if (turns := turns_here()) is not None:
+            self._play_here(turns.kept(), tx, "connect(...)")
 
     def _join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Take part in a transaction, the store's own or one on the user's connection."""
@@ -83,3 +111,9 @@ class Together(Opened):
         if tx.is_over:
             raise InvalidOption("tx", tx, OVER)
         return AsyncJoin(tx.answer)
+
+
+def _in_turn(talk: Script[T], tx: object) -> Script[T]:
+    """What is to be done in a transaction of the user's: in a body, only if its turn stands. Ours asks at the end."""
+    turns = None if isinstance(tx, Tx) else turns_here()
+    return talk if turns is None else turns.before(talk)

@@ -105,9 +105,9 @@ class Doomed:
         return await self._call(call.statement, lambda: self._driver.write(call))
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Own]:
+    async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
         """Begin a transaction; each call in it is one that may be the last."""
-        async with self._driver.transaction() as own:
+        async with self._driver.transaction(idle) as own:
 
             async def answer(call: Call | Ddl) -> list[Row]:
                 label = call.statement if isinstance(call, Call) else "ddl"

@@ -31,3 +31,35 @@ lock table {queue}, {task}, {step}, {fence}, {rollup} in row exclusive mode;
 -- name: isolation [postgres]
 -- Say how much of what others commit this transaction sees.
 select current_setting('transaction_isolation') as level;
+
+-- name: end_if_idle [postgres]
+-- Have the server end this transaction when nothing was said in it for so long.
+select set_config('idle_in_transaction_session_timeout', :longest, true) as longest;
+
+-- name: keep_turns
+-- Of these turns, those that stand. Nobody takes them from their session until the transaction ends; that is why it is
+-- the last statement of one, and not the first: whoever cancels or recovers the task waits no longer than for a commit.
+-- The task's row and not the fence: a process that is frozen here holds up nobody else's recovery.
+with rows as ({rows id bigint, worker bigint, turn bigint})
+select task.id from {task} as task join rows on rows.id = task.id
+ where task.id {any_of rows}
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
+ order by task.id
+ {for_share};
+
+-- name: check_turns [postgres]
+-- Of these turns, those that stand now, for a transaction that somebody else commits: nothing is locked.
+with rows as ({rows id bigint, worker bigint, turn bigint})
+select task.id from {task} as task join rows on rows.id = task.id
+ where task.id {any_of rows}
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true;
+
+-- name: check_turns [sqlite]
+-- Of these turns, those that stand now. Written as it is: here a transaction begins with its first write, and what is
+-- read before it may be out of date.
+with rows as ({rows id bigint, worker bigint, turn bigint})
+update {task} as task set turn = task.turn
+  from rows
+ where task.id = rows.id
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
+returning id;

@@ -1,0 +1,78 @@
+"""The rules of transactions that bodies begin: they commit in their turn or not at all, and hold nobody up."""
+
+from tests.mutants.mutant import Mutant
+
+TURNS = "tests/worker/test_turns.py::"
+BEFORE = TURNS + "test_a_body_whose_turn_was_taken_before_it_began_commits_nothing"
+MEANWHILE = TURNS + "test_a_body_whose_turn_is_taken_before_its_commit_commits_nothing"
+
+TURN_MUTANTS = (
+    Mutant(
+        "a late transaction is committed",
+        "L-09",
+        "store/together.py",
+        "                await play_async(turns.kept(), own.answer)\n",
+        "                pass\n",
+        BEFORE,
+    ),
+    Mutant(
+        "the turn is asked for when the transaction begins",
+        "protocol-08",
+        "store/together.py",
+        "            tx = Tx(self, own)\n"
+        "            try:\n"
+        "                yield tx\n"
+        "            finally:\n"
+        "                tx.is_over = True\n"
+        "            if turns is not None:\n"
+        "                await play_async(turns.kept(), own.answer)\n",
+        "            if turns is not None:\n"
+        "                await play_async(turns.before(turns.kept()), own.answer)\n"
+        "            tx = Tx(self, own)\n"
+        "            try:\n"
+        "                yield tx\n"
+        "            finally:\n"
+        "                tx.is_over = True\n",
+        MEANWHILE,
+    ),
+    Mutant(
+        "the turn is only looked at",
+        "protocol-08",
+        "store/sql/transactions.sql",
+        " order by task.id\n {for_share};\n",
+        " order by task.id\n {for_key_share};\n",
+        TURNS + "test_nobody_takes_the_turn_between_the_check_and_the_commit",
+    ),
+    Mutant(
+        "an idle transaction of a body stays open",
+        "protocol-08",
+        "store/together.py",
+        "None if turns is None else self.options.lease",
+        "None",
+        TURNS + "test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease",
+    ),
+    Mutant(
+        "a body that knows that its session is dead begins a transaction",
+        "L-09",
+        "store/turns.py",
+        "    if turns.are_lost:\n        raise turns.lost()\n",
+        "",
+        TURNS + "test_a_body_that_knows_that_its_session_is_dead_begins_nothing",
+    ),
+    Mutant(
+        "what a body leaves behind speaks for its turn",
+        "L-09",
+        "store/turns.py",
+        "    return turns if turns.are_held else None\n",
+        "    return turns\n",
+        TURNS + "test_what_a_body_leaves_behind_speaks_for_nobody_when_its_end_is_written",
+    ),
+    Mutant(
+        "a verb in one's own transaction does not ask for the turn",
+        "L-09",
+        "store/together.py",
+        "    return talk if turns is None else turns.before(talk)\n",
+        "    return talk\n",
+        TURNS + "test_a_verb_in_ones_own_transaction_asks_for_the_turn_first_and_leaves_it_as_it_was",
+    ),
+)
