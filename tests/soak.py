@@ -64,6 +64,26 @@ PROMISES = {
             f"before they were recorded, 0 after it, 0 runs lost, in {of['seconds']:.0f} s"
         ),
     ),
+    "held interpreter": Promise(
+        "A held interpreter costs nothing, a stopped one is noticed",
+        "Two workers; a body of one of them calls into C and holds the interpreter for many leases: no thread of its "
+        "process runs. Its helper beats. Void unless the other worker worked meanwhile. Then a worker is stopped "
+        "(SIGSTOP) and its message is taken over, although it has a helper too.",
+        lambda of: (
+            f"held for {of['held']:g} s at a lease of {of['lease']:g} s among {of['messages']:,} messages: "
+            f"{of['twice']} executed twice, no session declared dead; stopped: taken over after "
+            f"{of['stopped_seconds']:.1f} s"
+        ),
+    ),
+    "gone": Promise(
+        "A killed worker is taken over at once",
+        "A worker below `stepwell worker` is SIGKILLed with a message under way; the time to its next start elsewhere, "
+        "or in the worker that is started anew. On SQLite a free file lock tells, on Postgres the supervisor.",
+        lambda of: (
+            f"lease {of['lease']:g} s, {of['kills']} kills: {of['kills'] - of['late']} of {of['kills']} within 2 s, "
+            f"the slowest after {of['slowest']:.1f} s"
+        ),
+    ),
     "freeze": Promise(
         "A frozen worker writes nothing late",
         "A worker is stopped (SIGSTOP) beyond its lease in the moment its messages are done, another one takes them "

@@ -61,6 +61,8 @@ class Config:
         keep_dead_letters: Duration | None = None,
         tenant: str | None = None,
         listen: bool | str = True,
+        helper: bool = True,
+        hang_after: Duration | None = None,
         audit: AuditLevel = "problems",
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
@@ -72,8 +74,9 @@ class Config:
         self.schema = check_schema(said.get("schema", schema))
         self.install = _truth("install", said.get("install", install))
         self.pool = _whole("pool", said.get("pool", pool), least=4)
+        lease = _span("lease", said.get("lease", lease))
         self.options = Options(
-            lease=_span("lease", said.get("lease", lease)),
+            lease=lease,
             timeout=_span("timeout", said.get("timeout", timeout)),
             payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
             retry=_retry(said.get("retry", retry)),
@@ -83,6 +86,8 @@ class Config:
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
             audit=_audit(said.get("audit", audit)),
+            helper=_truth("helper", said.get("helper", helper)),
+            hang_after=_hang_after(said.get("hang_after", hang_after), lease),
             listen=bool(listen_ := _listen(said.get("listen", listen), place)),
         )
         self.listen_url = listen_ if isinstance(listen_, str) else None
@@ -130,6 +135,8 @@ class ConnectOptions(TypedDict, total=False):
     keep_dead_letters: Duration | None
     tenant: str | None
     listen: bool | str
+    helper: bool
+    hang_after: Duration | None
     audit: AuditLevel
     clock: Clock | None
     telemetry: Telemetry | None
@@ -213,7 +220,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
 
 _OURS: Final = frozenset(
     {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
-    | {"audit", "keep", "keep_dead_letters", "pause_check_interval"}
+    | {"audit", "hang_after", "helper", "keep", "keep_dead_letters", "pause_check_interval"}
 )
 
 
@@ -244,6 +251,16 @@ def _span(option: str, value: Any) -> float:
     span = seconds_of(value, option)  # a bare number in a URL is seconds too
     if span < SHORTEST_SPAN:
         raise InvalidOption(option, value, f"it is at least {SHORTEST_SPAN:g} s")
+    return span
+
+
+def _hang_after(value: Any, lease: float) -> float:
+    """How long a worker may be blocked: as was said, or long enough for what bodies may well do."""
+    if value is None:
+        return max(60.0, 10 * lease)
+    span = _span("hang_after", value)
+    if span < lease:
+        raise InvalidOption("hang_after", value, f"it is at least the lease, {lease:g} s")
     return span
 
 

@@ -215,6 +215,7 @@ class SeenWorker:
     worker_id: int
     beat_at: int
     silent: bool = True  # by the database's clock that beat is older than the session's lease, or in the future
+    gone: bool = False  # its helper has seen its process end
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +339,8 @@ class Maintenance:
 class WorkerInfo:
     """One session of a worker; `silent` is how long ago it was heard of, None when it has ended.
 
-    One that is silent for longer than its `lease` is dead, or will soon be found to be.
+    One that is silent for longer than its `lease` is dead, or will soon be found to be. `helper` says which process
+    beats for it while it cannot: its `supervisor` (`stepwell worker`) or a `child`; else in a word why none does.
     """
 
     id: int
@@ -354,6 +356,7 @@ class WorkerInfo:
     started_at: datetime
     stopped_at: datetime | None
     stop_reason: str | None
+    helper: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

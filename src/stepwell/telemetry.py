@@ -157,6 +157,38 @@ class InternalTaskFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class HelperLost:
+    """The process that beats for a held interpreter has ended; `again` if another is started."""
+
+    again: bool
+
+    def __str__(self) -> str:
+        then = "another is started" if self.again else "a body that holds the interpreter may now cost the lease"
+        return f"the helper that beats for a held interpreter has ended: {then}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoHelper:
+    """No process beats for a held interpreter here, nor tells at once that this one is gone: the lease decides."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"no helper ({self.why}): a body that holds the interpreter for longer than the lease is executed again"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBlocked:
+    """The event loop of a worker has run nothing for this long; where it stands."""
+
+    seconds: float
+    stack: str
+
+    def __str__(self) -> str:
+        return f"the event loop has been blocked for {self.seconds:.0f} s in {self.stack}"
+
+
+@dataclass(frozen=True, slots=True)
 class PoolerFound:
     """A pooler stands before the database: nothing is prepared, and a call takes two round trips."""
 
@@ -198,6 +230,9 @@ Event = (
     | RunHeld
     | ConditionUnanswered
     | InternalTaskFailed
+    | HelperLost
+    | NoHelper
+    | LoopBlocked
     | PoolerFound
     | ListenerLost
     | ListenerBack
@@ -316,6 +351,8 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             return logging.WARNING, condition, f"{words}; it stays paused"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
+        case HelperLost() | NoHelper() | LoopBlocked():
+            return logging.WARNING, "", str(event)
         case PoolerFound():
             return logging.INFO, "", "a pooler stands before the database: no settings, no prepared statements"
         case ListenerLost(why):

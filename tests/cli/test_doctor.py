@@ -5,6 +5,7 @@ Those that can be made here are made for real; what a database says of itself, o
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -69,6 +70,19 @@ class TestMadeForReal:
     def test_all_is_well(self, cli: Cli) -> None:
         with working(cli, fulfil, welcome, wait_long, send):
             assert said(cli, "workers", problems=False) == said(cli, "queue", problems=False) == []
+
+    @pytest.mark.proves("L-05")
+    @pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process, and one store in it at a time here")
+    def test_which_sessions_have_a_helper_and_which_have_none(self, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+        with working(cli, send):
+            assert said(cli, "helpers", problems=False) == []
+            found = cli("doctor", "--json", code=None).json["findings"]
+            [finding] = [one for one in found if one["about"] == "helpers"]
+            assert finding["said"].endswith("by a child")
+        monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
+        with working(cli, send):
+            [finding] = said(cli, "helpers", problems=False)
+        assert "has no helper: sys.executable of its program is no Python" in finding["said"]
 
     def test_a_paused_queue(self, cli: Cli) -> None:
         cli("send", "emails", "ada@example.org")

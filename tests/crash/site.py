@@ -128,6 +128,27 @@ def pids(members: Iterable[Member]) -> list[int]:
     return [member.pid for member in members]
 
 
+def helpers_of(pid: int) -> list[int]:
+    """The helpers that a worker's process has started."""
+    return children_of(pid, "stepwell/store/helper.py")
+
+
+def children_of(pid: int, what: str) -> list[int]:
+    """The living child processes of a process whose command line holds this."""
+    facts = {int(place.name): _facts(place) for place in Path("/proc").glob("[0-9]*")}
+    return [child for child, (parent, command) in facts.items() if parent == pid and what in command]
+
+
+def _facts(place: Path) -> tuple[int, str]:
+    """The parent of a process and its command line; neither if it has ended."""
+    try:
+        state, parent, *_ = (place / "stat").read_text().rpartition(")")[2].split()
+        command = (place / "cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return 0, ""
+    return (0, "") if state == "Z" else (int(parent), command)
+
+
 def _no_body(message: dict[str, Any]) -> None:
     raise AssertionError("this handler only names the queue")
 

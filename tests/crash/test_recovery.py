@@ -8,42 +8,46 @@ from contextlib import ExitStack
 import pytest
 
 from tests.crash.conftest import Scale
-from tests.crash.site import LONG, Site, void_unless
+from tests.crash.site import LONG, Site, helpers_of, void_unless
 from tests.ground.waiting import wait_for
 
 MARGIN = 5.0  # seconds after the lease
 
 
 @pytest.mark.proves("promise-13", "L-03", "rule-08", "protocol-09")
-@pytest.mark.backends("postgres", reason="an embedded store need not wait for the lease; see below")
+@pytest.mark.backends("postgres", reason="an embedded store need not wait for the lease, with a helper or without")
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "started-later"])
 def test_within_the_lease_and_five_seconds(
     site: Site, scale: Scale, measured: Callable[..., None], waiting: bool
 ) -> None:
     lease = scale.of(3.0, 30.0) if waiting else 3.0
-    seconds = _until_taken_over(site, lease, waiting=waiting)
+    seconds = _until_taken_over(site, lease, waiting=waiting, helper="off")
     void_unless(seconds > lease / 2, f"taken over after {seconds:.1f} s, while the lease had not ended")
     assert seconds <= lease + MARGIN
     measured("recovery", lease=lease, seconds=seconds)
 
 
 @pytest.mark.proves("promise-13", "L-03", "protocol-25")
-@pytest.mark.backends("sqlite", reason="a file lock tells at once that a process of this host is gone")
+@pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process: nobody else is there to look")
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "started-later"])
-def test_at_once_where_a_file_lock_proves_the_death(site: Site, measured: Callable[..., None], waiting: bool) -> None:
+def test_at_once_where_a_file_lock_or_the_helper_proves_the_death(
+    site: Site, measured: Callable[..., None], waiting: bool, backend: str
+) -> None:
     lease = 60.0
-    seconds = _until_taken_over(site, lease, waiting=waiting)
+    seconds = _until_taken_over(site, lease, waiting=waiting, helper="on" if backend == "postgres" else "off")
     assert seconds <= MARGIN + (0 if waiting else MARGIN)  # a process needs its time to start
     measured("recovery", lease=lease, seconds=seconds)
 
 
-def _until_taken_over(site: Site, lease: float, *, waiting: bool) -> float:
+def _until_taken_over(site: Site, lease: float, *, waiting: bool, helper: str) -> float:
     """Seconds from the SIGKILL of the only worker to the start of its message in another, there or started then."""
     site.enqueue([{"n": 0, "seconds": 0, "gates": ["never"]}])
     with ExitStack() as stack:
-        first, second = stack.enter_context(site.crew(lease=lease)), site.crew(lease=lease)
+        first, second = stack.enter_context(site.crew(lease=lease, helper=helper)), site.crew(lease=lease)
         [killed] = first.members
         wait_for(lambda: site.witness.in_flight(killed.pid), LONG, message=f"a body under way\n{first.complaints()}")
+        if helper == "on":
+            wait_for(lambda: helpers_of(killed.pid), LONG, message="its helper")
         if waiting:
             site.wait_for_sessions(stack.enter_context(second))
         killed_at = time.clock_gettime(time.CLOCK_BOOTTIME)

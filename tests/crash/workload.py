@@ -7,8 +7,10 @@ cancelled; so do the log and every event of the engine, so that the test can hea
 
 import argparse
 import asyncio
+import ctypes
 import dataclasses
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +30,7 @@ QUEUE = "work"
 ATTEMPTS = 20
 LOOK_FOR_GATES = 0.02
 HELD = "held"
+LEDGER = "STEPWELL_TEST_LEDGER"  # for `app.py`
 
 Payload = dict[str, Any]
 _task: ContextVar[Claimed] = ContextVar("task")
@@ -65,6 +68,16 @@ class Bodies:
         with self._told(message):
             time.sleep(message["seconds"])  # noqa: ASYNC251 - the fault under test
 
+    async def hold(self, message: Payload) -> None:
+        """Hold the interpreter in a C call for `hold` seconds, if it says so: no thread of this process runs."""
+        with self._told(message):
+            if message.get("fork"):
+                stay_behind()
+            if message.get("hold"):
+                ctypes.PyDLL(None).usleep(int(message["hold"] * 1_000_000))
+            await self._gates.passed(_gate_of(message))
+            await asyncio.sleep(message["seconds"])
+
     def thread(self, message: Payload) -> None:
         """Block, but in a thread of its own, as a sync handler does."""
         with self._told(message):
@@ -81,6 +94,14 @@ class Bodies:
             self._ledger.write(phase="stopped", **who)
             raise
         self._ledger.write(phase="end", **who)
+
+
+def stay_behind() -> None:
+    """Fork a child that keeps every descriptor of this process open, and lives for as long as the test may take."""
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(60)
+        os._exit(0)
 
 
 class Gates:
@@ -139,7 +160,14 @@ async def work(options: argparse.Namespace, ledger: Ledger) -> None:
     async with AsyncExitStack() as stack:
         workers = []
         for _ in range(options.workers):
-            store = await stack.enter_async_context(connect(options.url, lease=options.lease, telemetry=telemetry))
+            opening = connect(
+                options.url,
+                lease=options.lease,
+                hang_after=options.hang_after,
+                helper=options.helper == "on",
+                telemetry=telemetry,
+            )
+            store = await stack.enter_async_context(opening)
             workers.append(Worker(store, [handler_of(body)], concurrency=options.concurrency, grace=options.grace))
         if len(workers) == 1:
             await workers[0].run(signals=True)
@@ -165,8 +193,10 @@ def main() -> None:
     parser.add_argument("--lease", type=float, default=30.0)
     parser.add_argument("--concurrency", type=int, default=10)
     parser.add_argument("--grace", type=float, default=25.0)
-    parser.add_argument("--body", choices=("nap", "block", "thread"), default="nap")
+    parser.add_argument("--body", choices=("nap", "block", "thread", "hold"), default="nap")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--hang_after", type=float, default=None)
+    parser.add_argument("--helper", choices=("on", "off"), default="on")
     options = parser.parse_args()
     with Ledger(options.ledger) as ledger:
         logging.basicConfig(level=logging.INFO, handlers=[logging.StreamHandler(), LogToLedger(ledger)])

@@ -8,6 +8,7 @@ from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.dedupe import DEDUPE_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
+from tests.mutants.helper import HELPER_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -576,6 +577,7 @@ MUTANTS = (
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
     *HANDING_MUTANTS,
+    *HELPER_MUTANTS,
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,

@@ -19,6 +19,7 @@ from stepwell.store.driver import (
     Hint,
     Lost,
     NoGuards,
+    Outside,
     Own,
     Row,
     Script,
@@ -92,6 +93,10 @@ class Elsewhere:
 
     async def notify(self, hint: Hint) -> None:
         """Nobody else is there."""
+
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
+        """Nobody else is there."""
+        return None
 
     def join(self, tx: object) -> SyncJoin:
         """Nobody has another connection to it."""

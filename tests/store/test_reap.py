@@ -58,6 +58,38 @@ async def running_under_the_dead(store: Store) -> int:
 # Who is dead
 
 
+@pytest.mark.proves("L-03", "rule-08")
+async def test_a_session_whose_helper_saw_its_process_end_is_dead_at_once(store: Store) -> None:
+    gone, other = await begin(store), await begin(store)
+    task = await one(store, gone)
+    await store.driver.write(Call("note_gone", {}, [(gone,)]))
+    assert await Recovery(store).look() == {task.queue_id}
+    assert await living(store) == {other}
+    assert (await row_of(store, task.id))["status"] == "PENDING"
+
+
+@pytest.mark.proves("protocol-09", "L-05")
+async def test_what_was_seen_before_a_wait_for_the_database_proves_nothing(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits a third of a lease for the database, to declare another dead, kept that one from beating perhaps."""
+    worker, recovery, transact = await begin(store), Recovery(store), store.driver.transact
+
+    async def slow(script: Any, **more: Any) -> Any:
+        clock.advance(10.1, leases=True)
+        return await transact(script, **more)
+
+    for _ in range(4):
+        await recovery.look()
+        clock.advance(10, leases=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(store.driver, "transact", slow)
+        await recovery.look()
+    assert await living(store) == {worker}
+    await recovery.look()
+    assert await living(store) == set()
+
+
 @pytest.mark.proves("protocol-09", "rule-08", "L-03")
 async def test_a_session_is_dead_when_stale_by_the_database_and_seen_so_for_a_third_of_its_lease(
     store: Store, clock: TestClock

@@ -7,13 +7,14 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
 
+OWN: Final = object()  # of click's context: the command is what this process was started for
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -19,6 +19,12 @@ LONG_READY: Final = 60.0  # seconds that a served task should not have to wait
 LONG_HELD: Final = 60.0
 LONG_WAITING: Final = 7 * 86_400.0  # that a run waits for a signal: somebody may have forgotten it
 SLOW_ANSWER: Final = 0.1
+MOST_LISTED: Final = 10
+WITHOUT_HELPER: Final = {  # what a session says of why it has none; not those that cannot have one
+    "no Python": "sys.executable of its program is no Python that could be started beside it",
+    "off": "its store was opened with helper=False",
+    "lost": "its helper has ended, again after it was started anew",
+}
 LATELY: Final = timedelta(hours=1)
 
 
@@ -134,6 +140,20 @@ def _workers(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", "workers", said, "the same release everywhere, once the roll-out is over")
 
 
+def _helpers(facts: Facts) -> Iterator[Finding]:
+    """Who beats for a worker that cannot, and tells at once when it is gone: for each living session."""
+    helped = [one for one in facts.living if one.helper in ("supervisor", "child")]
+    if helped:
+        listed = ", ".join(f"session {one.id} by a {one.helper}" for one in helped[:MOST_LISTED])
+        more = f" and {len(helped) - MOST_LISTED} more" if len(helped) > MOST_LISTED else ""
+        yield Finding("good", "helpers", f"helped while its interpreter is held: {listed}{more}")
+    for one in facts.living:
+        if (why := WITHOUT_HELPER.get(one.helper or "")) is not None:
+            said = f"session {one.id} ({one.name}, pid {one.pid}) has no helper: {why}; what holds its interpreter"
+            then = f"for longer than the lease, {span(one.lease)}, is executed again, and its death is not seen sooner"
+            yield Finding("warning", "helpers", f"{said} {then}", "stepwell worker APP, where a process above it helps")
+
+
 def _is_late(one: WorkerInfo, now: datetime) -> bool:
     return one.stopped_at is not None and now - one.stopped_at < LATELY
 
@@ -203,6 +223,7 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _horizon,
     _maintenance,
     _workers,
+    _helpers,
     _queues,
     _aside,
     _dead,

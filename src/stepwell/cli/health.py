@@ -28,12 +28,16 @@ WORDS: Final = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
 
 
 @asynccontextmanager
-async def healthy(address: str | None, store: Store, worker: Worker) -> AsyncIterator[None]:
-    """Answer probes at [HOST:]PORT meanwhile; nothing is opened without an address."""
+async def healthy(address: str | None, store: Store, worker: Worker, number: int = 0) -> AsyncIterator[None]:
+    """Answer probes at [HOST:]PORT meanwhile; nothing is opened without an address.
+
+    Of several processes each has a port of its own, one after the other.
+    """
     if address is None:
         yield
         return
     host, port = _parted(address)
+    port += number
     try:
         server = await asyncio.start_server(partial(_serve, store, worker), host, port, limit=LONGEST_REQUEST)
     except OSError as error:

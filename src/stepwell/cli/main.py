@@ -26,7 +26,7 @@ from stepwell.cli import (
     triggering,
     working,
 )
-from stepwell.cli.asking import Asked
+from stepwell.cli.asking import OWN, Asked
 
 NO_WORDS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 ends without it
 INTERRUPTED: Final = 130  # as in `exits`, which is not imported for `--help`
@@ -65,7 +65,8 @@ class Sections(click.Group):
     ) -> Any:
         """Do what the words say and end the process with the exit code."""
         try:
-            code = super().main(args, prog_name, **{**extra, "standalone_mode": False})
+            own = {"obj": OWN} if args is None else {}
+            code = super().main(args, prog_name, **{**extra, **own, "standalone_mode": False})
         except click.Abort:
             code = INTERRUPTED
         except NO_WORDS as error:

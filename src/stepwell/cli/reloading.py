@@ -14,6 +14,7 @@ from typing import Final
 from stepwell.cli.exits import OK, USAGE, Stop
 from stepwell.cli.news import News
 from stepwell.cli.output import say
+from stepwell.cli.supervisor import PARENT
 
 PAUSE: Final = 0.3
 GRACE: Final = 2.0  # seconds for bodies when the code has changed: what is not finished is given back
@@ -27,11 +28,11 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
     if missing := [folder for folder in folders if not Path(folder).is_dir()]:
         raise Stop(USAGE, f"there is no folder {missing[0]} to watch")
     command = [sys.executable, "-m", "stepwell", "worker", app, "--grace", f"{GRACE:g}s"]
-    command += ["--concurrency", str(concurrency), *(["--url", url] if url else [])]
+    command += ["--concurrency", str(concurrency)]
     signal.signal(signal.SIGTERM, _leave)
     files = seen(folders)
     say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
-    child = Child(command)
+    child = Child(command, url)
     news = News(url)
     try:
         while True:
@@ -55,8 +56,10 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
 class Child:
     """The worker's process; gone when `stop` returns."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], url: str | None) -> None:
         self._command = command
+        # Not in the arguments, which every user of the machine can read: an address may have a password.
+        self._environment = {**os.environ, PARENT: str(os.getpid()), **({"STEPWELL_URL": url} if url else {})}
         self._process = self._started()
         self._told = False
 
@@ -84,7 +87,9 @@ class Child:
 
     def _started(self) -> subprocess.Popen[bytes]:
         # In a session of its own: Ctrl-C is ours to answer, and it is asked to end once, not twice.
-        return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command, no shell
+        return subprocess.Popen(  # noqa: S603 - our own command, no shell
+            self._command, start_new_session=True, env=self._environment
+        )
 
 
 def seen(folders: Sequence[str]) -> Seen:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.asking import Asked, asks_store
+from stepwell.cli.asking import OWN, Asked, asks_store
 from stepwell.cli.loops import LOOPS
 
 if TYPE_CHECKING:
     from stepwell.cli.apps import Named
+    from stepwell.cli.supervisor import Above
     from stepwell.store.store import Store
 
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Do what is due now, and what that leads to, and end.")
 @click.option("--queue", "queues", multiple=True, metavar="NAME[:N]", help="Serve only this, N at once; repeatable.")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Tasks at once.")
+@click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Worker processes.")
 @click.option("--grace", metavar="SPAN", default="25s", show_default=True, help="How long SIGTERM waits for bodies.")
 @click.option(
     "--health", metavar="[HOST:]PORT", help="Answer /healthz, /readyz and /metrics; on this host only by default."
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 def worker(asked: Asked, app: str, **options: Any) -> None:
     """Run a worker for APP until SIGTERM or Ctrl-C.
 
+    The worker is a process below this one. This one beats for it while a body holds its interpreter, starts it anew
+    after a crash, and tells others at once that it is gone; it passes signals on and ends with the worker's exit code.
+
     APP is a module, for every workflow, handler and decider defined in it, or module:attribute: one of these, a list of
     them, or a function of the store that returns them, or an engine. The tables are made or upgraded first.
 
@@ -48,9 +53,14 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
       stepwell worker shop.flows:fulfil --concurrency 4 --health 8081
       stepwell worker shop --queue emails:2 --once
     """
+    from stepwell.cli.supervisor import supervise
+
+    processes, above = options.pop("processes"), _above()
+    if above is None and _is_to_be_supervised(processes, once=options["once"]):
+        asked.end(lambda: supervise(processes))
     _set_up_logs(as_json=options.pop("json_logs"))
     loop = options.pop("loop")
-    asked.do(lambda store: _work(store, asked, app, **options), install=True, loop=loop)
+    asked.do(lambda store: _work(store, asked, app, above, **options), install=True, loop=loop)
 
 
 @click.command()
@@ -72,10 +82,37 @@ def dev(asked: Asked, app: str, *, concurrency: int, folders: Sequence[str]) -> 
     asked.end(lambda: run_reloaded(app, asked.url, concurrency, list(folders) or ["."]))
 
 
+def _above() -> Above | None:
+    """The supervisor of this process, if it is a worker's; a hung one is to write down where it stands."""
+    import faulthandler
+
+    from stepwell.cli.supervisor import Above
+
+    if (above := Above.found()) is not None:
+        faulthandler.enable()
+    return above
+
+
+def _is_to_be_supervised(processes: int, *, once: bool) -> bool:
+    """Whether this process is to be the supervisor: not for a moment's work, nor inside another program."""
+    import os
+
+    from stepwell.cli.supervisor import PARENT, end_with, is_python
+
+    if parent := os.environ.pop(PARENT, ""):
+        end_with(int(parent))
+    wanted = not once and is_python() and click.get_current_context().find_root().obj is OWN
+    if processes > 1 and not wanted:
+        why = "--once is the work of one process" if once else "only `stepwell` itself, run by a Python, starts others"
+        raise click.UsageError(f"--processes {processes}: {why}")
+    return wanted
+
+
 async def _work(
     store: Store,
     asked: Asked,
     app: str,
+    above: Above | None,
     *,
     once: bool,
     queues: Sequence[str],
@@ -86,12 +123,15 @@ async def _work(
     from stepwell.cli.apps import names_of, served
     from stepwell.cli.health import healthy
     from stepwell.cli.output import say, say_json
+    from stepwell.engine.heartbeat import Heartbeat
     from stepwell.worker import Worker
 
     serves, limits = _chosen(await served(app, store), _limits(queues), store)
     names = [name for each in serves for name in names_of(each)]
     one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
-    async with healthy(health, store, one):
+    if above is not None:
+        Heartbeat.of(store).lifeline.supervised(above.pipe)
+    async with healthy(health, store, one, 0 if above is None else above.number):
         if once:
             attempts = await one.drain()
             say_json({"attempts": attempts}) if asked.as_json else say(f"nothing is due any more: {attempts} attempts")

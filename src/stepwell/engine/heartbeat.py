@@ -1,6 +1,8 @@
 """The heartbeat: a thread of its own with its own way to the database, for all sessions of a store.
 
-So neither a blocked event loop, nor a busy pool, nor a thousand held tasks can make a living session look dead.
+So neither a blocked event loop, nor a busy pool, nor a thousand held tasks can make a living session look dead. While a
+body holds the interpreter, which this thread needs too, a helper in another process beats (`lifeline.py`). A loop that
+is blocked for longer than `hang_after` is given up: neither of them beats for it any more.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 
 from stepwell.backoff import waits
+from stepwell.engine.blockade import Blockade
+from stepwell.engine.lifeline import Lifeline
 from stepwell.engine.session import Session
 from stepwell.errors import StepwellError, StoreClosed
 from stepwell.records import Owned
 from stepwell.store.driver import Pulse
-from stepwell.store.ending import ended
+from stepwell.store.ending import ended, passed
 from stepwell.store.store import Store
-from stepwell.telemetry import InternalTaskFailed, StoreLost
+from stepwell.telemetry import InternalTaskFailed, LoopBlocked, StoreLost
 
 
 class Heartbeat:
@@ -32,6 +37,10 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        self._last: threading.Thread | None = None  # it may still be leaving
+        self._quiet = threading.Event()  # no beat is under way, nor will be
+        self._blockade = Blockade(self._loop, store.options.lease)
+        self.lifeline = Lifeline(store)
 
     @classmethod
     def of(cls, store: Store) -> Heartbeat:
@@ -45,23 +54,36 @@ class Heartbeat:
         """Beat for this session from now on."""
         with self._lock:
             self._sessions[session.id] = session
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="stepwell-heartbeat", daemon=True)
+            if self._thread is not None:
+                self._wake.set()  # the helper is to know of it
+            else:
+                before, self._quiet = self._last, threading.Event()
+                work = partial(self._work, before, self._quiet)
+                self._last = self._thread = threading.Thread(target=work, name="stepwell-heartbeat", daemon=True)
                 self._thread.start()
 
     async def remove(self, session: Session) -> None:
-        """Beat for it no more; when it was the last, the thread has ended when this returns."""
+        """Beat for it no more; when it was the last, no beat is under way when this returns."""
         with self._lock:
             self._sessions.pop(session.id, None)
-            last = None if self._sessions else self._thread
+            last, quiet = (None if self._sessions else self._thread), self._quiet
         if last is not None:
             self._wake.set()
+            await passed(lambda: quiet.is_set() or not last.is_alive(), 5)
+
+    async def left(self) -> None:
+        """Return when the thread has ended, and the helper with it, if no session is left."""
+        with self._lock:
+            last = None if self._sessions else self._last
+        if last is not None:
             await ended(last, 5)
 
-    def _work(self) -> None:
+    def _work(self, before: threading.Thread | None, quiet: threading.Event) -> None:
+        if before is not None:
+            before.join()  # the helper is one thread's alone
         while self._go_on():
             try:
-                self._beat_to_the_end()
+                self._beat_to_the_end(quiet)
             except Exception as error:  # noqa: BLE001 - no file for its connection, say: without it the worker is lost
                 self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
                 self._wake.wait(self._every / 2)
@@ -69,16 +91,46 @@ class Heartbeat:
             else:
                 return
 
-    def _beat_to_the_end(self) -> None:
+    def _beat_to_the_end(self, quiet: threading.Event) -> None:
         """Beat until no session is left."""
         pulse = self._store.sessions.pulse()
+        self.lifeline.open()
         try:
             while self._go_on():
-                self._wake.wait(self._beat(pulse))
-                self._wake.clear()
+                self._rest(pulse, self._every if self._is_hung() else self._beat(pulse))
         finally:
+            if not self._sessions:
+                quiet.set()
+            self.lifeline.close()
             with contextlib.suppress(Exception):
                 pulse.close()
+
+    def _rest(self, pulse: Pulse, seconds: float) -> None:
+        """Wait until the next beat; the helper is started meanwhile if its time comes."""
+        start = self.lifeline.starts_in()
+        if start < seconds:
+            if not self._wake.wait(start):
+                self._well(pulse)
+            seconds -= start
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _well(self, pulse: Pulse) -> None:
+        """Tell the helper that this process is well; note it if there is none any more."""
+        with self._lock:
+            sessions = sorted(self._sessions)
+        if sessions and self.lifeline.well(sessions):
+            with contextlib.suppress(StepwellError):  # for people: nothing relies on it
+                self._store.sessions.note_helper(pulse, sessions, self.lifeline.kind, timeout=self._every)
+
+    def _is_hung(self) -> bool:
+        """True if the loop has run nothing for too long; its stack is told before that."""
+        if (stack := self._blockade.look()) is not None:
+            self._store.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
+        hung = self._blockade.seconds >= self._store.options.hang_after
+        if hung:
+            self.lifeline.blocked()
+        return hung
 
     def _go_on(self) -> bool:
         with self._lock:
@@ -107,7 +159,9 @@ class Heartbeat:
                 self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
             else:
                 self._tell(workers, alive, owned, sent_at)
+                self._well(pulse)
                 return max(0.0, self._every - (time.monotonic() - sent_at))
+            self._well(pulse)  # it is the database that is not: the helper could not reach it either
             if self._wake.wait(next(pauses)):
                 return 0.0
             sent_at = time.monotonic()

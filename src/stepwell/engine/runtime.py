@@ -331,7 +331,7 @@ class Runtime:
 
     async def _begin_session(self) -> None:
         lease = int(self._store.options.lease * 1_000_000)
-        worker_id = await self._store.sessions.begin(self._identity, lease)
+        worker_id = await self._store.sessions.begin(self._identity, lease, Heartbeat.of(self._store).lifeline.kind)
         self.session = Session(worker_id, self._session_lost, self._orphans_found, self._wished)
         Heartbeat.of(self._store).add(self.session)
         self._store.telemetry.emit(SessionStarted(worker_id))
@@ -363,11 +363,13 @@ class Runtime:
         session, self.session = self.session, None
         if session is None:
             return
-        await Heartbeat.of(self._store).remove(session)
+        heartbeat = Heartbeat.of(self._store)
+        await heartbeat.remove(session)
         with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
             if session.lost and self._stopping:
                 await self._store.sessions.acquit(session.id)
             await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
+        await heartbeat.left()
 
     def _session_lost(self, session: Session) -> None:
         """Others have our tasks now: stop every body, write nothing, and begin anew."""

@@ -16,6 +16,7 @@ from stepwell.errors import Refused, StoreLocked
 T = TypeVar("T")
 LOCKS: Final = 0.1  # seconds to wait for a lock: what is not free by then is held by a transaction that stays open
 Value = str | int | float | bool | None
+Statement = tuple[str, Any]  # its text, and its values as the database's own driver takes them
 Row = Any  # indexed by column name or place; every driver has its own class for it
 
 
@@ -120,12 +121,14 @@ class Hint:
     """Word that these queues may have something to claim and these runs may be finished; `sender` is who says so.
 
     None is all of them. With a `probe` it says nothing of either: it is the sender asking whether it can hear itself.
+    With `gone` it is word that a worker's process has ended: there may be something to recover.
     """
 
     sender: str
     queues: frozenset[int] | None = None
     probe: int | None = None
     finished: frozenset[int] | None = frozenset()
+    gone: bool = False
 
 
 class Ear(Protocol):
@@ -137,6 +140,17 @@ class Ear(Protocol):
 
 Heard = Callable[[Hint], None]
 Lost = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """How a process that knows nothing of stepwell reaches the database and says these calls to it."""
+
+    kind: str  # which driver it takes
+    address: str
+    lock: str | None  # a file on which the writers queue
+    calls: Sequence[Sequence[Statement]]
+    hint: Sequence[Statement]  # none where who listens hears of every commit
 
 
 class Driver(Protocol):
@@ -206,6 +220,9 @@ class Driver(Protocol):
 
     async def notify(self, hint: Hint) -> None:
         """Tell a hint to whoever listens, in a transaction of its own; nothing to do unless `notifies`."""
+
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
+        """The calls and the hint as another process can say them; None where none can open the database."""
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Take part in a transaction on the user's own connection; nothing is begun, committed or changed on it."""

@@ -27,6 +27,7 @@ from stepwell.store.driver import (
     Heard,
     Hint,
     Lost,
+    Outside,
     Own,
     Row,
     Script,
@@ -59,6 +60,9 @@ class Engine(Protocol):
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn among those that write the file."""
+
+    def file(self) -> tuple[str, str] | None:
+        """The file and the one on which its writers queue; None if no other process can open it."""
 
     def joined(self, tx: object) -> Any:
         """Something that executes statements on the user's own connection, leaving it as it is; or refuse it."""
@@ -164,6 +168,13 @@ class Embedded:
     def pulse(self) -> EmbeddedPulse:
         """The front of the writer's queue."""
         return EmbeddedPulse(self._writer, self._flush)
+
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
+        """Each call as statements of one transaction; nothing is to be told."""
+        if (file := self._engine.file()) is None:
+            return None
+        said = [[(text, dict(values)) for text, values in self._statements.each(call, call.rows)] for call in calls]
+        return Outside(self.name, *file, said, [])
 
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
         """Watch the file's version in a thread of its own."""

@@ -23,7 +23,7 @@ class WriteTurn:
     """A queue of processes for the right to write one file."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "writer.lock"
+        self.path = folder / "writer.lock"
         self._descriptor: int | None = None
         _every_turn.add(self)
 
@@ -34,8 +34,8 @@ class WriteTurn:
             yield
             return
         if self._descriptor is None:
-            self._path.parent.mkdir(exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self.path.parent.mkdir(exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         try:
             yield

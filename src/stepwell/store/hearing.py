@@ -41,6 +41,7 @@ class Hearing:
         *,
         wake: Callable[[set[int]], object],
         finished: Callable[[frozenset[int] | None], object],
+        gone: Callable[[], object],
     ) -> None:
         self._driver = driver
         self._clock = clock
@@ -48,6 +49,7 @@ class Hearing:
         self._sender = sender
         self._wake = wake
         self._finished = finished
+        self._gone = gone
         self._heard = Gathered(wake)
         self._timer: asyncio.TimerHandle | None = None
         self._job: asyncio.Task[None] | None = None
@@ -146,6 +148,8 @@ class Hearing:
     def _hear(self, hint: Hint) -> None:
         own = hint.sender == self._sender
         if hint.probe is None and not own:
+            if hint.gone:
+                self._gone()
             self._heard.add(hint.queues)
             if hint.finished != frozenset():
                 self._finished(hint.finished)

@@ -17,10 +17,12 @@ GOODBYE: Final = 1.0
 def written(hint: Hint) -> str:
     """The hint as it travels: `sender?probe`, or `sender:` and the queues, then `!` and the runs if there are any.
 
-    `*` is all, and too many.
+    `*` is all, and too many. `sender-` says that a worker's process is gone.
     """
     if hint.probe is not None:
         return f"{hint.sender}?{hint.probe}"
+    if hint.gone:
+        return f"{hint.sender}-"
     runs = "" if hint.finished == frozenset() else f"!{_joined(hint.finished)}"
     return f"{hint.sender}:{_joined(hint.queues)}{runs}"
 
@@ -31,6 +33,8 @@ def read(word: str) -> Hint:
         return Hint(found[1], probe=int(found[2]))
     if found := _IDS.fullmatch(word):
         return Hint(found[1], _parted(found[2]), finished=_parted(found[3]))
+    if found := _GONE.fullmatch(word):
+        return Hint(found[1], frozenset(), gone=True)
     return Hint(word.partition(":")[0], finished=None)
 
 
@@ -44,6 +48,7 @@ def _parted(word: str | None) -> frozenset[int] | None:
 
 
 _PROBE: Final = re.compile(r"([0-9a-f]+)\?([0-9]{1,18})")
+_GONE: Final = re.compile(r"([0-9a-f]+)-")
 _SOME: Final = r"\*|[0-9]{1,18}(?:,[0-9]{1,18})*"
 _IDS: Final = re.compile(rf"([0-9a-f]+):(?:({_SOME})|(?=!))(?:!({_SOME}))?")
 

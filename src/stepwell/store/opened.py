@@ -55,6 +55,8 @@ class Options:
     keep_dead_letters: float | None = None
     tenant: str = ""
     listen: bool = True
+    helper: bool = True
+    hang_after: float = 300.0
     audit: AuditLevel = "problems"
 
 
@@ -88,6 +90,7 @@ class Opened:
         self._wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
         self.tasks = self._tasks(flusher)
+        self._wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for the dead
         self.decisions = Decisions(self, self.ids, shard=flusher.shard)
         self.recorded = Steps(driver, flusher, clock, telemetry, audit=self.audit, timeout=options.timeout)
         slots = self.tasks.claim_slot + 1

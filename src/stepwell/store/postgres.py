@@ -37,6 +37,7 @@ from stepwell.store.driver import (
     Hint,
     Lost,
     NoGuards,
+    Outside,
     Own,
     Row,
     Script,
@@ -75,6 +76,7 @@ class Postgres:
         self._dialer = Dialer(url, asking_for_mark)
         self._listen_dialer = Dialer(listen_url, asking_for_mark) if listen_url else self._dialer
         self._channel = f"stepwell.{statements.schema}"
+        self._url = url
         self._timeout = timeout
         self._slots = [Link(self._dialer, timeout) for _ in range(FLUSH_SLOTS + 1)]
         self._slots.append(Link(self._dialer, timeout, KEY_LOCKS))
@@ -214,6 +216,11 @@ class Postgres:
         """Open the heartbeat's own connection, in its own loop."""
         return PostgresPulse(self._dialer, self._composer)
 
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside:
+        """Each of them as one statement."""
+        told = self._composer.compose([self._notification(hint)])
+        return Outside("postgres", self._url, None, [[self._composer.compose([call])] for call in calls], [told])
+
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
         """Hear, on a connection of its own, what is told on this schema's channel."""
         link = Link(self._listen_dialer, self._timeout)
@@ -227,8 +234,11 @@ class Postgres:
 
     async def notify(self, hint: Hint) -> None:
         """Tell it on a connection that nobody else waits for."""
-        text, values = self._composer.compose([Call("notify", {"channel": self._channel, "word": written(hint)})])
+        text, values = self._composer.compose([self._notification(hint)])
         await self._notifier.fetch(text, values)
+
+    def _notification(self, hint: Hint) -> Call:
+        return Call("notify", {"channel": self._channel, "word": written(hint)})
 
 
 async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:

@@ -3,11 +3,14 @@
 A session is dead when its beat is older than its lease by the database's clock, *and* this observer has seen it so,
 unchanged, for a third of the lease by its own clock; or has seen it unchanged for two thirds, twice the time between
 beats, while it was not yet late. The first alone would kill every healthy session right after an outage or a jump of
-the clock. In an embedded store a free file lock proves death at once.
+the clock. What was seen before a wait for the database proves nothing either: meanwhile nobody could beat.
+
+Its helper's word that its process is gone proves death at once; so does, in an embedded store, a free file lock.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from stepwell.clock import Clock
@@ -26,7 +29,8 @@ class Recovery:
 
     def __init__(self, store: Opened) -> None:
         self._store = store
-        self._watch = Watch(store.clock, store.options.lease / 3)
+        self._patience = store.options.lease / 3
+        self._watch = Watch(store.clock, self._patience)
 
     def interrupted(self) -> None:
         """The database was away: what was seen before proves nothing."""
@@ -39,13 +43,14 @@ class Recovery:
         except BaseException:
             self.interrupted()
             raise
-        dead = {worker.worker_id: worker for worker in self._watch.dead_among(living)}
-        dead.update({one.worker_id: one for one in living if self._store.sessions.is_proven_dead(one)})
+        proven = {one for one in living if self._store.sessions.is_proven_dead(one)}
+        dead = proven.union(self._watch.dead_among(living))
+        soon = self._store.clock.monotonic() + self._patience
         rows = await self._store.sessions.return_stranded()
         buried: list[int] = []
-        for worker in dead.values():
+        for worker in sorted(dead, key=lambda one: one.worker_id):
             try:
-                returned = await self._store.sessions.bury(worker)
+                returned = await self._store.sessions.bury(worker, until=math.inf if worker in proven else soon)
             except StoreBusy:
                 continue  # its fence is locked: the next look tries again, and the others are not to wait for it
             if returned is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +13,13 @@ from stepwell.clock import Clock
 from stepwell.durations import datetime_of
 from stepwell.records import Owned, SeenWorker, WorkerInfo
 from stepwell.store.audit import Audit
-from stepwell.store.driver import Call, Driver, Pulse, Row, Script, Value
+from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, Value
 from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
 
 MOST_RETURNED: Final = 1000
 PATIENCE: Final = 0.5  # seconds that recovery waits for a lock
+GONE: Final = Hint("0", frozenset(), gone=True)  # told by a process that listens to nothing itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class Sessions:
         self._tenant = tenant
         self._audit = audit
 
-    async def begin(self, identity: Identity, lease: int) -> int:
+    async def begin(self, identity: Identity, lease: int, helper: str | None = None) -> int:
         """Register a session that may write from now on; its id was never used before."""
-        return await self._driver.transact(lambda: self._begin(identity, lease))
+        return await self._driver.transact(lambda: self._begin(identity, lease, helper))
 
     async def end(self, worker_id: int, reason: str) -> None:
         """End a session by its own wish; what it still owns is given back, its attempt counts, and it is no suspect."""
@@ -64,19 +66,32 @@ class Sessions:
             [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"]), bool(row["pause"])) for row in owned],
         )
 
+    def note_helper(self, pulse: Pulse, workers: Sequence[int], helper: str, timeout: float) -> None:
+        """Write which helper these sessions have, or why they have none."""
+        pulse.run([Call("note_helper", {}, [(worker, helper) for worker in workers])], timeout)
+
+    def outside(self, workers: Sequence[int]) -> Outside | None:
+        """How another process beats for these sessions, and how it notes that their process is gone."""
+        rows = [(worker,) for worker in workers]
+        return self._driver.outside([Call("beat", self._params(), rows), Call("note_gone", {}, rows)], GONE)
+
     async def living(self) -> list[SeenWorker]:
         """Every session that has not ended, with its last beat."""
         rows = await self._driver.read(Call("living_workers", self._params()))
-        return [SeenWorker(row["worker_id"], row["beat_at"], bool(row["silent"])) for row in rows]
+        return [SeenWorker(row["worker_id"], row["beat_at"], bool(row["silent"]), bool(row["gone"])) for row in rows]
 
     def is_proven_dead(self, worker: SeenWorker) -> bool:
-        """True if the session's process is certainly gone: an embedded store can tell at once."""
-        return self._driver.guards.proves_dead(worker.worker_id)
+        """True if the session's process is certainly gone: its helper says so, or a file lock of its own is free."""
+        return worker.gone or self._driver.guards.proves_dead(worker.worker_id)
 
-    async def bury(self, dead: SeenWorker) -> list[Row] | None:
-        """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since."""
+    async def bury(self, dead: SeenWorker, *, until: float = math.inf) -> list[Row] | None:
+        """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since.
+
+        None too if the transaction begins after `until`, by this process's clock: whatever made us wait for the
+        database may have kept the session from beating.
+        """
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
-        script = partial(self._end, stop, dead.worker_id, "lost", died=True)
+        script = partial(self._end, stop, dead.worker_id, "lost", died=True, until=until)
         # It is tried again, and nothing else may wait behind it.
         returned = await self._driver.transact(script, patience=PATIENCE)
         if returned is not None:
@@ -99,7 +114,7 @@ class Sessions:
         rows = await self._driver.read(Call("workers", self._params(limit=limit, tenant=self._tenant)))
         return [_worker_info(row) for row in rows]
 
-    def _begin(self, identity: Identity, lease: int) -> Script[int]:
+    def _begin(self, identity: Identity, lease: int, helper: str | None) -> Script[int]:
         [row] = yield Call(
             "begin_worker",
             self._params(
@@ -116,10 +131,14 @@ class Sessions:
         worker_id: int = row["id"]
         self._driver.guards.hold(worker_id)  # before others can see the session, or they would take it for dead
         yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._slots)])
-        yield Call("begin_beat", self._params(worker=worker_id))
+        yield Call("begin_beat", self._params(worker=worker_id, helper=helper))
         return worker_id
 
-    def _end(self, stop: Call, worker_id: int, reason: str, *, died: bool = False) -> Script[list[Row] | None]:
+    def _end(
+        self, stop: Call, worker_id: int, reason: str, *, died: bool = False, until: float = math.inf
+    ) -> Script[list[Row] | None]:
+        if self._clock.monotonic() > until:
+            return None
         # The tasks are given back by a statement after the fence is down: only its new snapshot shows what a claim
         # committed while the fence was waited for. In one statement that task would stay RUNNING for ever.
         if not (yield stop):
@@ -167,4 +186,5 @@ def _worker_info(row: Any) -> WorkerInfo:
         started_at=moment(row["started_at"]),
         stopped_at=moment(row["stopped_at"]),
         stop_reason=row["stop_reason"],
+        helper=row["helper"],
     )

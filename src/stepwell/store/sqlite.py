@@ -137,6 +137,10 @@ class SQLite:
         """Wait for this process's turn; a database in memory has no other process."""
         return contextlib.nullcontext() if self._path is None else self._turn.taken()
 
+    def file(self) -> tuple[str, str] | None:
+        """The file, and the one on which its writers queue."""
+        return None if self._path is None else (self._path, str(self._turn.path))
+
     def after_commit(self, connection: Any) -> None:
         """Fold the log back into the file when it has grown; it is tried again later if a reader is in the way."""
         if self._path is None:

@@ -79,6 +79,10 @@ class Turso:
         """Stores of one process take turns; Turso itself would answer busy at once."""
         return _stores_of_this_process
 
+    def file(self) -> tuple[str, str] | None:
+        """None: no other process can open it."""
+        return None
+
     def after_commit(self, connection: Any) -> None:
         """Turso folds its own log."""
 

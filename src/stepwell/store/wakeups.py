@@ -37,11 +37,18 @@ class Wakeups:
         sender = secrets.token_hex(4)  # new for every store, so that each knows its own words again
         self._waiting: list[Listener] = []
         self._waiter: Waiter | None = None
+        self._on_gone: Callable[[], object] = lambda: None
         self._teller = Teller(driver, telemetry, sender) if listen and driver.notifies else None
         hears = listen and driver.hears_others
         self._hearing = (
-            Hearing(driver, clock, telemetry, sender, wake=self._wake, finished=self._finished) if hears else None
+            Hearing(driver, clock, telemetry, sender, wake=self._wake, finished=self._finished, gone=self._gone)
+            if hears
+            else None
         )
+
+    def on_gone(self, listener: Callable[[], object]) -> None:
+        """Tell the one listener there is that a worker's process is gone, its sessions to be recovered."""
+        self._on_gone = listener
 
     def on_added(self, listener: Listener) -> None:
         """Tell the listener the queues to which tasks were added or given back."""
@@ -90,6 +97,9 @@ class Wakeups:
     def _wake(self, queue_ids: set[int]) -> bool:
         heard = [listener(queue_ids) for listener in tuple(self._waiting)]  # all of them, not only up to the first
         return any(heard)
+
+    def _gone(self) -> None:
+        self._on_gone()
 
     def _finished(self, run_ids: frozenset[int] | None) -> None:
         if self._waiter is not None:

@@ -19,6 +19,7 @@ from stepwell.store.driver import (
     Heard,
     Hint,
     Lost,
+    Outside,
     Own,
     Pulse,
     Row,
@@ -125,6 +126,10 @@ class Doomed:
 
     async def notify(self, hint: Hint) -> None:
         """Nothing to do: nobody else is told."""
+
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
+        """None: nobody may go on for it when it is silent."""
+        return None
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Take part in a transaction on the user's own connection."""

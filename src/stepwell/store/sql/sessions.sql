@@ -13,8 +13,9 @@ insert into {fence} (worker_id, slot) select rows.worker, rows.slot from rows wh
 returning worker_id as id, '' as answer;
 
 -- name: begin_beat
--- Give this session its heartbeat.
-insert into {beat} (worker_id, beat_at, heard_at) values (:worker, {beat_now}, {now}) returning worker_id as id;
+-- Give this session its heartbeat, and note which helper it has or why it has none.
+insert into {beat} (worker_id, beat_at, heard_at, helper) values (:worker, {beat_now}, {now}, :helper)
+returning worker_id as id;
 
 -- name: beat
 -- Keep these sessions alive; one that does not come back has been declared dead.
@@ -31,10 +32,24 @@ select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not
   from rows join {task} as task on task.owner = rows.worker and task.owner {any_of rows.worker}
  where task.owner is not null;
 
+-- name: note_gone
+-- Note that the process of these sessions is gone: recovery takes it as proof. Their helper says so, from outside.
+with rows as ({rows worker bigint})
+update {beat} as beat set gone = true from rows
+ where beat.worker_id = rows.worker and beat.worker_id {any_of rows.worker}
+returning {own beat}worker_id as id, '' as answer;
+
+-- name: note_helper
+-- Note which helper these sessions have from now on, or why they have none.
+with rows as ({rows worker bigint, helper name})
+update {beat} as beat set helper = rows.helper from rows
+ where beat.worker_id = rows.worker and beat.worker_id {any_of rows.worker}
+returning {own beat}worker_id as id, '' as answer;
+
 -- name: living_workers
--- List every session that has not ended, and whether its last beat is older than its lease, or lies in the future, by
--- the database's clock. That alone proves nothing: see `recovery.py`.
-select beat.worker_id, beat.beat_at,
+-- List every session that has not ended; whether its last beat is older than its lease, or lies in the future, by the
+-- database's clock, which alone proves nothing (see `recovery.py`); and whether its process is known to be gone.
+select beat.worker_id, beat.beat_at, beat.gone,
        beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent
   from {beat} as beat {one_of worker.id beat.worker_id};
 
@@ -155,7 +170,8 @@ select holder.id as worker from holder
 -- name: workers
 -- List sessions, newest first, with how long ago each was heard of; one without a beat has ended.
 select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.version, worker.handlers, worker.lease,
-       worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent
+       worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent,
+       beat.helper
   from {worker} as worker left join {beat} as beat on beat.worker_id = worker.id
  where worker.tenant = :tenant
  order by worker.id desc limit :limit;

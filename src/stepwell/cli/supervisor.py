@@ -1,0 +1,260 @@
+"""The process above the workers of `stepwell worker`: it starts them, helps them, and starts a crashed one anew.
+
+Nothing of the application is imported here, so nothing that the application does can stop this process. It beats for a
+worker whose interpreter is held and notes at once when one is gone (`store/helper.py`), passes signals on, and reaps
+whatever ends below it, as the first process of a container has to. When it ends, its workers end too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+import itertools
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import click
+
+from stepwell.store.helper import Helper
+
+VARIABLE: Final = "STEPWELL_SUPERVISOR"  # in the environment of a worker's process: who started it, and how to tell it
+PARENT: Final = "STEPWELL_PARENT"  # in the environment of a command that is to end with the process that started it
+FIRST_PAUSE: Final = 0.1  # seconds before a crashed worker is started anew; twice as long every time, ...
+LONGEST_PAUSE: Final = 5.0
+LIVED_WELL: Final = 60.0  # ... and from the beginning for one that has lived for so long
+MOST_FAILURES: Final = 5  # starts that failed, one after the other, before this ends too
+ABORT_WITHIN: Final = 10.0  # seconds for a hung worker to write down where it stands
+LAST_NOTE: Final = 10.0  # seconds for noting that a worker is gone, when this process itself ends
+PASSED_ON: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
+SET_PDEATHSIG: Final = 1  # of Linux's prctl
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    """What a worker's process knows of its supervisor: the pipe to it, and which of its workers it is itself."""
+
+    pipe: int
+    number: int
+
+    @classmethod
+    def found(cls) -> Self | None:
+        """The supervisor of this process, if it has one; what the environment said of it is not passed on."""
+        said = os.environ.pop(VARIABLE, "")
+        if not said:
+            return None
+        pid, pipe, number = map(int, said.split(":"))
+        end_with(pid)
+        os.set_inheritable(pipe, False)
+        return cls(pipe, number)
+
+
+def end_with(pid: int) -> None:
+    """Have this process get SIGTERM when its parent, which is this one, ends; where the kernel can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != pid:  # it ended before we asked
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def is_python() -> bool:
+    """True if this process can be started once more as it was."""
+    is_one = Path(sys.executable or "").name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+    return os.name == "posix" and is_one
+
+
+def supervise(processes: int) -> int:
+    """Run the command of this process in so many workers' processes; its exit code."""
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
+    return Supervisor([sys.executable, *flags, "-m", "stepwell", *sys.argv[1:]], processes).run()
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One process of a worker, and what watches it."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    helper: Helper
+    ending: int  # closed when it has ended
+    started_at: float
+    heard: threading.Event  # all that it said before its end
+    watch: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = threading.Thread(target=self.helper.watch, name=f"stepwell-helper-{self.number}", daemon=True)
+        self.watch.start()
+
+    def ended(self, code: int) -> None:
+        """It has ended; when this returns, all that it said is known."""
+        self.process.returncode = code  # so that nobody waits for it once more
+        os.close(self.ending)
+        self.heard.wait(LAST_NOTE)
+
+    @property
+    def by_its_own_wish(self) -> bool:
+        """Whether its sessions were ended in order."""
+        return self.helper.begun and not self.helper.sessions
+
+
+class Supervisor:
+    """Runs a command in processes of its own until they have ended by their own wish or are to end."""
+
+    def __init__(self, command: Sequence[str], processes: int) -> None:
+        self._command = command
+        self._processes = processes
+        self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
+        self._children: dict[int, Child] = {}
+        self._watches: list[threading.Thread] = []
+        self._pauses = [FIRST_PAUSE] * processes
+        self._failures = [0] * processes
+        self._waiting = 0  # for their new start
+        self._passed_on: set[int] = set()
+        self._ending = False
+        self._code = 0
+
+    def run(self) -> int:
+        """Start the workers and look after them; the exit code that this process is to end with."""
+        with self._signals():
+            for number in range(self._processes):
+                self._start(number)
+            while self._children or (self._waiting and not self._ending):
+                self._next()()
+            for watch in self._watches:
+                watch.join(LAST_NOTE)
+        return self._code
+
+    def _next(self) -> Callable[[], object]:
+        """What is to be done next, waited for."""
+        until = self._timers[0][0] - time.monotonic() if self._timers else None
+        try:
+            return self._events.get(timeout=None if until is None else max(0.0, until))
+        except queue.Empty:
+            return heapq.heappop(self._timers)[2]
+
+    def _later(self, seconds: float, action: Callable[[], object]) -> None:
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), action))
+
+    def _start(self, number: int) -> None:
+        lines, pipe = os.pipe()
+        gone, ending = os.pipe()
+        said = {VARIABLE: f"{os.getpid()}:{pipe}:{number}"}
+        # In a session of its own: Ctrl-C is ours to pass on, once. The main thread does it: `end_with` is about that.
+        process = subprocess.Popen(  # noqa: S603 - the command of this very process, no shell
+            self._command, pass_fds=[pipe], env={**os.environ, **said}, start_new_session=True
+        )
+        os.close(pipe)
+        heard = threading.Event()
+
+        def hung(seconds: float) -> None:
+            self._events.put(lambda: self._abort(process.pid, seconds))
+
+        def leaving() -> None:
+            os.close(lines)
+            os.close(gone)
+            heard.set()
+
+        helper = Helper(process.pid, lines, gone, hung=hung, leaving=leaving, stays=True)
+        child = Child(number, process, helper, ending, time.monotonic(), heard)
+        self._children[process.pid] = child
+        self._watches = [watch for watch in self._watches if watch.is_alive()] + [child.watch]
+
+    def _reap(self) -> None:
+        """Learn of all that have ended, whoever's children they were."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if (child := self._children.pop(pid, None)) is not None:
+                self._ended(child, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, child: Child, code: int) -> None:
+        child.ended(code)
+        shown = code if code >= 0 else 128 - code
+        if self._ending:
+            # Told to end before it could hear of it: nothing was under way.
+            self._code = self._code or (0 if -code in self._passed_on and not child.helper.begun else shown)
+        elif child.by_its_own_wish and code == 0:
+            self._end(0)
+        elif -code in self._passed_on or (not child.helper.begun and self._has_failed(child.number)):
+            self._end(shown)
+        else:
+            self._start_anew(child, code)
+
+    def _has_failed(self, number: int) -> bool:
+        """True if it failed at its very first start, or again and again since: it will not help to try once more."""
+        first = self._pauses[number] == FIRST_PAUSE and not self._failures[number]
+        self._failures[number] += 1
+        return first or self._failures[number] >= MOST_FAILURES
+
+    def _start_anew(self, child: Child, code: int) -> None:
+        number = child.number
+        if child.helper.begun:
+            self._failures[number] = 0
+        if time.monotonic() - child.started_at > LIVED_WELL:
+            self._pauses[number] = FIRST_PAUSE
+        pause, self._pauses[number] = self._pauses[number], min(LONGEST_PAUSE, 2 * self._pauses[number])
+        how = f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.Signals(-code).name})"
+        _say(f"the worker (pid {child.process.pid}) ended with {how}; another is started in {pause:g} s")
+        self._waiting += 1
+        self._later(pause, lambda: self._begin_anew(number))
+
+    def _begin_anew(self, number: int) -> None:
+        self._waiting -= 1
+        if not self._ending:
+            self._start(number)
+
+    def _abort(self, pid: int, seconds: float) -> None:
+        if pid in self._children:
+            _say(f"the worker (pid {pid}) has given no sign of life for {seconds:g} s: it is aborted")
+            self._pass_on(signal.SIGABRT, [pid])
+            self._later(ABORT_WITHIN, lambda: self._pass_on(signal.SIGKILL, [pid]))
+
+    def _end(self, code: int) -> None:
+        """End, with this exit code, when all workers have ended."""
+        self._code, self._ending = code, True
+        self._pass_on(signal.SIGTERM, tuple(self._children))
+
+    def _told(self, number: int) -> None:
+        """A signal came: it is the workers'."""
+        self._passed_on.add(number)
+        self._ending = self._ending or number in ENDING
+        self._pass_on(number, tuple(self._children))
+
+    def _pass_on(self, number: int, pids: Sequence[int]) -> None:
+        for pid in pids:
+            if pid in self._children:  # not reaped: the number is still its own
+                os.kill(pid, number)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def caught(number: int, _: Any) -> None:
+            self._events.put(self._reap if number == signal.SIGCHLD else lambda: self._told(number))
+
+        known = [getattr(signal, name) for name in PASSED_ON if hasattr(signal, name)]
+        wanted = [one for one in known if one in ENDING or signal.getsignal(one) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, caught) for number in (*wanted, signal.SIGCHLD)}
+        try:
+            yield
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+
+
+def _say(words: str) -> None:
+    click.echo(f"stepwell: {words}", err=True)
