@@ -27,6 +27,7 @@ Every public name, from its signature and docstring: written by `make reference`
 docstring it shows the first paragraph; `help(stepwell.Store)` shows the rest.
 """
 ALIASES = {
+    "Cancelled": "asyncio.CancelledError",
     "PauseError": "Paused",
     "UnknownWorkflowType": "DeciderNotFound",
     "WorkflowContext": "Context",
@@ -36,14 +37,14 @@ GROUPS = {
     "Opening a store": "connect connect_with Config Store Tx admin Admin",
     "Queues": "handler Handler Message Retry",
     "Workflows": "workflow workflow_decorator Workflow Trigger discover_workflows step Step Context WorkflowContext "
-    "current sleep wait race condition Future Execute Skipped",
+    "current sleep wait race shield Cancelled condition Future Execute Skipped",
     "Deciders": "Decider Decision EffectContext Engine Receipt TimerCancelled StateMachine StateMachineDefinition "
     "StateMachineView StateInfo Transition",
     "Workers": "Worker poll_all consumer Consumer",
     "What is read": "Task TaskId TaskKind Run RunId RunStatus StepInfo DeadLetter CancelAnswer SignalAnswer Why Reason "
     "Page QueueInfo QueueStats WorkflowInfo WorkerInfo Unserved Maintenance Health EventInfo InstanceInfo",
 }
-SYNC = "connect Store Worker Engine Message Context current sleep wait"
+SYNC = "connect Store Worker Engine Message Context current sleep wait shield"
 MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one looks for
 # What one part of stepwell offers another, and the fields of a value that is asked by its methods.
 WITHIN = (

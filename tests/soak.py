@@ -174,6 +174,28 @@ PROMISES = {
             f"{of['too_late']:,} too late, 0 answers untrue, in {of['seconds']:.0f} s"
         ),
     ),
+    "control": Promise(
+        "Cancel and pause are heard with the next record",
+        "Two processes execute runs of three branches, fifty at a time; a third cancels or pauses each at some moment "
+        "of its life. After the answer each branch begins at most one more step; a run that was cancelled ends "
+        "CANCELLED, one that was paused is PAUSED and comes to its end when it is let go, by a ledger that stepwell "
+        "does not know of. Void unless some branch began one.",
+        lambda of: (
+            f"{of['cancelled']:,} cancelled, {of['paused']:,} paused, {of['too_late']:,} too late: "
+            f"{of['late']:,} branches of {of['late_runs']:,} runs began one more step, 0 more than one; "
+            f"0 paused runs went on, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "cleanup": Promise(
+        "A cleanup survives",
+        "Runs that have reserved something are cancelled while they work or sleep; they undo it inside a shield. A "
+        "third of the undos fail at first, and workers are SIGKILLed while undos are under way; lease 2 s. Every run "
+        "ends CANCELLED with its undo done, and begins nothing else, by a ledger that stepwell does not know of.",
+        lambda of: (
+            f"{of['runs']:,} runs, {of['slept']:,} of them asleep, {of['kills']} kills: {of['failed']:,} undos failed "
+            f"first, {of['again']:,} were cut off and executed again, 0 lost, in {of['seconds']:.0f} s"
+        ),
+    ),
     "sweep": Promise(
         "A run survives the loss of its worker at any database call",
         "The worker is cut off before a call reaches the database, and another time after the database did it and "

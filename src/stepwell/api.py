@@ -11,6 +11,7 @@ from stepwell.decider_engine import Engine
 from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine.background_steps import BackgroundStep as Future
+from stepwell.engine.cleanup import Cancelled, shield
 from stepwell.engine.conditions import condition
 from stepwell.engine.context import Context, current, race, sleep, wait
 from stepwell.engine.guards import Execute, Skipped
@@ -105,6 +106,7 @@ __all__ = [
     "Aside",
     "AuditInfo",
     "CancelAnswer",
+    "Cancelled",
     "CannotOpen",
     "Config",
     "Consumer",
@@ -217,6 +219,7 @@ __all__ = [
     "handler",
     "poll_all",
     "race",
+    "shield",
     "sleep",
     "step",
     "sync",

@@ -15,6 +15,7 @@ LONGEST_NAME: Final = 255
 MOST_TAGS: Final = 20
 MOST_ATTEMPTS: Final = 1_000
 LOWEST_PRIORITY: Final = -32_768
+SHIELD: Final = "shield()"  # the label of the branch of a shield, which no function can have
 HIGHEST_PRIORITY: Final = 32_767
 
 # ASCII only: two names that look alike must be alike, and letters beyond it have several spellings (NFC, NFD).
@@ -106,3 +107,8 @@ def check_whole(option: str, value: object, least: int, most: int) -> int:
     if not least <= value <= most:
         raise InvalidOption(option, value, f"it is between {least} and {most}")
     return int(value)
+
+
+def is_shielded(key: str) -> bool:
+    """True if a call with this key, or a branch with this path, is inside of a shield."""
+    return f"{SHIELD}:" in key.rpartition("/")[0]

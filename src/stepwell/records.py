@@ -159,6 +159,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     claimed_at: int = 0  # by the database's clock, ...
     asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
     parent_id: int | None = None  # the run that asked for it
+    cleanup_until: int | None = None  # it was cancelled, and may clean up until then
 
     @property
     def lasting_key(self) -> str:
@@ -179,6 +180,7 @@ class Settlement(msgspec.Struct, frozen=True):
     output: str | None = None
     error: str | None = None
     last_error: str | None = None
+    cleans_up: bool = False  # the turn knew that its task was cancelled, and cleaned up
 
 
 class StepRow(msgspec.Struct, frozen=True, gc=False):
@@ -204,8 +206,6 @@ class Owned:
     worker_id: int
     task_id: int
     turn: int
-    cancel: bool
-    pause: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +423,7 @@ class Run(Generic[R_co]):
     cause: str | None = None  # the run it was made of, and how
     held_at: datetime | None = None  # since when an operator holds it back
     progress_text: str | None = field(default=None, repr=False)
+    cancel_requested_at: datetime | None = None  # since when it is being cancelled, or was
 
     @overload
     def output(self) -> R_co: ...

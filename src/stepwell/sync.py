@@ -24,6 +24,7 @@ from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
+from stepwell.engine.cleanup import Shield
 from stepwell.engine.context import SyncContext, current_run
 from stepwell.engine.signals import NOTHING
 from stepwell.errors import InvalidOption
@@ -62,6 +63,11 @@ def current() -> Context:
 def sleep(until: Duration | datetime) -> None:
     """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
     current().sleep(until)
+
+
+def shield() -> Shield:
+    """A block inside of which a run goes on although it was cancelled, for the code of sync workflows."""
+    return Shield()
 
 
 @overload

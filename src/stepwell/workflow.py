@@ -42,6 +42,7 @@ class Workflow(Generic[P, R_co]):
         concurrency: int | None = None,
         dead_letter: str | None = None,
         strict: bool = False,
+        cleanup: float | None = None,
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -52,6 +53,7 @@ class Workflow(Generic[P, R_co]):
         self.concurrency = concurrency
         self.dead_letter = dead_letter
         self.strict = strict
+        self.cleanup = cleanup
         self.is_async = inspect.iscoroutinefunction(fn)
         declare(self, f"{self.name}()", fn)
         if fn is not None:
@@ -106,7 +108,7 @@ class Workflow(Generic[P, R_co]):
     @property
     def options(self) -> Mapping[str, Any]:
         """What its definition says besides."""
-        names = ("retry", "timeout", "concurrency", "dead_letter", "strict")
+        names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup")
         return {name: getattr(self, name) for name in names}
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
@@ -122,6 +124,7 @@ class Workflow(Generic[P, R_co]):
             is_workflow=True,
             dead_letter=self.dead_letter,
             run_timeout=self.timeout,
+            cleanup=self.cleanup,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -175,6 +178,7 @@ def workflow(
     concurrency: int | None = None,
     dead_letter: str | None = None,
     strict: bool = False,
+    cleanup: Duration | None = None,
 ) -> _Decorator: ...
 def workflow(
     of: str | Callable[..., Any] | None = None,
@@ -186,6 +190,7 @@ def workflow(
     concurrency: int | None = None,
     dead_letter: str | None = None,
     strict: bool = False,
+    cleanup: Duration | None = None,
 ) -> Any:
     """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
 
@@ -194,12 +199,14 @@ def workflow(
     times unless the store says otherwise; `timeout` is how long it may take in all, from its first start, waits
     included: then it ends in ERROR. `concurrency` bounds how many run at once in one worker; `dead_letter` names a
     workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
-    while others that it has recorded are still unasked.
+    while others that it has recorded are still unasked. `cleanup` is how long a run may go on inside of `shield()` when
+    it was cancelled.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
-        if (name, retry, timeout, concurrency, dead_letter, strict) != (None, None, None, None, None, False):
+        given = (name, retry, timeout, concurrency, dead_letter, cleanup)
+        if strict or any(one is not None for one in given):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
     if name is not None:
@@ -209,7 +216,8 @@ def workflow(
     if dead_letter is not None:
         check_name("workflow", dead_letter)
     policy = None if retry is None else Retry.of(retry)
-    seconds = _limit_of(timeout)
+    seconds = _limit_of("timeout", timeout, "a run needs some time; None is no limit")
+    clean = _limit_of("cleanup", cleanup, "a cleanup needs some time; None is none")
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if isinstance(fn, Workflow):
@@ -227,6 +235,7 @@ def workflow(
             concurrency=concurrency,
             dead_letter=dead_letter,
             strict=bool(strict),
+            cleanup=clean,
         )
 
     return decorate if of is None else decorate(of)
@@ -257,10 +266,10 @@ _UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument"
 _defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
 
 
-def _limit_of(timeout: Duration | None) -> float | None:
-    seconds = None if timeout is None else seconds_of(timeout, "timeout")
+def _limit_of(option: str, given: Duration | None, why: str) -> float | None:
+    seconds = None if given is None else seconds_of(given, option)
     if seconds == 0:
-        raise InvalidOption("timeout", timeout, "a run needs some time; None is no limit")
+        raise InvalidOption(option, given, why)
     return seconds
 
 

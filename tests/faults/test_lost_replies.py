@@ -226,10 +226,10 @@ def test_nothing_is_released_while_the_claim_that_may_have_taken_it_is_under_way
     heard = Heard(1)
     heard.session.claiming(1.0)
     for sent_at in (2.0, 3.0, 4.0, 5.0):
-        heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=sent_at)
+        heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=sent_at)
     assert heard.orphans == []
     heard.session.claimed([claimed(7, 1)])
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=6.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=6.0)
     assert heard.orphans == []
 
 
@@ -238,11 +238,11 @@ def test_a_claim_that_began_while_a_beat_was_on_its_way_is_not_robbed_at_the_nex
     heard = Heard(1)
     # The beat is sent at 1.0; the claim begins at 1.1 and commits before the beat is answered; its reply is held up.
     heard.session.claiming(1.1)
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=1.0)
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=2.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=1.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=2.0)
     assert heard.orphans == []
     heard.session.claimed([claimed(7, 1)])
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=3.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=3.0)
     assert heard.orphans == []
 
 
@@ -252,10 +252,10 @@ def test_an_orphan_is_released_even_if_later_claims_are_always_under_way() -> No
     heard.session.claiming(1.0)
     heard.session.claimed([])
     heard.session.claiming(1.5)
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=2.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=2.0)
     heard.session.claimed([])
     heard.session.claiming(2.5)
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1, cancel=False)], sent_at=3.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 1)], sent_at=3.0)
     assert [orphan.task_id for orphan in heard.orphans] == [7]
 
 
@@ -263,8 +263,8 @@ def test_an_orphan_is_released_even_if_later_claims_are_always_under_way() -> No
 def test_a_task_held_at_an_earlier_turn_is_an_orphan_at_its_later_one() -> None:
     heard = Heard(1)
     heard.session.claimed([claimed(7, 1)])
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 2, cancel=False)], sent_at=1.0)
-    heard.session.beaten(alive=True, owned=[Owned(1, 7, 2, cancel=False)], sent_at=2.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 2)], sent_at=1.0)
+    heard.session.beaten(alive=True, owned=[Owned(1, 7, 2)], sent_at=2.0)
     assert [(orphan.task_id, orphan.turn) for orphan in heard.orphans] == [(7, 2)]
 
 

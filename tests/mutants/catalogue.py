@@ -3,6 +3,7 @@
 from tests.mutants.apart import APART_MUTANTS
 from tests.mutants.audit import AUDIT_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
+from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
@@ -368,9 +369,8 @@ MUTANTS = (
         "a late result revives what was cancelled",
         "L-14",
         "store/sql/tasks.sql",
-        "set status = case when task.cancel_requested_at is not null then 'CANCELLED'\n"
-        "                     when rows.status in ('PENDING', 'PAUSED') and",
-        "set status = case when rows.status in ('PENDING', 'PAUSED') and",
+        "set status = case when {cancelled} then 'CANCELLED'\n                     when {is_to",
+        "set status = case when {is_to",
         FENCE + "test_a_task_somebody_asked_to_cancel_ends_cancelled_whatever_came_of_it",
     ),
     Mutant(
@@ -572,6 +572,7 @@ MUTANTS = (
     *APART_MUTANTS,
     *AUDIT_MUTANTS,
     *CHILDREN_MUTANTS,
+    *CLEANUP_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,

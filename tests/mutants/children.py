@@ -106,7 +106,7 @@ CHILDREN_MUTANTS = (
         "a run that was asked to cancel while it paused itself cannot be settled",
         "L-13",
         "store/sql/tasks.sql",
-        "       run_at = case when task.cancel_requested_at is not null then task.run_at\n                     when",
+        "       run_at = case when {cancelled} then task.run_at\n                     when",
         "       run_at = case when",
         ENDS + "test_a_run_that_was_asked_to_cancel_while_it_paused_itself_is_cancelled",
     ),

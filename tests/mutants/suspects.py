@@ -12,8 +12,8 @@ SUSPECT_MUTANTS = (
         "a death in company costs an attempt",
         "rule-07",
         "store/sql/sessions.sql",
-        "case when lost.in_company and task.max_attempts > 1 then task.attempt - 1 else task.attempt end",
-        "task.attempt",
+        "case when lost.in_company and task.max_attempts > 1 then task.attempt - 1\n",
+        "case when 1 = 2 then task.attempt - 1\n",
         SUSPECTS + "test_who_is_lost_in_company_loses_no_attempt_and_is_claimed_alone",
     ),
     Mutant(

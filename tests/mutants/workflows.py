@@ -270,8 +270,8 @@ WORKFLOW_MUTANTS = (
         "a run is given back in the middle of a body",
         "protocol-18",
         "engine/run.py",
-        "        self._under_way.add(work)\n",
-        "",
+        "        self._under_way[work] = ",
+        "        _ = ",
         SHAPES,
     ),
     Mutant(

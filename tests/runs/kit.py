@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell import RunId, RunStatus, Store, workflow
-from stepwell.records import Settlement
+from stepwell.records import Settlement, Wish
 from stepwell.store.sessions import Identity
 from tests.queue.raw import ask, change
 from tests.store.seam import DONE, LEASE, begin, claim
@@ -85,6 +85,20 @@ async def written(store: Store) -> tuple[int, ...]:
         "select (select count(*) from {queue}), (select count(*) from {workflow}), (select count(*) from {task})",
     )
     return counts
+
+
+async def quietly(store: Store, wish: Wish, run_id: int) -> None:
+    """Cancel or pause a run as another process does: nothing is said to the workers of this store."""
+    match wish:
+        case Wish.CANCEL:
+            assert await store.driver.transact(lambda: store._cancelling(run_id, None, set(), again=False))
+        case Wish.PAUSE:
+            assert await store.driver.transact(lambda: store._holding(run_id, None, again=False))
+
+
+async def requests(store: Store) -> list[tuple[Any, ...]]:
+    """The control requests that nobody has removed: session, task, turn, and what is asked."""
+    return await ask(store, "select worker_id, task_id, turn, request from {control_request} order by 1, 2, 3, 4")
 
 
 async def some(store: Store, count: int, *, name: str = "fulfil") -> list[RunId[Any]]:

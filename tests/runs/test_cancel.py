@@ -191,7 +191,7 @@ async def test_a_run_whose_worker_died_after_the_request_is_cancelled_and_not_ex
 
 @pytest.mark.proves("L-12")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process, whose workers are told at once")
-async def test_a_worker_of_another_store_hears_of_it_with_its_next_beat(live_store: Store, store_url: str) -> None:
+async def test_a_worker_of_another_store_hears_of_it(live_store: Store, store_url: str) -> None:
     async with connect(store_url, lease=0.6) as other, Worker(other, [stuck]):
         run_id = await stuck.trigger(1).execute(live_store)
         await asyncio.wait_for(entered.wait(), 20)

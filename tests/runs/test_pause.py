@@ -19,10 +19,11 @@ from stepwell import (
     workflow,
 )
 from stepwell.clock import TestClock
-from stepwell.records import SeenWorker
+from stepwell.records import SeenWorker, Settlement, Wish
 from tests.ground.waiting import until
-from tests.queue.raw import ask
-from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, begin, claim, once, owned, row_of, watched
+from tests.queue.raw import ask, change
+from tests.runs.kit import quietly, requests
+from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, begin, claim, once, row_of, watched
 from tests.workflows.kit import begun, drained, task_of
 
 ran: list[str] = []
@@ -228,44 +229,72 @@ async def test_the_sweep_does_not_walk_over_what_is_held_back(store: Store, cloc
     assert not (await task_of(store, held)).ready
 
 
-@pytest.mark.parametrize("settlement", [RELEASED, AGAIN], ids=["given back", "failed"])
-async def test_a_turn_that_ends_unfinished_leaves_a_held_run_paused(store: Store, settlement: object) -> None:
+@pytest.mark.proves("P-02", "P-10")
+@pytest.mark.parametrize("settlement", [RELEASED, AGAIN, DONE, FAILED], ids=["given back", "again", "done", "failed"])
+async def test_a_held_run_is_paused_whatever_came_of_its_turn(store: Store, settlement: Settlement) -> None:
     run_id = await begun(store, sleeper)
     session = await begin(store)
     [task] = await claim(store, session, "sleeper")
     assert await store.pause(run_id)
     assert (await store.get_run(run_id)).status == RunStatus.RUNNING
-    assert [one.pause for one in await owned(store, session)] == [True]
-    assert await store.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PAUSED  # type: ignore[arg-type]
-    assert not (await task_of(store, run_id)).ready
+    assert await store.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PAUSED
+    held = await task_of(store, run_id)
+    assert (held.ready, held.attempt, held.owner, held.finished_at) == (False, 0, None, None)
+    assert (held.output, held.error, held.last_error) == (None, None, None)
     await store.unpause(run_id)
-    assert (await task_of(store, run_id)).ready
+    assert [task.id for task in await claim(store, session, "sleeper")] == [run_id]
 
 
-async def test_a_turn_that_ends_well_is_not_lost_by_a_pause_and_a_retry_stays_paused(store: Store) -> None:
-    well, badly = await begun(store, sleeper), await begun(store, sleeper)
-    session = await begin(store)
-    one, other = await claim(store, session, "sleeper", 2)
-    for run_id in (well, badly):
-        assert await store.pause(run_id)
-    assert await store.tasks.settle(one.id, session, one.turn, DONE) == RunStatus.SUCCESS
-    assert await store.tasks.settle(other.id, session, other.turn, FAILED) == RunStatus.ERROR
-    assert await store.retry(badly)
-    assert (await store.get_run(badly)).status == RunStatus.PAUSED
-    assert await claim(store, session, "sleeper") == []
-    assert await store.unpause(badly)
-    assert [task.id for task in await claim(store, session, "sleeper")] == [badly]
+@pytest.mark.proves("P-02", "R-01")
+async def test_a_run_that_ended_while_it_was_being_paused_comes_to_the_same_end_when_it_is_let_go(
+    live_store: Store,
+) -> None:
+    @workflow
+    async def paused_at_its_end(ctx: Context) -> int:
+        await note("once")
+        if ran == ["once"]:
+            ran.append("paused")
+            await quietly(live_store, Wish.PAUSE, ctx.run_id)
+        return 7
+
+    async with Worker(live_store, [paused_at_its_end]):
+        run_id = await begun(live_store, paused_at_its_end)
+        await _is_paused(live_store, run_id)
+        run = await live_store.get_run(run_id)
+        assert (run.output_text, run.attempt) == (None, 0)
+        assert await live_store.unpause(run_id)
+        assert await live_store.result(run_id, timeout=20) == 7
+    assert ran == ["once", "paused"]
 
 
-async def test_a_held_run_whose_worker_died_stays_paused(store: Store) -> None:
+@pytest.mark.proves("P-02")
+async def test_a_retry_of_a_failed_run_that_is_held_stays_paused(store: Store) -> None:
     run_id = await begun(store, sleeper)
+    session = await begin(store)
+    [task] = await claim(store, session, "sleeper")
+    assert await store.tasks.settle(task.id, session, task.turn, FAILED) == RunStatus.ERROR
+    assert await store.pause(run_id) is False, "it is finished"
+    await change(store, f"update {{task}} set held_at = 1 where id = {int(run_id)}")  # as releases before this left it
+    assert await store.retry(run_id)
+    assert (await store.get_run(run_id)).status == RunStatus.PAUSED
+    assert await claim(store, session, "sleeper") == []
+    assert await store.unpause(run_id)
+    assert [task.id for task in await claim(store, session, "sleeper")] == [run_id]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_held_run_whose_worker_died_stays_paused(store: Store, attempts: int) -> None:
+    @workflow(name="sleeper", retry=attempts)
+    async def tried() -> None: ...
+
+    run_id = await begun(store, tried)
     session = await begin(store)
     assert await claim(store, session, "sleeper")
     await store.pause(run_id)
     [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
     assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
     run = await store.get_run(run_id)
-    assert (run.status, run.worker) == (RunStatus.PAUSED, None)
+    assert (run.status, run.worker, run.attempt) == (RunStatus.PAUSED, None, 0)
     assert await claim(store, await begin(store), "sleeper") == []
 
 
@@ -311,7 +340,7 @@ async def test_a_thread_can_see_that_it_may_as_well_stop(live_store: Store) -> N
 
 
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process, whose workers are told at once")
-async def test_a_worker_of_another_store_hears_of_it_with_its_next_beat(live_store: Store, store_url: str) -> None:
+async def test_a_worker_of_another_store_hears_of_it(live_store: Store, store_url: str) -> None:
     async with connect(store_url, lease=0.6) as other, Worker(other, [stuck]):
         run_id = await begun(live_store, stuck)
         await asyncio.wait_for(entered.wait(), 20)
@@ -329,7 +358,7 @@ async def test_a_pause_that_is_taken_back_before_the_worker_hears_of_it_changes_
     await store.pause(run_id)
     assert await store.unpause(run_id)
     assert (await store.get_run(run_id)).status == RunStatus.RUNNING
-    assert [one.pause for one in await owned(store, session)] == [False]
+    assert await requests(store) == []
     assert await store.tasks.settle(task.id, session, task.turn, DONE) == RunStatus.SUCCESS
 
 

@@ -168,15 +168,17 @@ async def test_a_run_that_was_deleted_meanwhile_has_no_next(store: Store) -> Non
     assert ((await store.get_run(run_id, deleted=True)).status, again) == (RunStatus.SUCCESS, [])
 
 
-async def test_if_it_was_paused_meanwhile_the_next_is_paused(store: Store) -> None:
-    _, [again] = await _settled_after(store, lambda run_id: store.pause(run_id, reason="look"))
-    run = await store.get_run(again)
-    assert (run.status, run.input(), run.key) == (RunStatus.PAUSED, 2, "k")
+@pytest.mark.proves("P-02")
+async def test_if_it_was_paused_meanwhile_it_is_paused_and_restarts_when_it_is_let_go(store: Store) -> None:
+    run_id, again = await _settled_after(store, lambda run_id: store.pause(run_id, reason="look"))
+    assert again == []
+    run = await store.get_run(run_id)
+    assert (run.status, run.input(), run.key) == (RunStatus.PAUSED, 1, "k")
     assert run.held_at is not None
     go_on.set()
-    assert await store.unpause(again)
+    assert await store.unpause(run_id)
     await drained(store, guarded)
-    assert (await store.get_run(again)).status == RunStatus.SUCCESS
+    assert (await store.get_run(run_id)).status == RunStatus.SUCCESS
 
 
 async def test_a_cancel_that_is_committed_first_leaves_no_next(store: Store) -> None:

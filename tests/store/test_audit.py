@@ -112,8 +112,8 @@ async def test_a_run_that_goes_well_is_noted_nowhere_and_costs_no_statement(stor
     flushes = [parts for parts in flushes if parts not in (["claim"], ["claim_above"])]
     assert flushes == [
         ["add_tasks"],
-        ["add_steps", *beats],
-        ["add_steps", *beats],
+        ["add_steps", "control_requests", *beats],
+        ["add_steps", "control_requests", *beats],
         ["settle", "count_settled", *beats],
     ]
     assert "note" not in {call.statement for call in driver.said}

@@ -54,12 +54,12 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                   (900, "message", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "oldest": [(2,), (1,), (9,)],
-    "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None),
-               (11, 1, 1, "PENDING", 5, None, 1, 1, None, None, None, "{}", "E"),
-               (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None, None, None),
-               (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None, None, None),
-               (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None),
-               (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f")],
+    "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None, 0),
+               (11, 1, 1, "PENDING", 5, None, 1, 1, None, None, None, "{}", "E", 0),
+               (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None, None, None, 0),
+               (13, 1, 9, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0),
+               (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0),
+               (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f", 0)],
     "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 1), (911, *NEW, None, "ever", None, "2", None, 5, 9),
                   (912, "message", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 1)],
     "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
@@ -102,6 +102,10 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "reopen_steps": [(31, "failed#1"), (31, "kept#1"), (32, "failed#1"), (31, "none#1")],
     "runs": [(31,), (41,), (999,)],
     "cancel_tasks": [(1,), (11,), (31,), (999,)],
+    "cancelled_before": [(1,), (14,), (31,), (999,)],
+    "request_control": [(1, 11, 1), (1, 12, 1), (9, 11, 1)],
+    "control_requests": [(1,), (9,), (2,)],
+    "forget_requests": [(1,), (9,), (2,)],
     "unfinished_children": [(1,), (31,)],
     "letters_of": [(31,), (41,), (999,)],
     "failed_runs": [(31,), (41,), (999,)],
@@ -127,16 +131,26 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
 STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
-SILENT = {"load_task", "unmake_instances", "append_events", "add_receipts"}  # what they return is not asked for
+SILENT = {
+    "load_task",
+    "unmake_instances",
+    "append_events",
+    "add_receipts",
+    "request_control",
+}  # what they return is not asked for
 INSTANCE = """insert into {{instance}} (id, type, name, version, created_at, updated_at)
               values ({id}, 'order', '{name}', {version}, 1, 1)"""
 EVENT = """insert into {{event}} (instance_id, version, type, data, cause, recorded_at)
            values (51, {version}, 'Made', '1', '{cause}', 1)"""
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
-TABLES = ("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt")
+TABLES = (
+    *("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt"),
+    "control_request",
+)
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
+    "request": "cancel",
     "now": 1_000,
     "beat_now": 2_000,
     "slot": 0,
@@ -179,6 +193,9 @@ async def fill_with_all_sorts(store: Store) -> None:
             for number, name, version in ((51, "a", 2), (52, "b", 0))
         ),
         *(EVENT.format(version=version, cause=cause) for version, cause in ((1, "c"), (2, "d"))),
+        "update {task} set cancel_requested_at = 5 where id = 14",
+        "insert into {control_request} (worker_id, task_id, turn, request)"
+        " values (1, 11, 1, 'cancel'), (1, 12, 7, 'pause'), (9, 13, 1, 'pause')",
         "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
         TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'message'", "'timer'"),
         TASK.format(id=54, more="status, finished_at", values="false, 'ERROR', 8").replace(
@@ -362,7 +379,7 @@ async def test_a_batch_in_your_own_transaction_is_one_statement_too(
 async def test_a_row_costs_no_more_among_many(store: Store, connection: Any) -> None:
     stepped = Stepped(store)
     kinds: dict[str, Callable[[int], tuple[Value, ...]]] = {
-        "settle": lambda task: (task, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, None),
+        "settle": lambda task: (task, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0),
         "extend_taken": lambda task: (task, 1, 5),
         "requeue": lambda task: (task,),
         "find_added": lambda task: (task, 1, f"k{task}"),

@@ -86,7 +86,7 @@ TASKS = [
         1,
         "status, owner, cancel_requested_at",
         "false, 'RUNNING', 1, 1",
-        "running, asked to cancel",
+        "cancelling",
         False,
         "crew",
     ),

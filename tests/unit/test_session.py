@@ -19,7 +19,7 @@ class Heard:
 
 
 def owned(task_id: int, turn: int = 1) -> Owned:
-    return Owned(worker_id=7, task_id=task_id, turn=turn, cancel=False)
+    return Owned(worker_id=7, task_id=task_id, turn=turn)
 
 
 def claimed(task_id: int, turn: int = 1) -> Claimed:

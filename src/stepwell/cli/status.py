@@ -29,6 +29,8 @@ def glyph_of(status: RunStatus) -> str:
 
 def word_of(run: Run[Any]) -> str:
     """Where a run stands, in a glyph and a word: what is PENDING waits to be tried again, for a moment, or in line."""
+    if run.cancel_requested_at is not None and not run.status.finished:
+        return f"{glyph_of(RunStatus.CANCELLED)} cancelling"
     match run.status:
         case RunStatus.PAUSED if run.held_at is None and run.error is None:
             return "◷ waiting"
@@ -67,9 +69,10 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
         "cause",
         "progress",
     )
-    moments = ("run_at", "created_at", "updated_at", "started_at", "paused_at", "held_at", "finished_at", "deleted_at")
+    moments = ("run_at", "created_at", "updated_at", "started_at", "paused_at", "held_at", "cancel_requested_at")
+    ends = ("finished_at", "deleted_at")
     return {
-        **{name: getattr(run, name) for name in (*names, "worker", *moments)},
+        **{name: getattr(run, name) for name in (*names, "worker", *moments, *ends)},
         "input": run.input(),
         "output": run.output(object) if run.status == RunStatus.SUCCESS else None,
         "error": run.error,

@@ -34,7 +34,7 @@ def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
 
 async def _begin(call: StepCall) -> asyncio.Task[Any]:
     task = asyncio.ensure_future(awaited(course(call)))
-    call.run.joined(task)
+    call.run.joined(task, call.key)
     return task
 
 

@@ -87,7 +87,7 @@ class Factory:
         task = self._make(loop, coro, options)
         own.tasks.add(task)
         task.add_done_callback(own.tasks.discard)
-        branch.run.joined(task)
+        branch.run.joined(task, own.path)
         return task
 
     def _make(self, loop: asyncio.AbstractEventLoop, coro: AnyCoroutine, options: dict[str, Any]) -> asyncio.Task[Any]:

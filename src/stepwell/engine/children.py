@@ -152,6 +152,8 @@ def _verdict(run: RunTurn, row: StepRow) -> Verdict:
     verdict = run.journal.answer(row.key, row.input)
     if isinstance(verdict, GaveUp):
         raise _failure_of(row.key, verdict.error)
+    if not isinstance(verdict, Replay):
+        run.admit(row.key)
     return verdict
 
 

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from hashlib import blake2b
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Final, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.clock import chance_of
 from stepwell.codec import decode
@@ -14,20 +14,23 @@ from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.engine import progress
 from stepwell.engine.branches import Branch, current_branch
 from stepwell.engine.calling import course
-from stepwell.engine.calls import Definition, StepCall, current_attempt
+from stepwell.engine.calls import Attempt, Definition, StepCall, current_attempt
 from stepwell.engine.children import called, checked_triggers, only, triggering, waiting_for_child, waiting_for_results
+from stepwell.engine.cleanup import Stopped
 from stepwell.engine.guards import Execute, Skipped, acquired
 from stepwell.engine.journal import Replay
 from stepwell.engine.naming import definition_of
 from stepwell.engine.racing import raced
 from stepwell.engine.rename import in_order
-from stepwell.engine.requests import Course, Wait, awaited, followed, recorded
-from stepwell.engine.run import Pause, RunTurn, Unwinding
+from stepwell.engine.requests import Course, awaited, followed, recorded, waited_until
+from stepwell.engine.run import RunTurn, Unwinding
 from stepwell.engine.signals import NOTHING, waiting_for
 from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import NotInRun
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
+
+STOPPED: Final = "!"  # behind the key of a sleep: the run was cancelled in it
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,8 +77,13 @@ class Current:
         return self._run.task.attempt if attempt is None else attempt.number
 
     def is_cancelled(self) -> bool:
-        """True if nothing that this code does can be recorded any more, so that it may as well stop."""
-        return self._run.unwinding or self._run.is_lost
+        """True if it may as well stop: somebody has cancelled or paused the run, or it is not executed here any more.
+
+        Heard within a second, also in a body. Inside of a shield a run that was cancelled goes on: False.
+        """
+        run, place = self._run, current_branch.get()
+        key = place.call.key if isinstance(place, Attempt) else getattr(place, "path", "")
+        return run.unwinding or run.is_lost or (run.cleanup is not None and run.cleanup.refuses(key))
 
     def progress(self, value: object) -> None:
         """Say how far this is: the latest is `store.get_run(run_id).progress`, for people. Nobody waits for the write.
@@ -348,7 +356,7 @@ def _branch(run: RunTurn, call: str) -> Branch:
 
 def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The arguments of the run that goes on for this one, checked as a trigger's are."""
-    _branch(run, "restart")
+    run.admit(_branch(run, "restart").path)
     assert run.arguments is not None
     text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
     run.arguments.decode(text)
@@ -363,6 +371,7 @@ def _noted_now(branch: Branch) -> int:
     answer = run.journal.answer(key, None)
     if isinstance(answer, Replay):
         return int(decode(answer.output or "0", int))
+    run.admit(key)
     moment = run.now()
     row = StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, output=str(moment))
     if run.is_sync:
@@ -376,6 +385,7 @@ def _sleeping(branch: Branch, until: Duration | datetime) -> Course:
     """The course of a sleep: when it ends is recorded as it begins, so that every replay waits for the same moment."""
     run, key = branch.run, branch.key("sleep")
     run.journal.ask(key)
+    run.journal.ask(f"{key}{STOPPED}")
     place = run.journal.place(key)
     return _slept(run, key, place, until)
 
@@ -386,7 +396,17 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
     if isinstance(answer, Replay):
         due = decode(answer.output or "0", int)
     else:
+        run.admit(key)
         yield from in_order(run, key, answer)
         due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
         yield from recorded(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)), has_row=False)
-    yield Wait(run, Pause(due))
+    stopped = f"{key}{STOPPED}"
+    if run.journal.has(stopped):
+        run.admit(key)
+    try:
+        yield from waited_until(run, key, due)
+    except Stopped:
+        if not run.journal.has(stopped):  # or a replay after that moment would go past the place where it was stopped
+            row = StepRow(run.task.id, stopped, run.journal.place(stopped), RunStatus.CANCELLED)
+            yield from recorded(run, row, has_row=False)
+        raise

@@ -1,4 +1,4 @@
-"""The time that a run has in all: from its first start, its waits included, by the database's clock."""
+"""The time that a run has in all, its waits included, or to clean up when it was cancelled; by the database's clock."""
 
 from __future__ import annotations
 
@@ -17,16 +17,32 @@ LONGEST_TIMER: Final = 86_400.0
 
 
 class Deadline:
-    """The moment by which one run has to be finished."""
+    """The moment by which one run has to be finished, and what it has failed with if it is not."""
 
-    def __init__(self, task: Claimed, limit: float, clock: Clock) -> None:
-        self.moment = task.started_at + int(limit * 1_000_000)
-        message = f"run {task.id} was not finished {limit:g} s after its start; raise its `timeout`, and retry it"
-        self.failure = Failed({"type": "Timeout", "message": message, "limit": limit})
+    def __init__(
+        self, task: Claimed, moment: int, failure: Failed, clock: Clock, *, claimed: float | None = None
+    ) -> None:
+        self.moment = moment
+        self.failure = failure
         self._claimed_at = task.claimed_at
         self._clock = clock
-        self._began = time.monotonic()  # after the claim has answered: what is over by this is over
+        # After the claim has answered: what is over by this is over.
+        self._began = time.monotonic() if claimed is None else claimed
         self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of_run(cls, task: Claimed, limit: float, clock: Clock) -> Deadline:
+        """The time that a run has in all."""
+        message = f"run {task.id} was not finished {limit:g} s after its start; raise its `timeout`, and retry it"
+        failure = Failed({"type": "Timeout", "message": message, "limit": limit})
+        return cls(task, task.started_at + int(limit * 1_000_000), failure, clock)
+
+    @classmethod
+    def of_cleanup(cls, task: Claimed, until: int, limit: float | None, clock: Clock, *, claimed: float) -> Deadline:
+        """The time that a run which was cancelled has to clean up; when its claim had answered, by our clock."""
+        allowed = "" if limit is None else f" in {limit:g} s"
+        message = f"run {task.id} was not cleaned up{allowed}; raise the `cleanup` of its workflow"
+        return cls(task, until, Failed({"type": "Timeout", "message": message}), clock, claimed=claimed)
 
     @property
     def left(self) -> float:

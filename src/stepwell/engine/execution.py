@@ -9,6 +9,8 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from stepwell.engine.claiming import Demand
 from stepwell.engine.deadline import Deadline
 from stepwell.engine.outcome import (
@@ -56,6 +58,7 @@ class Execution:
 
     __slots__ = (
         "_calls",
+        "_cleanup",
         "_demand",
         "_given_up",
         "_held",
@@ -67,6 +70,7 @@ class Execution:
         "_waiting",
         "gave_back",
         "job",
+        "on_cancel",
         "on_stop",
         "session",
         "settled",
@@ -101,6 +105,8 @@ class Execution:
         self._given_up = False
         self._stopped: Outcome | None = None  # what the body that is being executed was stopped as
         self.on_stop: Callable[[], None] = _nobody
+        self.on_cancel: Callable[[], None] | None = None
+        self._cleanup: Deadline | None = None  # of the body that is being executed, if its task was cancelled
 
     def __repr__(self) -> str:
         return f"<tasks {', '.join(str(task.id) for task in itertools.chain(*self._calls))} of {self._served.queue}>"
@@ -143,9 +149,23 @@ class Execution:
             self._cancel_body()
 
     def stop(self, wish: Wish, task_ids: set[int]) -> None:
-        """Stop the body of a task that was asked to be cancelled or paused; it is settled as that."""
-        if self._in_body in task_ids:
-            self._stop_body(Cancelled() if wish is Wish.CANCEL else Released())
+        """Stop the body of a task that was asked to be cancelled or paused; it is settled as that.
+
+        One that cleans up goes on, and is not paused.
+        """
+        if self._in_body not in task_ids or self._cleanup is not None:
+            return
+        if wish is Wish.CANCEL and self.on_cancel is not None and self._stopped is None and not self._given_up:
+            self.on_cancel()
+        elif wish is Wish.CANCEL and self._served.cleanup is None:
+            self._stop_body(Cancelled())
+        else:  # also one that cleans up and has not begun with this turn: it is claimed anew for that
+            self._stop_body(Released())
+
+    def clean_up(self, deadline: Deadline) -> None:
+        """The task was cancelled, and its body cleans up: until then at the latest."""
+        self._cleanup = deadline
+        deadline.watch(lambda: self._stop_body(deadline.failure))
 
     def abandon(self) -> None:
         """Stop waiting for a body that does not stop, and for answers that do not come."""
@@ -180,18 +200,21 @@ class Execution:
         """What came of the body, if the time that its run has in all is not over before."""
         outcome = self._outcome(tasks, threads)
         # Most have no such limit; a coroutine less is a frame less to go through at each of its waits.
-        return outcome if self._served.run_timeout is None else self._until(self._served.run_timeout, tasks[0], outcome)
+        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has a time of its own
+            return outcome
+        return self._until(self._served.run_timeout, tasks[0], outcome)
 
     async def _until(
         self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Outcome | Settled | None]
     ) -> Outcome | Settled | None:
-        deadline = Deadline(task, run_timeout, self.store.clock)
+        deadline = Deadline.of_run(task, run_timeout, self.store.clock)
         if deadline.left <= 0:
             outcome.close()
             return deadline.failure
-        deadline.watch(lambda: self._stop_body(deadline.failure))
+        deadline.watch(lambda: None if self._cleanup is not None else self._stop_body(deadline.failure))
         try:
-            return deadline.capped(await outcome)
+            came = await outcome
+            return came if self._cleanup is not None else deadline.capped(came)
         finally:
             deadline.end()
 
@@ -201,7 +224,7 @@ class Execution:
             return _no_handler(self._served.queue)
         if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
             return self._interrupted()
-        self._in_body, self._stopped = tasks[0].id, None
+        self._in_body, self._stopped, self._cleanup = tasks[0].id, None, None
         executing.set(Turns(self.session, tasks))
         try:
             return await self._called(self._served.body(tasks, threads, self))
@@ -221,7 +244,9 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
         finally:
-            self._in_body, self.on_stop = None, _nobody
+            self._in_body, self.on_stop, self.on_cancel = None, _nobody, None
+            if self._cleanup is not None:
+                self._cleanup.end()
 
     def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
         # Most have no timeout, and its guard is a tenth of what an empty body costs.
@@ -254,6 +279,8 @@ class Execution:
                 self._close(task)
             return
         settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
+        if self._cleanup is not None:
+            settlement = msgspec.structs.replace(settlement, cleans_up=True)
         unknown_run = self._served.body is None and tasks[0].kind is TaskKind.RUN
         if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
             for task in tasks:

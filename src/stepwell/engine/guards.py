@@ -70,6 +70,7 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
         return Skipped(decode(answer.output or "null"))
     if isinstance(answer, GaveUp):
         raise failure_of(Definition(step_id, acquired, None, Any), key, answer.error)
+    run.admit(key)
     await awaited(cleared(run, key, answer))
     await run.noted()
     has_row = isinstance(answer, Waiting) or answer.has_row

@@ -10,8 +10,8 @@ from stepwell.errors import NonDeterminismError
 from stepwell.records import ACCEPTED, MARK, RunStatus, StepRow
 
 BRANCH_ENDS: Final = "/"
-# Calls, and a branch, that are named by stepwell and not by the workflow.
-OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_many()", "task/"))
+# Calls, and branches, that are named by stepwell and not by the workflow.
+OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_many()", "task/", "shield()/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,10 @@ class Journal:
     def record(self, row: StepRow) -> None:
         """The database has this now."""
         self._recorded[row.key] = row
+
+    def has(self, key: str) -> bool:
+        """True if something is recorded under this key."""
+        return key in self._recorded
 
     def place(self, key: str) -> int:
         """The number of a step in the order in which the run first asked for its steps."""

@@ -96,10 +96,10 @@ class Settled:
     status: str = ""
 
 
-Ended = Done | Held | Released | Restarted | Settled | Suspended  # what a body makes of itself, if nothing goes wrong
-Outcome = (
-    Done | Held | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
-)  # what is left to be written
+# What a body makes of itself, if nothing goes wrong ...
+Ended = Cancelled | Done | Held | Released | Restarted | Settled | Suspended
+# ... and what is left to be written.
+Outcome = Done | Held | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
 
 DONE: Final = Done()
 

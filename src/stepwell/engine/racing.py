@@ -37,7 +37,13 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
     if isinstance(verdict, Replay):
         winner = decode(verdict.output or "0", int)
         return winner, await _again(contenders, winner)
-    await awaited(in_order(run, row.key, verdict))
+    try:
+        run.admit(row.key)
+        await awaited(in_order(run, row.key, verdict))
+    except BaseException:
+        for contender in contenders:
+            _leave_out(contender)
+        raise
     stake = Stake(row, {})
     tasks = [_begun(stake, place, contender) for place, contender in enumerate(contenders)]
     losers = set(tasks)
@@ -66,7 +72,7 @@ def _begun(stake: Stake, place: int, contender: Awaitable[Any]) -> asyncio.Futur
 
 def _ending(run: RunTurn, stake: Stake, place: int) -> Course:
     """Record who has won: this place, unless a wait has won in the meantime."""
-    run.check()
+    run.admit(stake.row.key)
     if stake.winner is None:
         answer = yield from asked(run, EndRace(run.task, stake.row, stake, place))
         assert isinstance(answer, Recorded)

@@ -15,16 +15,18 @@ import msgspec
 
 from stepwell.engine.branches import CALLS, current_branch
 from stepwell.engine.calls import Attempt, StepCall
+from stepwell.engine.cleanup import Stopped
 from stepwell.engine.conditions import is_met
 from stepwell.engine.contexts import in_context
 from stepwell.engine.program import program
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.sync_turn import wait_in_thread
 from stepwell.errors import LeaseLost, Timeout
+from stepwell.names import is_shielded
 from stepwell.records import StepRow
 from stepwell.store.draft import Asked
 from stepwell.store.lanes import Answer
-from stepwell.store.questions import Answered, Question, Recorded, Stake, TakeSignal
+from stepwell.store.questions import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
 
@@ -94,6 +96,7 @@ at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_sta
 
 def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]:
     """Ask the database; what it has recorded of the call is in the journal then."""
+    run.admit(question.row.key)
     run.enter(question.row.key)
     try:
         if run.notes:
@@ -102,11 +105,23 @@ def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]
     except LeaseLost:
         run.overtaken = True
         raise
+    except CancelRequested:
+        if run.cleanup is not None:
+            run.on_loop(run.cleanup.begin)
+        raise Stopped from None
     finally:
         run.leave(question.row.key)
     if isinstance(answer, Recorded):
         run.journal.record(answer.row)
     return answer
+
+
+def waited_until(run: RunTurn, key: str, due: int) -> Generator[Request, Any, None]:
+    """Wait until a moment; refused as a call is, also while it waits, if the run is cancelled."""
+    run.check()
+    while not run.is_past(due):
+        run.admit(key)
+        yield Wait(run, Pause(due))
 
 
 def checked(run: RunTurn, key: str, condition: str) -> Generator[Request, Any, object]:
@@ -153,7 +168,7 @@ async def awaited(course: Course) -> Any:
                 request = course.send(answer)
     except StopIteration as end:
         return end.value
-    except Unwinding:
+    except (Unwinding, Stopped):
         await asyncio.sleep(SWALLOWED)
         raise
 
@@ -266,12 +281,17 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
     call, context = attempt.call, copy_context()
     definition = call.definition
     context.run(current_branch.set, attempt)
-    if definition.timeout is not None:
-        return in_context(context, _in_time(call, definition.timeout))
     if not definition.is_async:
-        return in_context(context, _in_thread(call))
-    body = context.run(definition.fn, *call.args, **call.kwargs)
-    return in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
+        in_time = None if definition.timeout is None else _in_time(call, definition.timeout)
+        return in_context(context, in_time or _in_thread(call))
+    if definition.timeout is not None:
+        running = in_context(context, _in_time(call, definition.timeout))
+    else:
+        body = context.run(definition.fn, *call.args, **call.kwargs)
+        running = in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
+    cleanup = call.run.cleanup
+    # A body in a thread is waited for: it cannot be stopped, and must not be undone while it works.
+    return running if cleanup is None or is_shielded(call.key) else cleanup.stoppable(running)
 
 
 async def _waited(request: Wait | Noted) -> None:

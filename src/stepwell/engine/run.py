@@ -8,6 +8,7 @@ with the time at which the first of its waits is over. Until then nobody of it i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from stepwell.arguments import Arguments
 from stepwell.engine.branches import HIDDEN, Branch, current_branch
+from stepwell.engine.cleanup import Cleanup
 from stepwell.engine.journal import Journal
 from stepwell.engine.outcome import Held
 from stepwell.engine.progress import Progress
@@ -74,19 +76,20 @@ class RunTurn:
         self.overtaken = False  # the database has refused a record of this turn: somebody else has the run
         self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
         self.arguments: Arguments | None = None  # of the workflow
+        self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
         self.restarts_with: str | None = None  # the input of the run that goes on for this one
         self.held: Held | None = None  # why it must not go on with this code
         self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
         self._threads = threads
         self._clock = slot.store.clock
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self.home = threading.get_ident()
         self._job = asyncio.current_task()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._bodies = NONE  # in threads, which nobody can stop
-        self._under_way: set[object] = set()
-        self._parked: dict[asyncio.Future[None], Pause] = {}
+        self._under_way: dict[object, asyncio.Task[Any] | None] = {}  # and who does it, where that is asked for
+        self._parked: dict[asyncio.Future[bool | None], Pause] = {}
         self._look: asyncio.Handle | None = None
         self._stopped = False  # by the worker, which has no time to wait for threads
         slot.on_stop = self.stop
@@ -149,9 +152,11 @@ class RunTurn:
             self._progress = Progress(self)
         return self._progress
 
-    def joined(self, task: asyncio.Task[Any]) -> None:
-        """A task was created inside the run: it is part of it until it is done."""
+    def joined(self, task: asyncio.Task[Any], path: str = "") -> None:
+        """A task was created inside the run, in the branch with this path: it is part of it until it is done."""
         self._tasks.add(task)
+        if self.cleanup is not None:
+            self.cleanup.joined(task, path)
         task.add_done_callback(self._left)
 
     @property
@@ -167,6 +172,12 @@ class RunTurn:
         if self.is_lost:
             raise LeaseLost(self.task.owner, self.task.id)
 
+    def admit(self, key: str) -> None:
+        """Refuse a call that no record answers; to a run that is being cancelled every one outside of its shields."""
+        self.check()
+        if self.cleanup is not None:
+            self.cleanup.admit(key)
+
     # ---- time --------------------------------------------------------------------------------------------------------
 
     def now(self) -> int:
@@ -177,17 +188,17 @@ class RunTurn:
     def is_past(self, moment: int) -> bool:
         """True if that moment has certainly come by the database's clock."""
         told = self._clock.now()
-        return moment <= (self.task.claimed_at + _microseconds_since(self._began) if told is None else told)
+        return moment <= (self.task.claimed_at + _microseconds_since(self.began) if told is None else told)
 
     # ---- working and waiting -----------------------------------------------------------------------------------------
 
     def enter(self, work: object) -> None:
         """Something of the run is under way: a body, or a write. Nothing is given back until it has left."""
-        self._under_way.add(work)
+        self._under_way[work] = None if self.cleanup is None or self.is_sync else asyncio.current_task()
 
     def leave(self, work: object) -> None:
         """It is not under way any more."""
-        self._under_way.discard(work)
+        self._under_way.pop(work, None)
         if self._parked:
             self.on_loop(self.look_soon)
 
@@ -211,24 +222,34 @@ class RunTurn:
     async def park(self, pause: Pause) -> None:
         """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead.
 
-        Returns before that if what it waits for may have come: whoever waits for more than time asks again.
+        Returns before that if what it waits for may have come, or the run was cancelled: whoever waits asks again.
         """
         self.check()
         while pause.due is None or not self.is_past(pause.due):
-            waiting: asyncio.Future[None] = self.loop.create_future()
+            waiting: asyncio.Future[bool | None] = self.loop.create_future()
             self._parked[waiting] = pause
             timer = self.loop.call_later(self._until(pause), resolve, waiting, None)
             if pause.is_told:
                 self.slot.store.waiting.watch(self.task.id, self._woken)
             self.look_soon()
             try:
-                await waiting
+                cancelled = await waiting
             finally:
                 del self._parked[waiting]
                 timer.cancel()
             self.check()
-            if pause.is_told or pause.hesitates:
+            if pause.is_told or pause.hesitates or cancelled:
                 return
+
+    def wake_parked(self) -> None:
+        """Let all that waits see that the run was cancelled."""
+        for waiting in tuple(self._parked):
+            resolve(waiting, True)
+
+    def outside(self) -> list[asyncio.Task[Any]]:
+        """Those of its tasks that wait for the world outside: not in a call of ours, nor for each other."""
+        calling = set(self._under_way.values())
+        return [task for task in self._parts() if task not in calling and _is_waiting(task) and not self._waits(task)]
 
     def _woken(self) -> None:
         for waiting, pause in tuple(self._parked.items()):
@@ -315,6 +336,9 @@ class RunTurn:
         Unless it was `stopped` from outside: then whoever has the run next is not kept waiting by a thread. Returns
         whether the run was being given back.
         """
+        if self.cleanup is not None:
+            await self._cleaned_up()
+            self.cleanup.end()
         unwound, self.unwinding = self.unwinding, True
         self.slot.store.waiting.unwatch(self.task.id)
         if self._look is not None:
@@ -326,6 +350,12 @@ class RunTurn:
         if self._bodies and not self._stopped and (unwound or not stopped):
             await asyncio.wait(self._bodies)
         return unwound
+
+    async def _cleaned_up(self) -> None:
+        """Let each branch of a run that was cancelled come to its end by itself: it may clean up in a shield."""
+        while self.cleanup is not None and self.cleanup.is_under_way and self._tasks and not self.unwinding:
+            with contextlib.suppress(asyncio.CancelledError):  # the time is over, or it is given back
+                await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
 
     def _left(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -339,7 +369,7 @@ class RunTurn:
         longest = ASK_AGAIN if pause.is_told else LONGEST_TIMER
         if pause.due is None:
             return longest
-        left = (pause.due - self.task.claimed_at) / 1_000_000 - (time.monotonic() - self._began)
+        left = (pause.due - self.task.claimed_at) / 1_000_000 - (time.monotonic() - self.began)
         return min(longest, max(0.0, left))
 
 
@@ -350,6 +380,11 @@ def _together(pauses: Collection[Pause]) -> Pause:
         wakes=min((one.wakes for one in pauses if one.wakes is not None), default=None),
         needed=min((one.needed for one in pauses if one.needed is not None), default=None),
     )
+
+
+def _is_waiting(task: asyncio.Task[Any]) -> bool:
+    waiter: Any = getattr(task, "_fut_waiter", None)
+    return waiter is not None and not waiter.done()
 
 
 def is_stopped(error: BaseException) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 from stepwell.arguments import Arguments
 from stepwell.codec import decode, encode
+from stepwell.engine.cleanup import Cleanup
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.journal import Journal
-from stepwell.engine.outcome import Done, Ended, Restarted, Suspended
+from stepwell.engine.outcome import Cancelled, Done, Ended, Restarted, Suspended
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.served import Body, Slot
 from stepwell.engine.steps import told_of
@@ -42,6 +44,10 @@ class Definition(Protocol):
         """Whether its code runs on the loop, or in a thread."""
 
     @property
+    def cleanup(self) -> float | None:
+        """How many seconds a run has to clean up when it is cancelled; None if it does not."""
+
+    @property
     def strict(self) -> bool:
         """Whether a new step is refused while recorded ones of its branch have not been asked for."""
 
@@ -59,6 +65,8 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
     run.arguments = workflow.arguments
+    if workflow.cleanup is not None or task.cleanup_until is not None:
+        run.cleanup = Cleanup(run, workflow.cleanup)
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
@@ -69,15 +77,25 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
         if run.pause is None:
             raise  # stopped by the worker, which knows why
         return _suspended(run.pause, run.now())
+    except asyncio.CancelledError:
+        if run.cleanup is None or not run.cleanup.is_under_way:
+            raise  # of its own making
+        return Cancelled()
     except Paused as pause:
         return _set_aside(run, pause)
     finally:
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # whatever the workflow has made of it
+    return _done(workflow, run, returned)
+
+
+def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
+    """The end of a run, if what it returned can be stored and read back."""
+    store, task = run.slot.store, run.task
     if unasked := run.journal.unasked:
-        slot.store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
+        store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
-    output = encode(returned, limit=slot.store.options.payload_limit, what=what)
+    output = encode(returned, limit=store.options.payload_limit, what=what)
     if returns is not Any and type(returned) is not returns:
         refuse_cut(returned, decode(output, returns, what=what), what=what)  # nobody could read it: that is no success
     return Done(output)

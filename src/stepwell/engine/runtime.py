@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from stepwell.backoff import waits
@@ -43,6 +43,7 @@ from stepwell.telemetry import (
 )
 
 LOOK_EVERY: Final = 1.0  # seconds; how soon a new queue with a prefix of ours is found
+HEAR_EVERY: Final = 0.5  # seconds between looks at what is asked of the bodies under way
 MOST_CLAIMED: Final = 10_000  # at once: what a statement and its answer can well carry
 
 
@@ -129,6 +130,8 @@ class Runtime:
         self._deafen = self._store.tasks.on_wish(self._wished)
         self._refuse = self._store.tasks.hand_over.on_offer(self._offer)
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
+        hearing = self._supervised("control requests", self._hear_forever)
+        self._loops.append(asyncio.create_task(hearing, name="stepwell-requests"))
         if upkeep:
             looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
             self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
@@ -332,7 +335,7 @@ class Runtime:
     async def _begin_session(self) -> None:
         lease = int(self._store.options.lease * 1_000_000)
         worker_id = await self._store.sessions.begin(self._identity, lease, Heartbeat.of(self._store).lifeline.kind)
-        self.session = Session(worker_id, self._session_lost, self._orphans_found, self._wished)
+        self.session = Session(worker_id, self._session_lost, self._orphans_found)
         Heartbeat.of(self._store).add(self.session)
         self._store.telemetry.emit(SessionStarted(worker_id))
         await self._find_queues()
@@ -356,7 +359,7 @@ class Runtime:
 
     async def _number(self, served: Served) -> int:
         if served.is_workflow:
-            return await self._store.register_workflow(served.queue, served.dead_letter)
+            return await self._store.register_workflow(served.queue, served.dead_letter, served.cleanup)
         return await self._store.queue_id(served.queue, create=True, anew=True)
 
     async def _end_session(self) -> None:
@@ -379,10 +382,20 @@ class Runtime:
                 execution.give_up()
         self._polling.wake()
 
-    def _wished(self, wish: Wish, task_ids: set[int]) -> None:
-        """Somebody asked for these to be cancelled or paused: stop those that are executed here."""
-        for execution in tuple(self._executions):
-            execution.stop(wish, task_ids)
+    def _wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
+        """Somebody asked for these turns to be cancelled or paused: stop those that are executed here."""
+        held = {} if self.session is None else self.session.held
+        if ours := {task_id for task_id, turn in turns.items() if held.get(task_id) == turn}:
+            for execution in tuple(self._executions):
+                execution.stop(wish, ours)
+
+    async def _hear_forever(self) -> None:
+        """Hear what is asked of the bodies under way, also of those that record nothing for long."""
+        while not self._stopping:
+            await asyncio.sleep(HEAR_EVERY)
+            if self.session is not None and self.session.held:
+                with contextlib.suppress(StoreBusy, StoreUnavailable):  # others tell of that; it is read again
+                    await self._store.tasks.hear_requests(self.session.id)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
         self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))

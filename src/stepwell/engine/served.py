@@ -14,6 +14,7 @@ from stepwell.records import Claimed
 from stepwell.store.store import Store
 
 if TYPE_CHECKING:
+    from stepwell.engine.deadline import Deadline
     from stepwell.engine.showing import Showing
 
 
@@ -26,6 +27,10 @@ class Slot(Protocol):
     session: Session
     showing: Showing
     on_stop: Callable[[], None]  # told before the body is cancelled
+    on_cancel: Callable[[], None] | None  # told that somebody has cancelled the task, if the body sees to that itself
+
+    def clean_up(self, deadline: Deadline) -> None:
+        """The task was cancelled, and its body cleans up: until then at the latest."""
 
     def hold(self) -> None:
         """Keep the place for one more user of it."""
@@ -52,3 +57,4 @@ class Served:
     is_workflow: bool = False
     dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR
     run_timeout: float | None = None  # seconds that a run has in all, from its first start
+    cleanup: float | None = None  # seconds that a run has to clean up after it was cancelled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from stepwell.records import Claimed, Owned, Wish
+from stepwell.records import Claimed, Owned
 
 
 class Session:
@@ -15,14 +15,12 @@ class Session:
         worker_id: int,
         on_lost: Callable[[Session], None],
         on_orphans: Callable[[Session, list[Owned]], None],
-        on_wish: Callable[[Wish, set[int]], object] = lambda *_: None,
     ) -> None:
         self.id = worker_id
         self.lost = False
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
-        self._on_wish = on_wish
         self.handing: set[int] = set()  # tasks that are being added as ours: not held yet
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}
@@ -58,11 +56,6 @@ class Session:
                 self.lost = True
                 self._on_lost(self)
             return
-        ours = [task for task in owned if self.held.get(task.task_id) == task.turn]
-        if cancelled := {task.task_id for task in ours if task.cancel}:
-            self._on_wish(Wish.CANCEL, cancelled)
-        if paused := {task.task_id for task in ours if task.pause and not task.cancel}:
-            self._on_wish(Wish.PAUSE, paused)
         unheld = {
             (task.task_id, task.turn): task
             for task in owned

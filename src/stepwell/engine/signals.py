@@ -61,6 +61,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
         return wanted.came(verdict.output, verdict.error)
     else:
         is_new = True
+        run.admit(row.key)
         yield from in_order(run, row.key, verdict)
         if isinstance(verdict, Due) and verdict.failed is not None:
             yield Wait(run, Pause(hesitates=True))  # the workflow cancelled it before: it will do so again
@@ -71,7 +72,8 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
     except asyncio.CancelledError:
         # By the workflow itself, a sibling that failed: from now on no signal is told that somebody waits.
         stake, _ = at_stake.get()
-        if not run.unwinding and (stake is None or stake.winner is None):
+        stopped = run.cleanup is not None and run.cleanup.refuses(row.key)
+        if not run.unwinding and not stopped and (stake is None or stake.winner is None):
             run.note(msgspec.structs.replace(row, status=RunStatus.CANCELLED), has_row=True)
         raise
     return wanted.came(row.output, row.error)

@@ -29,6 +29,7 @@ from stepwell.engine.requests import (
     checked,
     recorded,
     recording,
+    waited_until,
 )
 from stepwell.engine.run import Pause, RunTurn
 from stepwell.errors import Paused, SerializationError
@@ -46,8 +47,9 @@ def course_of(call: StepCall) -> Course:
     while True:
         match verdict:
             case Due():
+                run.admit(call.key)
                 if verdict.failed is not None:
-                    yield Wait(run, Pause(_retry_at(_policy(call), verdict.failed)))
+                    yield from waited_until(run, call.key, _retry_at(_policy(call), verdict.failed))
                 run.enter(call.key)
                 try:
                     row, value = yield from _attempt(call, verdict.attempt, has_row=verdict.has_row)
@@ -62,6 +64,7 @@ def course_of(call: StepCall) -> Course:
                 else:
                     verdict = Due(verdict.attempt + 1, has_row=True, failed=row)
             case Waiting(row):
+                run.admit(call.key)
                 verdict = yield from resumed(call, row)
             case Replay(output):
                 return decode(output or "null", definition.returns, what=f"result of {call.key}")
@@ -103,6 +106,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     run = call.run
     if run.notes:
         yield Noted(run)
+        run.admit(call.key)
     attempt = Attempt(call, number, has_row)
     showing = run.slot.showing
     showing.begin(attempt)

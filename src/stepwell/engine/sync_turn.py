@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.cleanup import Stopped
 from stepwell.engine.journal import Journal
 from stepwell.engine.run import RunTurn, Unwinding, hidden, is_stopped
 from stepwell.engine.served import Slot
@@ -102,7 +103,7 @@ class SyncTurn(RunTurn):
     def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:
         self._at_work.add(thread)  # before it knows: from now on it is not waiting any more
         if task.cancelled():
-            answer.set_exception(Unwinding())
+            answer.set_exception(Unwinding() if self.unwinding else Stopped())
         elif (error := task.exception()) is not None:
             answer.set_exception(error)
         else:

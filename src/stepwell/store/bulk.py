@@ -97,7 +97,9 @@ class Bulk(Runs, Control):
         self, run_ids: Sequence[int], reason: str | None, woken: set[int], *, again: bool
     ) -> Script[tuple[list[Row], set[int]]]:
         yield Call("lock_trees", {}, [(run_id,) for run_id in run_ids])
-        changed = yield from cancelling(self._params(), run_ids, reason, woken, self.audit)
+        found = yield Call("cancelled_before", {}, [(run_id,) for run_id in run_ids])
+        before = {row["id"] for row in found}
+        changed = yield from cancelling(self._params(), run_ids, reason, woken, self.audit, before=before)
         stopped = {row["id"] for row in changed}
         if again:  # a try whose reply was lost may have cancelled them: what it did counts
             rows = yield Call("turns_of", {}, [(run_id,) for run_id in run_ids])

@@ -22,4 +22,5 @@ def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> tuple[
         done.output,
         done.error,
         done.last_error,
+        int(done.cleans_up),
     )

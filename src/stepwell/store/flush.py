@@ -20,6 +20,7 @@ from stepwell.store import isolation
 from stepwell.store.apart import begin_apart
 from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter
 from stepwell.store.audit import rows_of
+from stepwell.store.control_request import REQUESTS, Requested, nobody, tell_requests
 from stepwell.store.driver import Call, Driver, Row, Value
 from stepwell.store.futures import resolve
 from stepwell.store.lanes import (
@@ -81,6 +82,7 @@ class GroupCommit:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self.shard = shard
+        self.requested: Requested = nobody  # told what is asked of which turns, before anybody hears an answer
         self._woken = woken  # told the queues to which a flush has added, or whose tasks it made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
@@ -380,6 +382,9 @@ class GroupCommit:
                 calls.append(Call("wake_parents", clock, fed_by=closing))
             if notes := [operation.note for operation in operations if operation.note is not None]:
                 calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
+        if not STEPS.isdisjoint(by_part):
+            writers = sorted({one.worker for part in STEPS for one in by_part.get(part, ()) if one.worker is not None})
+            calls.append(Call(REQUESTS, {}, [(worker,) for worker in writers]))
         if self._driver.flush_beats:
             workers = sorted({operation.worker for operation in batch if operation.worker is not None})
             if workers:
@@ -390,6 +395,8 @@ class GroupCommit:
         for call, rows in zip(calls, answered, strict=True):
             if call.statement == "wake_parents" and (queues := {row["id"] for row in rows if row["answer"]}):
                 self._woken(queues)
+            if call.statement == REQUESTS and rows:
+                tell_requests(rows, self.requested)
 
     def _lost(self, lane: Lane, batch: Sequence[Operation], error: StoreBusy | StoreUnavailable) -> None:
         again = any(operation.trouble is not None for operation in batch)
@@ -421,7 +428,7 @@ def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[R
     """What the database said of each row, by the row; not of those that only count or beat."""
     answers: dict[RowId, str] = {}
     for call, rows in zip(calls, answered, strict=True):
-        if call.fed_by is not None:
+        if call.fed_by is not None or call.statement == REQUESTS:
             continue
         if call.statement in STEPS:
             answers.update({(row["id"], row["answer"]): RECORDED for row in rows})

@@ -65,6 +65,10 @@ class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
     recorded: Callable[[Sequence[End] | None], StepRow]
 
 
+class CancelRequested(Exception):  # noqa: N818 - a word of ours, never seen by users
+    """The question was not asked: somebody has cancelled the run, which is to clean up and has not heard of it."""
+
+
 Question = TakeSignal | EndRace | AddChildren | LookAtChildren
 
 

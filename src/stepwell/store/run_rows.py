@@ -37,6 +37,7 @@ def run_of(row: Any) -> Run[Any]:
         cause=row["cause"],
         held_at=_moment(row["held_at"]),
         progress_text=row["progress"],
+        cancel_requested_at=_moment(row["cancel_requested_at"]),
     )
 
 

@@ -60,10 +60,11 @@ class Sessions:
     def beat(self, pulse: Pulse, workers: Sequence[int], timeout: float) -> tuple[set[int], list[Owned]]:
         """Keep these sessions alive. Returns those that still are, and the tasks they own by the database's word."""
         rows = [(worker,) for worker in workers]
-        alive, owned = pulse.run([Call("beat", self._params(), rows), Call("owned", {}, rows)], timeout)
+        calls = [Call("beat", self._params(), rows), Call("owned", {}, rows), Call("forget_requests", {}, rows)]
+        alive, owned, _ = pulse.run(calls, timeout)
         return (
             {row["id"] for row in alive},
-            [Owned(row["worker"], row["id"], row["turn"], bool(row["cancel"]), bool(row["pause"])) for row in owned],
+            [Owned(row["worker"], row["id"], row["turn"]) for row in owned],
         )
 
     def note_helper(self, pulse: Pulse, workers: Sequence[int], helper: str, timeout: float) -> None:
@@ -162,6 +163,7 @@ class Sessions:
             while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
                 yield from self._audit.lost(self._params(), worker, rows)
                 returned += rows
+            yield Call("forget_requests_of", {"worker": worker})
         yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
         yield from wake_parents(self._params(), returned)
         return returned

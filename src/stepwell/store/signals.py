@@ -93,7 +93,8 @@ def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tupl
             return SignalAnswer.TOO_LATE, set()
         woke = bool(sent["taken"]) or sent["kept"] <= waits  # sent by a try whose reply was lost
         return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {found[0]["queue_id"]}
-    if found[0]["finished_at"] is not None or found[0]["cancel_requested_at"] is not None:
+    cleans_up = found[0]["cleanup_until"] is not None  # then a shield of it may wait for this
+    if found[0]["finished_at"] is not None or (found[0]["cancel_requested_at"] is not None and not cleans_up):
         return SignalAnswer.TOO_LATE, set()
     yield Call("add_signal", params)
     woke = sent["kept"] < waits

@@ -161,7 +161,7 @@ class Macros:
             return expand[name]()
         postgres, sqlite = _SPELLINGS.get(name, (None, None))
         if postgres is not None and sqlite is not None:
-            return postgres if self._postgres else sqlite
+            return self.fill(postgres if self._postgres else sqlite)
         return self._table(name)
 
     def _table(self, name: str) -> str:
@@ -221,6 +221,20 @@ def _may_be_ready(argument: str) -> str:
     return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
 
 
+# Rules that several columns of a statement follow, over the row as it stands when it is changed. For a turn that ends:
+# whether the task is cancelled with it, and if not, whether it was cancelled and this turn knew nothing of it. For a
+# cancel: whether the run is to clean up first, and until when.
+_CANCELLED = (
+    "(task.cancel_requested_at is not null"
+    " and (rows.status not in ('PENDING', 'PAUSED') or coalesce(task.cleanup_until <= {now}, true)))"
+)
+_IS_TO_CLEAN_UP = "(task.cleanup_until is not null and rows.cleans_up = 0)"
+_CLEANUP_UNTIL = (
+    "coalesce(task.cleanup_until,"
+    " {now} + (select workflow.cleanup from {workflow} as workflow where workflow.queue_id = task.queue_id))"
+)
+_CLEANS_UP = f"(task.kind = 'run' and task.turn > 0 and coalesce({_CLEANUP_UNTIL} > {{now}}, false))"
+
 _SPELLINGS = {
     # the macro's spelling for Postgres, and for SQLite and Turso
     "json": ("json", "text"),
@@ -237,6 +251,10 @@ _SPELLINGS = {
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
     "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own
+    "cancelled": (_CANCELLED, _CANCELLED),
+    "is_to_clean_up": (_IS_TO_CLEAN_UP, _IS_TO_CLEAN_UP),
+    "cleanup_until": (_CLEANUP_UNTIL, _CLEANUP_UNTIL),
+    "cleans_up": (_CLEANS_UP, _CLEANS_UP),
     "tags": ("json_array_elements_text(task.tags) as tag (value)", "json_each(task.tags) as tag"),
     "replace_view": ("create or replace view", "create view"),  # SQLite: dropped before
 }

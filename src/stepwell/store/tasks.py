@@ -30,6 +30,7 @@ from stepwell.store.alarm import Alarm
 from stepwell.store.alike import examples
 from stepwell.store.audit import Audit, rows_of
 from stepwell.store.closing import settle_row
+from stepwell.store.control_request import REQUESTS, Requested, tell_requests
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.handing import HandOver
@@ -78,7 +79,8 @@ class Tasks:
         self._audit = audit
         self.alarm = Alarm()
         self.hand_over = HandOver(flusher, within=2 * timeout)
-        self._wishing: list[Callable[[Wish, set[int]], object]] = []
+        self._wishing: list[Requested] = []
+        flusher.requested = self.wished
         # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
@@ -90,15 +92,19 @@ class Tasks:
         """Stop telling the listener."""
         self._wakeups.off_added(listener)
 
-    def on_wish(self, listener: Callable[[Wish, set[int]], object]) -> Callable[[], None]:
-        """Tell the listener what was asked here of which tasks under way, until what is returned is called."""
+    def on_wish(self, listener: Requested) -> Callable[[], None]:
+        """Tell the listener what was asked of which turns of tasks under way, until what is returned is called."""
         self._wishing.append(listener)
         return lambda: self._wishing.remove(listener)
 
-    def wished(self, wish: Wish, task_ids: set[int]) -> None:
-        """Say that this was asked of these tasks, which are under way; the heartbeat says so too, later."""
-        for listener in tuple(self._wishing) if task_ids else ():
-            listener(wish, task_ids)
+    def wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
+        """Say that this was asked of these turns, by task: here, or by a process whose request was read here."""
+        for listener in tuple(self._wishing) if turns else ():
+            listener(wish, turns)
+
+    async def hear_requests(self, worker: int) -> None:
+        """Read what is asked of a session's turns, and say it: for bodies that record nothing for a while."""
+        tell_requests(await self._driver.read(Call(REQUESTS, {}, [(worker,)])), self.wished)
 
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim."""
@@ -448,8 +454,9 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     # fmt: off
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, codec,
-                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id)
+                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until)
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, codec, version,
-             wakes, parent_id, suspect, created_at, claimed_at, started_at) in in_claim_order(rows, queues)
+             wakes, parent_id, suspect, created_at, claimed_at, started_at,
+             cleanup_until) in in_claim_order(rows, queues)
     ]
     # fmt: on

@@ -17,6 +17,7 @@ import msgspec
 from stepwell.clock import Clock
 from stepwell.codec import encode
 from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
+from stepwell.names import is_shielded
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
@@ -29,6 +30,7 @@ from stepwell.store.living import Living
 from stepwell.store.questions import (
     AddChildren,
     Answered,
+    CancelRequested,
     End,
     EndRace,
     LookAtChildren,
@@ -43,6 +45,7 @@ from stepwell.telemetry import Telemetry
 
 MOST_TOGETHER: Final = 500
 TIMED_OUT: Final = "Timeout"
+Answers = dict[Question, Answered | CancelRequested]
 
 Batch = Mapping[Question, asyncio.Future[Answered]]
 
@@ -182,7 +185,8 @@ class Waiting:
             for question, future in batch.items():
                 await self._answer({question: future})
             return True
-        if queues := {queue_id for one in answers if isinstance(one, AddChildren) for queue_id in one.queues}:
+        added = [one for one in answers if isinstance(one, AddChildren) and isinstance(answers[one], Recorded)]
+        if queues := {queue_id for one in added for queue_id in one.queues}:
             self._added_to(queues)
         for question, future in batch.items():
             answer = answers.get(question)
@@ -190,13 +194,13 @@ class Waiting:
             resolve(future, LeaseLost(question.task.owner, question.task.id) if answer is None else answer)
         return True
 
-    async def _transacted(self, batch: Sequence[Question], patience: float) -> dict[Question, Answered]:
+    async def _transacted(self, batch: Sequence[Question], patience: float) -> Answers:
         tries = itertools.count()
         timeout = self._timeout + SLOWEST_ROW * sum(
             len(one.ids) for one in batch if isinstance(one, AddChildren | LookAtChildren)
         )
 
-        async def work() -> dict[Question, Answered] | StoreLocked:
+        async def work() -> Answers | StoreLocked:
             again = next(tries) > 0 or not self._doubted.isdisjoint(batch)
             try:
                 script = partial(self._answering_all, batch, again=again)
@@ -218,7 +222,7 @@ class Waiting:
         self._doubted.difference_update(batch)
         return answers
 
-    def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[dict[Question, Answered]]:
+    def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[Answers]:
         """Answer all that may be answered, in one transaction; a question without an answer was asked too late."""
         params: dict[str, Value] = {"now": self._clock.now(), "tenant": self._tenant, "slot": self._slot}
         turns = sorted({(one.task.id, one.task.owner, one.task.turn) for one in batch})
@@ -229,14 +233,17 @@ class Waiting:
             found = (yield Call("steps_of", params, rows)) if rows else []
             done = {(row["run_id"], row["key"]): step_of(row) for row in found}
             answers = _answered_before([one for one in batch if one.task.id in runs], done)
+        stopped = {run_id for run_id, row in runs.items() if row["cancelled"]}
         asked = [one for one in batch if one.task.id in runs and one not in answers]
+        refused = [one for one in asked if one.task.id in stopped and not is_shielded(one.row.key)]
+        asked = [one for one in asked if one not in refused]
         answers |= yield from self._signals(params, [one for one in asked if isinstance(one, TakeSignal)], runs)
         answers |= {one: _raced(one) for one in asked if isinstance(one, EndRace)}
         added = [one for one in asked if isinstance(one, AddChildren)]
         answers |= yield from self._added(params, added, runs, again=again)
         answers |= yield from self._looked(params, [one for one in asked if isinstance(one, LookAtChildren)], runs)
         yield from self._record(params, {one: answers[one] for one in asked})
-        return answers
+        return {**answers, **{one: CancelRequested() for one in refused}}
 
     def _record(self, params: dict[str, Value], answers: Mapping[Question, Answered]) -> Script[None]:
         made = {one: rows for one, answer in answers.items() if (rows := _rows_of(one, answer))}
@@ -330,9 +337,11 @@ def _takes(question: Question) -> set[object]:
             return set()
 
 
-def _note_stake(question: Question, answer: Answered | None) -> None:
+def _note_stake(question: Question, answer: Answered | CancelRequested | None) -> None:
     """Remember, now that it is committed, who has asked in a race and who has won."""
-    if answer is None or not isinstance(question, TakeSignal | EndRace) or question.stake is None:
+    if not isinstance(question, TakeSignal | EndRace) or question.stake is None:
+        return
+    if answer is None or isinstance(answer, CancelRequested):
         return
     if isinstance(question, TakeSignal):
         question.stake.waits[question.place] = question.row

@@ -111,6 +111,12 @@ class Standing:
         return None if run_at is None else datetime_of(run_at)
 
     @property
+    def cleanup_until(self) -> datetime | None:
+        """Until when it may clean up, if it was cancelled."""
+        until = self.task["cleanup_until"]
+        return None if until is None else datetime_of(until)
+
+    @property
     def is_due(self) -> bool:
         """True if nothing but a worker is missing; it may be that nobody has noticed yet."""
         run_at = self.task["run_at"]
@@ -140,6 +146,8 @@ def why(run: Standing) -> Why:
             return Why(Reason.CANCELLED, task["last_error"] or "it was cancelled", next="nothing: trigger it again")
         case RunStatus.RUNNING:
             return _running(run)
+        case RunStatus.PENDING | RunStatus.PAUSED if task["cancel_requested_at"] is not None:
+            return _cleans_up(run)
         case RunStatus.PENDING | RunStatus.PAUSED:
             return _held(run) or (_due(run) if run.is_due else _waiting(run))
 
@@ -177,12 +185,19 @@ def _running(run: Standing) -> Why:
         message = f"its worker {worker} is not heard of any more"
         return Why(Reason.WORKER_SILENT, message, None, names, "another worker takes it over when the lease is over")
     if task["cancel_requested_at"] is not None:
-        return Why(Reason.CANCELLING, f"{worker} was asked to stop it", None, names, "it ends CANCELLED")
+        return Why(Reason.CANCELLING, f"{worker} was asked to stop it", run.cleanup_until, names, "it ends CANCELLED")
     if task["held_at"] is not None:
         return Why(Reason.PAUSING, f"{worker} was asked to give it back", None, names, "it is PAUSED until `unpause`")
     busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING]
     at = f", at {', '.join(busy)}" if busy else ""
     return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
+
+
+def _cleans_up(run: Standing) -> Why:
+    """It was cancelled, and a worker has to clean up for it."""
+    waiting = _due(run) if run.is_due else _waiting(run)
+    message = f"it was cancelled and is to clean up; {waiting.message}"
+    return Why(Reason.CANCELLING, message, run.cleanup_until, waiting.waits_for, "it ends CANCELLED when that is done")
 
 
 def _held(run: Standing) -> Why | None:

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from stepwell.clock import Clock
-from stepwell.durations import datetime_of
+from stepwell.durations import datetime_of, microseconds_of
 from stepwell.errors import Refused, WorkflowNotFound
 from stepwell.records import WorkflowInfo
 from stepwell.store.driver import Call, Driver, Script, Value
@@ -42,10 +42,11 @@ class Workflows:
             raise WorkflowNotFound(name)
         return self._remembered.learn(name, found[0]["id"])
 
-    async def describe(self, queue_id: int, options: dict[str, str]) -> None:
+    async def describe(self, queue_id: int, options: dict[str, str], cleanup: float | None) -> None:
         """Note what a workflow says of itself, for those who have not its code."""
         text = json.dumps(options) if options else None
-        params = self._params(queue_id=queue_id, options=text)
+        span = None if cleanup is None else microseconds_of(cleanup, "cleanup")
+        params = self._params(queue_id=queue_id, options=text, cleanup=span)
         await self._driver.transact(lambda: _one(Call("describe_workflow", params)))
 
     def forget(self, name: str) -> None:

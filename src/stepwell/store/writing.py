@@ -29,15 +29,18 @@ class Writing(Together):
         """The number of a workflow's queue; the definition is made if it is missing, together with the queue."""
         return await self._workflow_id(name, create=True)
 
-    async def register_workflow(self, name: str, dead_letter: str | None) -> int:
-        """Define a workflow that a worker serves, and note which other one is told when a run of it fails for good."""
+    async def register_workflow(self, name: str, dead_letter: str | None, cleanup: float | None = None) -> int:
+        """Define a workflow that a worker serves, and note which other one is told when a run of it fails for good.
+
+        And for how many seconds a run of it may clean up when it is cancelled, by whoever that is.
+        """
         self._workflows.forget(name)
         queue_id = await self.define(name)
         if dead_letter is not None:
             await self.define(dead_letter)
         options = {} if dead_letter is None else {"dead_letter": dead_letter}
         await repeated(
-            lambda: self._workflows.describe(queue_id, options),
+            lambda: self._workflows.describe(queue_id, options, cleanup),
             clock=self.clock,
             telemetry=self.telemetry,
             within=self.options.timeout,

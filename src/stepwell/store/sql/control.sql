@@ -2,31 +2,78 @@
 
 -- name: lock_run
 -- Read how a run stands and let nobody change it until this transaction ends.
-select task.id, task.status, task.owner, task.finished_at, task.cancel_requested_at, task.held_at, task.queue_id,
-       task.parent_id, queue.name as workflow
+select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
+       task.held_at, task.queue_id, task.parent_id, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and (task.kind = 'run') is true and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
 
 -- name: cancel_tasks
--- Cancel tasks: at once those that no worker executes, and ask the workers of the others; what is finished stays so.
+-- Cancel tasks: at once those that no worker executes, and ask the workers of the others; what is finished stays so. A
+-- run that was begun, of a workflow that cleans up, is ready instead, to do so until `cleanup_until`; nobody holds it back
+-- any more. Asked once more it goes on with that, until the time is over.
 -- Decided in one statement over the row as it stands: a claim or a settle that came first is seen, one that comes later
 -- waits for this row, and finds the request or the end.
 with rows as ({rows id bigint})
 update {task} as task
-   set status = case when task.owner is null then 'CANCELLED' else task.status end,
-       ready = false,
+   set status = case when task.owner is not null then task.status
+                     when not {cleans_up} then 'CANCELLED'
+                     when task.cancel_requested_at is null then 'PENDING' else task.status end,
+       ready = task.owner is null and {cleans_up} and (task.ready or task.cancel_requested_at is null)
+               and {may_be_ready task clears held_at},
+       run_at = case when task.owner is null and task.cancel_requested_at is null and {cleans_up}
+                     then {now} else task.run_at end,
        cancel_requested_at = coalesce(task.cancel_requested_at, {now}),
-       finished_at = case when task.owner is null then {now} else null end,
+       cleanup_until = case when {cleans_up} then {cleanup_until} else task.cleanup_until end,
+       held_at = case when {cleans_up} then null else task.held_at end,
+       held_reason = case when {cleans_up} then null else task.held_reason end,
+       finished_at = case when task.owner is null and not {cleans_up} then {now} else null end,
        error = {json_of error}, last_error = :last_error, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows} and task.finished_at is null
-returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_id as parent_id;
+returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_id as parent_id, {own task}owner,
+          {own task}turn, {own task}ready;
+
+-- name: request_control
+-- Ask the sessions that execute these turns to stop them; in the transaction that has locked the tasks.
+with rows as ({rows worker bigint, task_id bigint, turn bigint})
+insert into {control_request} (worker_id, task_id, turn, request)
+select rows.worker, rows.task_id, rows.turn, cast(:request as text) from rows where true
+on conflict do nothing;
+
+-- name: take_back_request
+-- Do not ask a session any more to stop this turn.
+delete from {control_request} where worker_id = :worker and task_id = :id and turn = :turn and request = :request;
+
+-- name: control_requests
+-- What these sessions are asked to stop: each task with what is asked of it, and of which turn. A table that is empty as
+-- long as nobody steers: a probe of its key for each session, and no lock.
+with rows as ({rows worker bigint})
+select request.task_id as id, request.request || ' ' || request.turn as answer
+  from {control_request} as request where request.worker_id {any_of rows.worker};
+
+-- name: forget_requests
+-- Remove what these sessions were asked of turns that they do not have any more.
+with rows as ({rows worker bigint})
+delete from {control_request}
+ where worker_id {any_of rows.worker}
+   and (select task.owner = {control_request}.worker_id and task.turn = {control_request}.turn
+          from {task} as task where task.id = {control_request}.task_id limit 1) is not true
+returning task_id as id, '' as answer;
+
+-- name: forget_requests_of
+-- Remove whatever a session that has ended was asked.
+delete from {control_request} where worker_id = :worker;
+
+-- name: cancelled_before
+-- Of these tasks, those that somebody has asked to cancel before.
+with rows as ({rows id bigint})
+select task.id from {task} as task where task.id {any_of rows} and task.cancel_requested_at is not null;
 
 -- name: unfinished_children
--- List the unfinished tasks that these tasks asked for.
+-- List the unfinished tasks that these tasks asked for, and which of them somebody has cancelled before.
 with rows as ({rows id bigint})
-select task.id from rows join {task} as task on task.parent_id = rows.id
+select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
  where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
 
 -- name: hold_run
@@ -36,7 +83,7 @@ update {task} set held_at = coalesce(held_at, {now}), held_reason = coalesce(cas
        status = case when owner is null then 'PAUSED' else status end, ready = false,
        paused_at = case when owner is null and status <> 'PAUSED' then {now} else paused_at end, updated_at = {now}
  where id = :id and finished_at is null and cancel_requested_at is null
-returning id, queue_id, status;
+returning id, queue_id, status, owner, turn;
 
 -- name: let_go_run
 -- Let a run that is held back go on. One that was begun is ready now, since what it waits for may have come meanwhile:
@@ -53,7 +100,8 @@ returning id, queue_id, ready;
 -- Say how a run stands, deleted or not: beside each step that it has begun and not ended, and with its queue, its worker
 -- and whether that was heard of in time.
 select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
-       task.losses, task.error, task.last_error, task.cancel_requested_at, task.held_at, task.held_reason, task.deleted_at,
+       task.losses, task.error, task.last_error, task.cancel_requested_at, task.cleanup_until, task.held_at,
+       task.held_reason, task.deleted_at,
        task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, {now} as now,
        maintenance.began_at as maintenance_at, maintenance.reason as maintenance_reason,
        worker.name as worker_name, worker.host as worker_host, worker.pid as worker_pid,

@@ -37,7 +37,7 @@ with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
        task.input, task.output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
-       task.held_at, task.progress
+       task.held_at, task.progress, task.cancel_requested_at
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows} and (task.kind = 'run') is true and queue.tenant = :tenant
    and (:deleted or task.deleted_at is null);
@@ -140,8 +140,9 @@ returning {own step}run_id as id;
 
 -- name: describe_workflow
 -- Note what a workflow says of itself; nothing is written if it says the same as before.
-update {workflow} set options = {json_of options}
- where queue_id = :queue_id and coalesce(cast(options as text), '') <> coalesce(cast(:options as text), '')
+update {workflow} set options = {json_of options}, cleanup = cast(:cleanup as bigint)
+ where queue_id = :queue_id and (coalesce(cast(options as text), '') <> coalesce(cast(:options as text), '')
+                                 or coalesce(cleanup, 0) <> coalesce(cast(:cleanup as bigint), 0))
 returning queue_id as id;
 
 -- name: letters_of

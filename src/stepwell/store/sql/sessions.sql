@@ -25,10 +25,9 @@ update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: owned
--- List what the database says these sessions are executing, and which of it somebody asked to cancel or to pause.
+-- List what the database says these sessions are executing.
 with rows as ({rows worker bigint})
-select task.owner as worker, task.id, task.turn, task.cancel_requested_at is not null as cancel,
-       task.held_at is not null as pause
+select task.owner as worker, task.id, task.turn
   from rows join {task} as task on task.owner = rows.worker and task.owner {any_of rows.worker}
  where task.owner is not null;
 
@@ -90,8 +89,9 @@ update {worker} as worker
 -- What was lost with others gets its attempt back and is a suspect: not ready, `claim_alone` takes it. The one whose
 -- death it was keeps the loss, and ends in ERROR when it has no attempt left or was lost as often as it may be executed;
 -- so does, after its last attempt, what a session left behind that ended by its own wish: that makes no suspects. With
--- one attempt there is no second execution. A task somebody asked to cancel is not run again, nor one that is held back
--- before it is let go.
+-- one attempt there is no second execution. A task somebody asked to cancel is not run again, unless it may still clean
+-- up: time alone ends that. One that is held back is PAUSED until it is let go, its attempt given back: whoever paused it
+-- was told that it is.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with death as materialized (
     select coalesce((select worker.held is not null from {worker} as worker where worker.id = :worker), false) as died,
@@ -110,20 +110,28 @@ lost as materialized (
      {skip_locked}
 )
 update {task} as task
-   set status = case when task.cancel_requested_at is not null then 'CANCELLED'
-                     when lost.spent then 'ERROR'
-                     when task.held_at is not null then 'PAUSED' else 'PENDING' end,
-       ready = task.cancel_requested_at is null and not lost.spent and not lost.died and {may_be_ready task},
+   set status = case when task.cleanup_until > {now} then 'PENDING'
+                     when task.cancel_requested_at is not null then 'CANCELLED'
+                     when task.held_at is not null then 'PAUSED'
+                     when lost.spent then 'ERROR' else 'PENDING' end,
+       ready = case when task.cancel_requested_at is null then not lost.spent
+                    else coalesce(task.cleanup_until > {now}, false) end and not lost.died and {may_be_ready task},
        owner = null, suspect = true,
-       attempt = case when lost.in_company and task.max_attempts > 1 then task.attempt - 1 else task.attempt end,
+       attempt = case when lost.in_company and task.max_attempts > 1 then task.attempt - 1
+                      when task.cancel_requested_at is null and task.held_at is not null then task.attempt - 1
+                      else task.attempt end,
        losses = case when not lost.died then task.losses
                      when lost.in_company and task.losses > 0 then task.losses
                      else task.losses + 1 end,
        lost_by = case when not lost.died then task.lost_by when task.losses = 0 then :worker end,
        error = case when task.cancel_requested_at is not null then task.error
                     else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,
-       last_error = case when task.cancel_requested_at is not null then task.last_error else 'worker_lost' end,
-       finished_at = case when task.cancel_requested_at is not null or lost.spent then {now} else null end,
+       last_error = case when task.cancel_requested_at is null then 'worker_lost'
+                         when task.cleanup_until <= {now} then task.last_error || '; its cleanup was not finished in time'
+                         else task.last_error end,
+       finished_at = case when task.cleanup_until > {now} then null
+                          when task.cancel_requested_at is not null then {now}
+                          when lost.spent and task.held_at is null then {now} else null end,
        updated_at = {now}
   from lost
  where task.id = lost.id and task.id {any_of lost}

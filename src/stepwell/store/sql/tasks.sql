@@ -138,7 +138,7 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until;
 
 -- name: claim_above [postgres]
 -- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
@@ -171,7 +171,7 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until;
 
 -- name: claim [sqlite]
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
@@ -187,7 +187,8 @@ update {task} as task
    and exists (select 1 from {queue} where id = :queue_id and not paused
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
-          key, input, codec, payload_version, wakes, parent_id, suspect, created_at, claimed_at, started_at;
+          key, input, codec, payload_version, wakes, parent_id, suspect, created_at, claimed_at, started_at,
+          cleanup_until;
 
 -- name: has_suspects
 -- Say whether a suspect of one of these queues waits to be executed alone. Next to always its index is empty.
@@ -225,7 +226,7 @@ update {task} as task
 returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}codec,
           {own task}payload_version, {own task}wakes, {own task}parent_id, {own task}suspect, {own task}created_at,
-          {own task}claimed_at, {own task}started_at;
+          {own task}claimed_at, {own task}started_at, {own task}cleanup_until;
 
 -- name: has_ready
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
@@ -257,46 +258,63 @@ select level.queue_id, level.priority,
 -- name: settle
 -- Close the turns of these tasks with what came of them, for sessions whose fence stands and turns that are
 -- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
--- to cancel ends CANCELLED whatever came of it; a deleted one is not made ready again, nor one that is held back.
+-- to cancel ends CANCELLED whatever came of it, unless it is not finished and may still clean up (`{cancelled}`): then
+-- it is ready for that, and if this turn has begun with it, when that goes on. One that
+-- is held back is PAUSED whatever came of it, its attempt given back and nothing of this turn's end kept: it comes to the
+-- same end when it is let go. A deleted one is not made ready again.
 -- One that is PAUSED is ready at once if a signal came since it looked (`wakes` is what it saw), or if the children it
 -- needs to end before it can go on (`needed`) have all been counted off since.
 -- `is true` keeps the planner from finding each task among all that its session owns, by the index of the owner.
 with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, run_at bigint,
                     attempt_back bigint, alone bigint, wakes bigint, needed bigint, output json, error json,
-                    last_error text}),
+                    last_error text, cleans_up bigint}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 update {task} as task
-   set status = case when task.cancel_requested_at is not null then 'CANCELLED'
-                     when rows.status in ('PENDING', 'PAUSED') and task.held_at is not null then 'PAUSED'
+   set status = case when {cancelled} then 'CANCELLED'
+                     when {is_to_clean_up} then 'PENDING'
+                     when task.held_at is not null then 'PAUSED'
                      when rows.status = 'PAUSED' and (task.wakes <> rows.wakes or task.waiting + rows.needed <= 0)
                      then 'PENDING'
                      else rows.status end,
-       ready = case rows.status
-               when 'PENDING' then case when rows.run_at is null then rows.delay = 0 else rows.run_at <= {now} end
-               when 'PAUSED' then coalesce(task.wakes <> rows.wakes, false)
+       ready = case when {is_to_clean_up} then true
+               when rows.status = 'PENDING'
+               then case when rows.run_at is null then rows.delay = 0 else rows.run_at <= {now} end
+               when rows.status = 'PAUSED' then coalesce(task.wakes <> rows.wakes, false)
                                   or coalesce(task.waiting + rows.needed <= 0, false)
                else false end
-               and task.cancel_requested_at is null and {may_be_ready task clears losses},
-       run_at = case when task.cancel_requested_at is not null then task.run_at
+               and not {cancelled} and {may_be_ready task clears losses},
+       run_at = case when {cancelled} then task.run_at
+                     when {is_to_clean_up} then {now}
+                     when rows.status = 'PENDING' and task.cleanup_until < coalesce(rows.run_at, {now} + rows.delay)
+                     then task.cleanup_until
                      when rows.status = 'PENDING' then coalesce(rows.run_at, {now} + rows.delay)
                      when rows.status = 'PAUSED' and (task.wakes <> rows.wakes or task.waiting + rows.needed <= 0)
                      then {now}
+                     when rows.status = 'PAUSED' and task.cleanup_until < coalesce(rows.run_at, task.cleanup_until + 1)
+                     then task.cleanup_until
                      when rows.status = 'PAUSED' then rows.run_at
                      else task.run_at end,
        waiting = coalesce(task.waiting + rows.needed, 0),
-       paused_at = case when rows.status = 'PAUSED' then {now} else task.paused_at end,
+       paused_at = case when rows.status = 'PAUSED' or task.held_at is not null then {now} else task.paused_at end,
        owner = null,
-       attempt = task.attempt - rows.attempt_back,
+       attempt = task.attempt - case when task.held_at is null then rows.attempt_back else 1 end,
        suspect = task.suspect or rows.alone = 1,
        losses = 0, lost_by = null,
-       output = case when task.cancel_requested_at is null then coalesce(rows.output, task.output) else null end,
-       error = case when task.cancel_requested_at is null then rows.error else task.error end,
-       last_error = case when task.cancel_requested_at is null then rows.last_error else task.last_error end,
-       finished_at = case when rows.status in ('PENDING', 'PAUSED') and task.cancel_requested_at is null
-                          then null else {now} end,
+       output = case when {cancelled} then null
+                     when task.held_at is null then coalesce(rows.output, task.output) else task.output end,
+       error = case when task.cancel_requested_at is null and task.held_at is null then rows.error else task.error end,
+       last_error = case when {cancelled} and task.cleanup_until is not null
+                         then task.last_error || coalesce('; its cleanup: ' || rows.last_error,
+                              case when rows.status in ('PENDING', 'PAUSED') then '; its cleanup was not finished in time'
+                                   else '' end)
+                         when task.cancel_requested_at is null and task.held_at is null then rows.last_error
+                         else task.last_error end,
+       finished_at = case when {cancelled} then {now}
+                          when rows.status in ('PENDING', 'PAUSED') or task.held_at is not null then null
+                          else {now} end,
        updated_at = {now}
   from rows
  where task.id = rows.id

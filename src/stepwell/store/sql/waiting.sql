@@ -1,8 +1,8 @@
 -- What runs wait for: signals that others send them, and the runs that they asked for.
 
 -- name: lock_turns
--- Of these turns, those that stand and were not asked to cancel. Their runs are locked until the transaction ends: nobody
--- signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
+-- Of these turns, those that stand and were not asked to cancel, or clean up. Their runs are locked until the transaction
+-- ends: nobody signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
 -- a statement of its own, so that what follows sees all that was committed before the lock.
 -- The fences of their sessions come first, as everywhere: whoever ends a session takes them before its tasks.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
@@ -10,11 +10,11 @@ fence as materialized (
     select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
      order by worker_id {for_share}
 )
-select task.id, task.wakes, task.waiting, {now} as now
+select task.id, task.wakes, task.waiting, {now} as now, task.cancel_requested_at is not null as cancelled
   from {task} as task join rows on rows.id = task.id
  where task.id {any_of rows} and rows.worker in (select fence.worker_id from fence)
    and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
-   and task.cancel_requested_at is null
+   and (task.cancel_requested_at is null or task.cleanup_until is not null)
  order by task.id
  {for_update_of_task};
 

@@ -48,7 +48,8 @@ select task.id, task.kind, queue.tenant, queue.name as queue, task.status,
             when task.status = 'SUCCESS' then 'succeeded'
             when task.status = 'ERROR' then 'failed'
             when task.status = 'CANCELLED' then 'cancelled'
-            when task.status = 'RUNNING' and task.cancel_requested_at is not null then 'running, asked to cancel'
+            when task.status = 'RUNNING' and task.cancel_requested_at is not null then 'cancelling'
+            when task.cancel_requested_at is not null then 'cancelling, cleans up when a worker claims it'
             when task.status = 'RUNNING' and task.owner is null then 'taken by hand, comes back if not settled'
             when task.status = 'RUNNING' and task.held_at is not null then 'running, asked to pause'
             when task.status = 'RUNNING' then 'running'
@@ -76,7 +77,7 @@ select task.id, task.kind, queue.tenant, queue.name as queue, task.status,
        {moment task.paused_at} as paused_at, {moment task.cancel_requested_at} as cancel_requested_at,
        {moment task.finished_at} as finished_at, {moment task.deleted_at} as deleted_at,
        {moment task.held_at} as held_at, task.held_reason, task.progress, task.cause,
-       task.losses, task.lost_by
+       {moment task.cleanup_until} as cleanup_until, task.losses, task.lost_by
   from {task} as task
   join {queue} as queue on queue.id = task.queue_id
   left join {worker} as worker on worker.id = task.owner

@@ -1,0 +1,183 @@
+"""Cancel and pause from another process, under load: each branch begins at most one more step after the answer."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+from stepwell import RunStatus, connect
+from tests.crash.conftest import Scale
+from tests.crash.site import LONG, Site, void_unless
+from tests.crash.steering import BRANCHES, FAILS, SLEEPS, STEPS, undoes
+from tests.ground.databases import run_apart
+from tests.ground.ledger import Ledger
+from tests.ground.processes import Crew
+from tests.ground.waiting import wait_for
+
+PROCESSES = pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process at a time")
+MODULE = "tests.crash.steering"
+LEASE = 2
+SUM = BRANCHES * sum(range(STEPS))
+Answers = dict[int, tuple[str, float]]
+
+
+@PROCESSES
+@pytest.mark.proves("L-11", "L-12", "L-13", "P-02", "P-10")
+def test_each_branch_begins_at_most_one_more_step_after_the_answer(
+    site: Site, scale: Scale, measured: Callable[..., None]
+) -> None:
+    count, workers = scale.of(16, 1000), scale.of(1, 2)
+    began = time.monotonic()
+    run_apart(_install(site.url))
+    with ExitStack() as stack:
+        crew = stack.enter_context(site.crew(workers, module=MODULE, role="work"))
+        wait_for(lambda: len(site.tables.sessions()) == workers, LONG, message=f"the workers\n{crew.complaints()}")
+        steerer = stack.enter_context(site.crew(1, module=MODULE, role="steer", count=count))
+        told = f"{crew.complaints()}\n{steerer.complaints()}"
+        wait_for(lambda: site.witness.lines("steered"), 3 * LONG, message=f"all answers\n{told}")
+        answers = {line["n"]: (line["answer"], line["at"]) for line in site.witness.lines("answer")}
+        _wait_until_all_stand(site, crew, count)
+        late = _late(site, answers)
+        assert max(late.values(), default=0) <= 1, f"a branch went on: {late.most_common(5)}"
+        assert _ends(site) == {n: _wanted(n, answer) for n, (answer, _) in answers.items()}
+        paused = [line["run"] for line in site.witness.lines("answer", answer="True")]
+        run_apart(_let_go(site.url, paused))
+        wait_for(lambda: site.tables.statuses()["PAUSED"] == 0, LONG, message="the end of those that were let go")
+        wait_for(lambda: _wanted_at_last(site, answers), LONG, every=0.25, message=f"{_ends(site)}")
+        crew.stop()
+    kinds = Counter(answer for answer, _ in answers.values())
+    under_way = {n for n, (answer, at) in answers.items() if answer in ("requested", "True") and _starts(site, n, at)}
+    void_unless(len(under_way) >= count / 4, f"few runs were steered while they worked: {kinds}, {len(under_way)}")
+    void_unless(not scale.is_full or late, "no run had a late step: nothing was measured")
+    measured(
+        "control",
+        cancelled=sum(kinds[one] for one in ("requested", "cancelled")),
+        paused=kinds["True"],
+        too_late=kinds["too_late"] + kinds["False"],
+        branches=BRANCHES,
+        late=len(late),
+        late_runs=len({n for n, _ in late}),
+        seconds=time.monotonic() - began,
+    )
+
+
+@PROCESSES
+@pytest.mark.proves("L-13", "L-15")
+def test_a_cleanup_survives_killed_workers_failed_undos_and_sleep(
+    site: Site, scale: Scale, measured: Callable[..., None]
+) -> None:
+    count, kills = scale.of(9, 300), scale.of(2, 20)
+    run_apart(_install(site.url))
+    with site.crew(2, module=MODULE, role="work", lease=LEASE) as crew:
+        wait_for(lambda: len(site.tables.sessions()) == 2, LONG, message=f"the workers\n{crew.complaints()}")
+        run_ids = run_apart(_triggered(site, count))
+        wait_for(lambda: len(_numbers(site, "reserved")) == count, LONG, message=f"the runs\n{crew.complaints()}")
+        wait_for(lambda: _asleep(site) >= count // 3, LONG, message="those that sleep to be given back")
+        began = time.monotonic()
+        assert set(run_apart(_cancelled(site.url, run_ids))) == {"requested"}
+        for _ in range(kills):
+            wait_for(lambda: _undos_under_way(site), LONG, every=0.01, message="an undo to be killed")
+            crew.kill_random()
+            crew.respawn()
+        wait_for(
+            lambda: site.tables.statuses() == {"CANCELLED": count},
+            2 * LONG,
+            every=0.25,
+            message=f"all to be cancelled, but {site.tables.statuses()}\n{crew.complaints()}",
+        )
+        seconds = time.monotonic() - began
+    assert _numbers(site, "undone") == set(range(count)), "a cleanup was lost"
+    assert site.witness.lines("paid") == [], "a run went on after its cleanup"
+    failed = {line["n"] for line in site.witness.lines("undo", attempt=2)} & set(range(FAILS, count, 3))
+    again = [n for n in range(count) if len(site.witness.lines("undo", n=n, attempt=1 + (n in failed))) > 1]
+    void_unless(failed == set(range(FAILS, count, 3)), "an undo did not fail")
+    void_unless(again, "no undo was cut off by a kill")
+    cut = len(again)
+    measured("cleanup", runs=count, kills=kills, failed=len(failed), slept=_third(count), again=cut, seconds=seconds)
+
+
+def _third(count: int) -> int:
+    return len(range(SLEEPS, count, 3))
+
+
+def _numbers(site: Site, phase: str) -> set[int]:
+    return {line["n"] for line in site.witness.lines(phase)}
+
+
+def _asleep(site: Site) -> int:
+    return site.tables.statuses()["PENDING"]
+
+
+def _undos_under_way(site: Site) -> bool:
+    return len(_numbers(site, "undo")) > len(_numbers(site, "undone"))
+
+
+async def _triggered(site: Site, count: int) -> list[int]:
+    with Ledger(site.ledger) as ledger:
+        flow = undoes(ledger)
+    async with connect(site.url) as store:
+        return [await flow.trigger(n).execute(store) for n in range(count)]
+
+
+async def _cancelled(url: str, run_ids: list[int]) -> list[str]:
+    async with connect(url) as store:
+        return [str(await store.cancel(run_id)) for run_id in run_ids]
+
+
+def _late(site: Site, answers: Answers) -> Counter[tuple[int, int]]:
+    """How many steps each branch of each run began after the answer to whoever stopped it."""
+    stopped = {n: at for n, (answer, at) in answers.items() if answer not in ("too_late", "False")}
+    return Counter(
+        (line["n"], line["branch"]) for line in site.witness.starts() if line["at"] > stopped.get(line["n"], line["at"])
+    )
+
+
+def _starts(site: Site, n: int, before: float) -> bool:
+    return any(line["at"] < before for line in site.witness.starts(n=n))
+
+
+def _wanted(n: int, answer: str) -> str:
+    match answer:
+        case "True":
+            return RunStatus.PAUSED
+        case "requested" | "cancelled":
+            return RunStatus.CANCELLED
+        case _:
+            assert answer == ("False" if n % 2 else "too_late"), answer
+            return RunStatus.SUCCESS
+
+
+def _wanted_at_last(site: Site, answers: Answers) -> bool:
+    wanted = {n: RunStatus.SUCCESS if n % 2 else _wanted(n, answer) for n, (answer, _) in answers.items()}
+    return _ends(site) == wanted and {output for (output,) in _outputs(site)} == {str(SUM)}
+
+
+def _ends(site: Site) -> dict[int, str]:
+    found = site.tables.ask("select key, status from {task} where kind = 'run'")
+    return {int(key): status for key, status in found}
+
+
+def _outputs(site: Site) -> list[tuple[str]]:
+    found = site.tables.ask("select distinct cast(output as text) from {task} where status = 'SUCCESS'")
+    return [(str(output),) for (output,) in found]
+
+
+def _wait_until_all_stand(site: Site, crew: Crew, count: int) -> None:
+    def stand() -> bool:
+        statuses = site.tables.statuses()
+        return sum(statuses.values()) == count and statuses["RUNNING"] == statuses["PENDING"] == 0
+
+    wait_for(stand, LONG, every=0.25, message=f"all to stand still, but {site.tables.statuses()}\n{crew.complaints()}")
+
+
+async def _install(url: str) -> None:
+    async with connect(url):
+        pass
+
+
+async def _let_go(url: str, run_ids: list[int]) -> None:
+    async with connect(url) as store:
+        for run_id in run_ids:
+            assert await store.unpause(run_id)
