@@ -95,7 +95,8 @@ PROMISES = {
         "A worker that is frozen in a transaction of a step writes nothing late, and holds nobody up",
         "The step writes a row and a message through `store.transaction()`. Its worker is stopped (SIGSTOP) before the "
         "transaction, before the first row or before the commit, and continued when others have done its runs. On "
-        "SQLite nobody else can write while a transaction is open, so there it is continued after two leases.",
+        "SQLite nobody else can write while a transaction is open, so there it is continued after one and a half "
+        "leases.",
         lambda of: (
             f"{of['point']}: {of['runs']} runs, {of['done_meanwhile']} done by another worker while the first was "
             f"frozen, {of['refused']} late transactions refused, 0 rows or messages twice"

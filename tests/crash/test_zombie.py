@@ -58,7 +58,7 @@ def _round(site: Site, point: str, numbers: range, *, frozen_writer: bool) -> tu
         with site.crew(1, **options) as successor:
             done = 0
             if frozen_writer:  # nobody else can write, or even find it dead
-                time.sleep(2 * LEASE)
+                time.sleep(1.5 * LEASE)
             else:
                 done = _wait_for_success(site, numbers)
             worker.signal(signal.SIGCONT)

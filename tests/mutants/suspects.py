@@ -120,8 +120,8 @@ SUSPECT_MUTANTS = (
         "an acquittal clears what another session lost",
         "rule-07",
         "store/sql/sessions.sql",
-        "when task.losses = 0 then :worker end",
-        "else :worker end",
+        " and task.lost_by = :worker\n",
+        " and task.lost_by is not null\n",
         SUSPECTS + "test_a_session_that_was_declared_dead_and_lives_acquits_what_was_lost_with_it",
     ),
     Mutant(

@@ -194,6 +194,22 @@ async def test_an_acquittal_gives_back_the_attempt_of_the_one_that_was_blamed(st
 
 
 @pytest.mark.proves("rule-07")
+async def test_an_acquittal_undoes_the_last_loss_of_a_suspect_and_no_earlier_one(
+    store: Store, clock: TestClock
+) -> None:
+    ids = await messages(store, 2)
+    dead, cut_off = await begin(store), await begin(store)
+    await claim(store, dead, "q", 2)
+    await bury(store, dead)
+    [task] = await alone(store, cut_off)
+    await bury(store, cut_off)
+    assert await state(store, task.id) == ("PENDING", False, 1, 2)
+    await store.sessions.acquit(cut_off)
+    assert await state(store, task.id) == ("PENDING", False, 0, 1), "a suspect still, by the death of the first"
+    assert [(await state(store, one))[3] for one in ids] == [1, 1]
+
+
+@pytest.mark.proves("rule-07")
 @pytest.mark.backends("postgres", reason="an embedded store has one writer: recovery never meets a locked row")
 async def test_what_recovery_skipped_is_judged_by_what_the_session_held(store: Store, store_url: str) -> None:
     import asyncpg  # noqa: PLC0415 - Postgres's own driver, for a lock of somebody else's

@@ -123,7 +123,7 @@ update {task} as task
        losses = case when not lost.died then task.losses
                      when lost.in_company and task.losses > 0 then task.losses
                      else task.losses + 1 end,
-       lost_by = case when not lost.died then task.lost_by when task.losses = 0 then :worker end,
+       lost_by = case when lost.died then :worker else task.lost_by end,
        error = case when task.cancel_requested_at is not null then task.error
                     else cast('{"type":"WorkerLost","message":"worker_lost: its worker died or was cut off"}' as {json}) end,
        last_error = case when task.cancel_requested_at is null then 'worker_lost'
@@ -139,21 +139,24 @@ returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_i
           {own task}attempt, {own task}losses;
 
 -- name: acquit
--- Let up to :limit tasks that are suspects by the loss of this session alone be ready again, with the attempt that it
--- cost: it was declared dead, and its process lives.
+-- Undo the loss of up to :limit tasks that were last lost with this session: it was declared dead, and its process lives.
+-- Each has the attempt that it cost; what was no suspect before is none now, and ready.
 with cleared as materialized (
-    select task.id from {task} as task
+    select task.id, (select count(*) from {worker} as worker
+                      where worker.id = :worker and worker.blamed = task.id) as blamed
+      from {task} as task
      where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.lost_by = :worker
      order by task.id + 0
      limit :limit
      {skip_locked}
 )
 update {task} as task
-   set losses = 0, lost_by = null,
-       attempt = task.attempt - (select count(*) from {worker} as worker
-                                  where worker.id = :worker and worker.blamed = task.id),
-       ready = coalesce(task.run_at <= {now}, false) and {may_be_ready task clears losses}, updated_at = {now}
- where task.id {any_of cleared}
+   set losses = case when task.losses = 1 then 0 else task.losses - cleared.blamed end, lost_by = null,
+       attempt = task.attempt - cleared.blamed,
+       ready = task.losses = 1 and coalesce(task.run_at <= {now}, false) and {may_be_ready task clears losses},
+       updated_at = {now}
+  from cleared
+ where task.id = cleared.id and task.id {any_of cleared}
 returning {own task}id, {own task}queue_id;
 
 -- name: forget_loss

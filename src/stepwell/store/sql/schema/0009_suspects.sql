@@ -7,7 +7,7 @@ lock table {worker}, {task}, {queue} in access exclusive mode;
 -- beside others. Losses in company count as one.
 alter table {task} add column losses bigint not null default 0;
 
--- The session with which it was lost, if that made it a suspect: should that session not have died, it acquits the task.
+-- The session with which it was last lost: should that session not have died, it undoes the loss.
 alter table {task} add column lost_by bigint;
 
 -- How many tasks the session held when it was declared dead. None if it ended by its own wish, lives, or was alive all
