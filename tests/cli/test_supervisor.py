@@ -30,10 +30,10 @@ async def work(what):
 class Command:
     """A `stepwell` command in a process of its own, and what it wrote."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, options: str = "") -> None:
         self.folder = folder
         self.cli = Cli(f"sqlite:///{folder}/app.db")
-        environment = {**os.environ, "STEPWELL_URL": "sqlite:///app.db?lease=1&hang_after=2"}
+        environment = {**os.environ, "STEPWELL_URL": f"sqlite:///app.db?{options}"}
         command = [sys.executable, "-m", "stepwell", *words]
         with (folder / "log").open("w") as log:
             self.process = subprocess.Popen(command, cwd=folder, stderr=log, stdout=log, env=environment)
@@ -68,9 +68,9 @@ def is_there(pid: int) -> bool:
 
 
 @contextmanager
-def started(folder: Path, *words: str) -> Iterator[Command]:
+def started(folder: Path, *words: str, options: str = "") -> Iterator[Command]:
     (folder / "app.py").write_text(APP)
-    command = Command(folder, *words)
+    command = Command(folder, *words, options=options)
     try:
         yield command
     finally:
@@ -88,7 +88,7 @@ def test_a_crashed_worker_is_started_anew_and_a_signal_ends_both(tmp_path: Path)
         [another] = command.wait_for_workers()
         assert another != worker
         command.cli("send", "work", '"die"')
-        wait_for(lambda: command.log.count("another is started") == 2, LONG, message="a new start after an exit of 0")
+        wait_for(lambda: command.log.count("another is started") >= 2, LONG, message="a new start after an exit of 0")
         command.wait_for_workers()
         command.process.send_signal(signal.SIGTERM)
         assert command.wait_for_end() == 0
@@ -115,7 +115,7 @@ def test_a_killed_supervisor_leaves_no_worker(tmp_path: Path, name: str) -> None
 
 @pytest.mark.proves("L-05")
 def test_a_hung_worker_is_aborted_with_its_stack_and_started_anew(tmp_path: Path) -> None:
-    with started(tmp_path, "worker", "app") as command:
+    with started(tmp_path, "worker", "app", options="lease=2&hang_after=4") as command:
         [worker] = command.wait_for_workers()
         command.cli("send", "work", '"hold"')
         wait_for(lambda: "it is aborted" in command.log, LONG, message="an abort")

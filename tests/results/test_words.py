@@ -25,6 +25,7 @@ from tests.wakeups.test_telling import Telephone
         (Hint("a1", frozenset({1}), finished=frozenset({5})), "a1:1!5"),
         (Hint("a1", frozenset({1}), finished=None), "a1:1!*"), (Hint("a1", finished=None), "a1:*!*"),
         (Hint("a1", frozenset(), finished=frozenset({2**53})), f"a1:!{2**53}"),
+        (Hint("0", frozenset(), gone=True), "0-"),
     ],
 )  # fmt: skip
 def test_a_word_of_queues_and_runs_comes_out_as_it_went_in(hint: Hint, word: str) -> None:

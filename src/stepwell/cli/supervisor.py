@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import heapq
 import itertools
+import logging
 import os
 import queue
 import signal
@@ -22,8 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
-
-import click
 
 from stepwell.store.helper import Helper
 
@@ -257,4 +256,4 @@ class Supervisor:
 
 
 def _say(words: str) -> None:
-    click.echo(f"stepwell: {words}", err=True)
+    logging.getLogger("stepwell").warning(words)

@@ -56,9 +56,9 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
     from stepwell.cli.supervisor import supervise
 
     processes, above = options.pop("processes"), _above()
+    _set_up_logs(as_json=options.pop("json_logs"))
     if above is None and _is_to_be_supervised(processes, once=options["once"]):
         asked.end(lambda: supervise(processes))
-    _set_up_logs(as_json=options.pop("json_logs"))
     loop = options.pop("loop")
     asked.do(lambda store: _work(store, asked, app, above, **options), install=True, loop=loop)
 

@@ -204,15 +204,16 @@ class Helper:
             self.begun = self.begun or self.sessions > 0
 
     def _tell_gone(self) -> None:
-        """Note it, and try again until it is written or the lease has told the same."""
+        """Note it, and try again until it is written or the lease tells the same."""
         if self._closed_at is None:
             self._read_on()  # its last words may be that no session is left
         self._leaving()
         if self._place is None or not self.sessions:
             return
-        until = time.monotonic() + 2 * self._place.lease
-        while not self._run(self._note_gone) and time.monotonic() < until:
-            time.sleep(0.2)
+        until, pause = time.monotonic() + self._place.lease, 0.1
+        while not self._run(self._note_gone) and time.monotonic() + pause < until:
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_ANSWER)
 
     def _run(self, statements: list[Statement]) -> bool:
         assert self._place is not None
