@@ -127,6 +127,16 @@ PROMISES = {
             f"{of['executed_again']} executed twice, 0 lost, every exit code 0, in {of['seconds']:.0f} s"
         ),
     ),
+    "generations": Promise(
+        "A run that restarts receives every acknowledged signal once",
+        "An entity restarts after every one to five signals that two processes send it, while whoever executes it is "
+        "SIGKILLed about every 0.7 s; lease 2 s. Each signal that was acknowledged is received by one step of one "
+        "generation, by a ledger that stepwell does not know of. Void unless eight of its workers were killed.",
+        lambda of: (
+            f"{of['entities']} entities, {of['signals']} signals, {of['generations']} generations, {of['kills']} "
+            f"kills: 0 lost, 0 received twice, in {of['seconds']:.0f} s"
+        ),
+    ),
     "release": Promise(
         "What outlasts the grace is given back",
         "After SIGTERM and the grace time a body that is not done is released with its attempt, for another worker.",

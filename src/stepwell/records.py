@@ -160,11 +160,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
     parent_id: int | None = None  # the run that asked for it
     cleanup_until: int | None = None  # it was cancelled, and may clean up until then
+    generation: int = 0  # how often it has restarted
 
     @property
     def lasting_key(self) -> str:
-        """A text that is the same in every attempt of this task and nowhere else."""
-        return f"{self.id}-{self.created_at:x}"  # the number alone begins anew in every database
+        """A text that is the same in every attempt of this task's generation and nowhere else."""
+        key = f"{self.id}-{self.created_at:x}"  # the number alone begins anew in every database
+        return key if self.generation == 0 else f"{key}.{self.generation}"
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -181,12 +183,14 @@ class Settlement(msgspec.Struct, frozen=True):
     error: str | None = None
     last_error: str | None = None
     cleans_up: bool = False  # the turn knew that its task was cancelled, and cleaned up
+    input: str | None = None  # for PENDING, with which it restarts: as another generation
 
 
 class StepRow(msgspec.Struct, frozen=True, gc=False):
     """What a run has recorded of one step, as it is written and read."""
 
     run_id: int
+    generation: int  # of the run
     key: str  # branch, name and number: which call of the run it answers
     place: int  # in the order in which the run first asked for its steps
     status: RunStatus
@@ -424,6 +428,7 @@ class Run(Generic[R_co]):
     held_at: datetime | None = None  # since when an operator holds it back
     progress_text: str | None = field(default=None, repr=False)
     cancel_requested_at: datetime | None = None  # since when it is being cancelled, or was
+    generation: int = 0  # how often it has restarted
 
     @overload
     def output(self) -> R_co: ...
@@ -436,7 +441,7 @@ class Run(Generic[R_co]):
         """
         match self.status:
             case RunStatus.SUCCESS if self.output_text is None:
-                return None  # another run has gone on for it
+                return None  # of an earlier release, which let another run go on for it
             case RunStatus.SUCCESS:
                 known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
                 type_ = known if as_ is None else as_

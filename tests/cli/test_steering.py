@@ -141,11 +141,12 @@ async def deep(ctx: Context, left: int) -> None:
         await deep.trigger(left - 1).execute(ctx)
 
 
-def test_a_restarted_run_says_where_it_came_from(desk: Cli) -> None:
-    first = triggered(desk, "loop", "1")
-    [last] = [one for one in desk("runs", "loop", "--json").json["runs"] if one["id"] != first]
-    assert str(first) in last["cause"]
-    assert last["cause"] in desk("show", last["id"]).out
+def test_a_run_that_restarted_is_one_run_and_says_its_generation(desk: Cli) -> None:
+    run = triggered(desk, "loop", "2")
+    assert [(one["id"], one["generation"]) for one in desk("runs", "loop", "--json").json["runs"]] == [(run, 2)]
+    shown = desk("show", run).out
+    assert "generation 2" in shown
+    assert "what earlier generations recorded went as the run restarted" in shown
 
 
 @pytest.mark.proves("SD-01", "SD-02")

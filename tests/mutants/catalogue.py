@@ -15,6 +15,7 @@ from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
+from tests.mutants.restart import RESTART_MUTANTS
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
@@ -586,6 +587,7 @@ MUTANTS = (
     *SUSPECT_MUTANTS,
     *SWEEP_MUTANTS,
     *RENAME_MUTANTS,
+    *RESTART_MUTANTS,
     *RESULTS_MUTANTS,
     *TURN_MUTANTS,
     *UPKEEP_MUTANTS,

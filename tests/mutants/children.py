@@ -26,8 +26,8 @@ CHILDREN_MUTANTS = (
         "a settlement that ends a child tells nobody",
         "S-15",
         "store/flush.py",
-        '                calls.append(Call("wake_parents", clock, fed_by=closing))\n',
-        "                pass\n",
+        '            calls.append(Call("wake_parents", clock, fed_by=closing))\n',
+        "            pass\n",
         EVERY_END,
     ),
     Mutant(
@@ -257,8 +257,8 @@ CHILDREN_MUTANTS = (
         "every flush looks for parents",
         "PR-15",
         "store/flush.py",
-        "            if part in ENDING and any(operation.parent is not None for operation in operations):\n",
-        "            if part in ENDING:\n",
+        "        if part in ENDING and any(operation.parent is not None for operation in operations):\n",
+        "        if part in ENDING:\n",
         MANY + "test_a_flush_that_ends_nobodys_child_says_nothing_of_parents",
     ),
     Mutant(

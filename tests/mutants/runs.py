@@ -174,8 +174,8 @@ RUNS_MUTANTS = (
         "a retry reopens every failed step",
         "R-20",
         "store/sql/runs.sql",
-        " where step.run_id = rows.run_id and step.key = rows.key and step.run_id",
-        " where step.run_id = rows.run_id and step.run_id",
+        " and step.generation = rows.generation and step.key = rows.key\n   and step.run_id",
+        " and step.generation = rows.generation\n   and step.run_id",
         RETRY + "test_a_failed_run_is_retried_only_when_asked_and_keeps_its_steps",
     ),
     Mutant(
@@ -190,8 +190,8 @@ RUNS_MUTANTS = (
         "steps are reopened although their run was not requeued",
         "R-20",
         "store/queues.py",
-        ' for row in failed if row["id"] in again}',
-        " for row in failed}",
+        ' for row in failed if row["id"] in again]',
+        " for row in failed]",
         RETRY + "test_a_run_whose_key_was_taken_meanwhile_stays_failed_and_so_do_its_steps",
     ),
     Mutant(

@@ -28,8 +28,8 @@ SIGNAL_MUTANTS = (
         "a signal that was taken is not marked",
         "promise-15",
         "store/sql/waiting.sql",
-        "update {signal} as signal set taken_by = rows.key, taken_at = {now}",
-        "update {signal} as signal set taken_by = taken_by, taken_at = taken_at",
+        "       taken_at = {now}\n",
+        "       taken_at = taken_at\n",
         SIGNALS + "test_signals_of_a_name_are_taken_in_order_each_by_one_wait",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The rules of pausing, forking, steering many, run timeouts, progress, restarts and reasons."""
+"""The rules of pausing, forking, steering many, run timeouts, progress and reasons."""
 
 from tests.mutants.mutant import Mutant
 
@@ -7,7 +7,6 @@ FORK = "tests/runs/test_fork.py::"
 BULK = "tests/runs/test_bulk.py::"
 TIMEOUT = "tests/runs/test_timeout.py::"
 PROGRESS = "tests/runs/test_progress.py::"
-RESTART = "tests/runs/test_restart.py::"
 WHY = "tests/runs/test_why.py::"
 
 STEERING_MUTANTS = (
@@ -203,46 +202,6 @@ STEERING_MUTANTS = (
         "if before is not None and self._flusher.replace(before, row):",
         "if before is None and False:",
         PROGRESS + "test_a_thousand_words_are_few_writes_and_the_last_is_kept",
-    ),
-    Mutant(
-        "a run that was cancelled restarts",
-        "L-14",
-        "store/restarting.py",
-        "    if status != RunStatus.SUCCESS:\n",
-        "    if False:\n",
-        RESTART + "test_a_cancel_that_is_committed_first_leaves_no_next",
-    ),
-    Mutant(
-        "a run that was deleted restarts",
-        "SD-02",
-        "store/sql/control.sql",
-        "where task.id = :id and task.deleted_at is null\nreturning id, queue_id, ready;",
-        "where task.id = :id\nreturning id, queue_id, ready;",
-        RESTART + "test_a_run_that_was_deleted_meanwhile_has_no_next",
-    ),
-    Mutant(
-        "a run that restarts keeps its key",
-        "protocol-11",
-        "store/sql/control.sql",
-        "set key = null where id = :id and key_scope = 'ever'",
-        "set key = key where id = :id and key_scope = 'ever'",
-        RESTART + "test_each_run_ends_well_and_the_next_goes_on_under_its_key",
-    ),
-    Mutant(
-        "a restart is a way out of a pause",
-        "P-02",
-        "store/restarting.py",
-        "    if status != RunStatus.SUCCESS:\n",
-        "    if status == RunStatus.CANCELLED:\n",
-        RESTART + "test_if_it_was_paused_meanwhile_it_is_paused_and_restarts_when_it_is_let_go",
-    ),
-    Mutant(
-        "steps are executed after a restart",
-        "protocol-18",
-        "engine/run.py",
-        "            self.unwinding = True  # whoever is called",
-        "            pass  # whoever is called",
-        RESTART + "test_nothing_after_the_call_is_executed_whatever_the_code_makes_of_it",
     ),
     Mutant(
         "a silent worker is said to be at work",

@@ -14,8 +14,9 @@ UPKEEP_MUTANTS = (
         "retention takes a child from its unfinished parent",
         "rule-25",
         "store/sql/upkeep.sql",
-        "       and not exists (select 1 from {task} as parent where parent.id = task.parent_id"
-        " and parent.finished_at is null)\n     order by task.finished_at\n",
+        "       and (select parent.id from {task} as parent where parent.id = task.parent_id"
+        " and parent.finished_at is null\n               and task.created_at >="
+        " coalesce(parent.restarted_at, 0)) is null\n     order by task.finished_at\n",
         "     order by task.finished_at\n",
         RETENTION + "test_a_child_stays_until_its_parent_is_finished",
     ),

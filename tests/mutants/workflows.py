@@ -65,11 +65,11 @@ WORKFLOW_MUTANTS = (
         "a run is answered by what was read before its claim",
         "protocol-06",
         "store/steps.py",
-        "            for run_id in asked:\n                del self._wanted[run_id]  # before it is read:"
+        "            for which in asked:\n                del self._wanted[which]  # before it is read:"
         " whoever has claimed it since is answered by the next\n            try:\n"
         "                found = await self._grouped(asked)\n",
         "            try:\n                found = await self._grouped(asked)\n"
-        "                for run_id in asked:\n                    del self._wanted[run_id]\n",
+        "                for which in asked:\n                    del self._wanted[which]\n",
         WORKFLOWS + "test_races.py::test_whoever_has_claimed_a_run_since_does_not_share_what_was_read_before",
     ),
     Mutant(

@@ -415,12 +415,12 @@ async def test_a_cancel_that_is_heard_while_the_run_is_being_read_is_cleaned_up(
     await store.unpause(run_id)
     read = store.recorded.of
 
-    async def of(run_id: int) -> Any:
+    async def of(run_id: int, generation: int) -> Any:
         if "cancel" not in ran:
             ran.append("cancel")
             assert await store.cancel(run_id) is CancelAnswer.REQUESTED
             await asyncio.sleep(0)
-        return await read(run_id)
+        return await read(run_id, generation)
 
     monkeypatch.setattr(store.recorded, "of", of)
     await drained(store, sleeps)

@@ -28,7 +28,7 @@ async def test_a_failed_run_is_retried_only_when_asked_and_keeps_its_steps(store
     assert await recorded(store, run_id) == [("fetch#1", "SUCCESS", 3), ("ask#1", "ERROR", 3), ("pay#1", "PENDING", 0)]
     [task] = await claim(store, worker, "fulfil")
     assert (task.id, task.attempt, task.turn) == (run_id, 1, 2)
-    journal = Journal(run_id, await store.recorded.of(run_id))
+    journal = Journal(run_id, await store.recorded.of(run_id, 0))
     assert [journal.answer(key, "[1]") for key in ("fetch#1", "ask#1")] == [Replay("2"), GaveUp('{"type": "E"}')]
     again = journal.answer("pay#1", "[1]")
     assert isinstance(again, Due)

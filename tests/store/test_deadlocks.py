@@ -19,7 +19,7 @@ import pytest
 
 from stepwell import Engine, Store, connect, workflow
 from stepwell.errors import StepwellError, StoreBusy, StoreUnavailable
-from stepwell.records import Claimed, RunStatus, StepRow, TaskKind
+from stepwell.records import Claimed, RunStatus, Settlement, StepRow, TaskKind
 from stepwell.store import links
 from stepwell.store.questions import TakeSignal
 from stepwell.store.sqlstates import meaning
@@ -33,6 +33,7 @@ ROOT, PARENT, FIRST, SECOND, LOST, DEAD, GIVEN_UP = 1050, 1040, 1010, 1060, 1020
 PARENTS: Final = {ROOT: None, PARENT: ROOT, FIRST: PARENT, SECOND: PARENT, LOST: PARENT, DEAD: PARENT, GIVEN_UP: ROOT}
 OURS, THEIRS, DIES = ("ours", "theirs", "dies")
 OWNERS: Final = {PARENT: OURS, FIRST: OURS, ROOT: THEIRS, SECOND: THEIRS, LOST: DIES}
+AGAIN: Final = Settlement(RunStatus.PENDING, attempt_back=True, input="2")
 KEYS: Final = [f"k{number}" for number in range(6)]
 
 
@@ -105,6 +106,11 @@ async def settle(stage: Stage, of: str) -> None:
     await gathered(tasks.settle(task, session, 1, DONE, parent=PARENTS[task]) for task in stage.owned(of))
 
 
+async def restart(stage: Stage, of: str) -> None:
+    tasks, session = stage.stores[of].tasks, stage.sessions[of]
+    await gathered(tasks.settle(task, session, 1, AGAIN, parent=PARENTS[task]) for task in stage.owned(of))
+
+
 async def fail(stage: Stage, of: str) -> None:
     tasks, session = stage.stores[of].tasks, stage.sessions[of]
     await gathered(tasks.settle_as_letter(task, session, 1, FAILED) for task in stage.owned(of))
@@ -112,7 +118,7 @@ async def fail(stage: Stage, of: str) -> None:
 
 async def ask(stage: Stage, of: str) -> None:
     store = stage.stores[of]
-    rows = {task: StepRow(task, "go#1", 1, RunStatus.PAUSED) for task in stage.owned(of)}
+    rows = {task: StepRow(task, 0, "go#1", 1, RunStatus.PAUSED) for task in stage.owned(of)}
     await gathered(
         store.waiting.ask(TakeSignal(stage.claimed(task, of), row, "go", 1, True)) for task, row in rows.items()
     )
@@ -161,6 +167,7 @@ async def wake(stage: Stage, of: str) -> None:
 
 VERBS: Final[dict[str, Verb]] = {
     "settle": settle,
+    "restart": restart,
     "fail": fail,
     "ask": ask,
     "progress": progress,

@@ -6,7 +6,9 @@ from typing import get_args
 import pytest
 
 from stepwell.errors import InvalidName
+from stepwell.records import RunStatus, Settlement
 from stepwell.store import sql
+from stepwell.store.closing import settle_row
 from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
 from stepwell.store.rendered import Rendered
@@ -16,6 +18,8 @@ DIALECTS = get_args(Dialect)
 # What only a server with several writers needs.
 LOCKS = {"end_if_idle", "held_tasks", "isolation", "patience", "use_tables"}
 OF_POSTGRES = {"claim_above", "decide_at_once", "mark", "notify", *LOCKS}
+
+SETTLED = settle_row(1, 2, 3, Settlement(RunStatus.SUCCESS))
 
 
 def text_of(statement: Statement) -> str:
@@ -136,9 +140,7 @@ def test_migrations_come_in_order_and_only_in_their_dialect(dialect: Dialect) ->
 
 class TestPostgres:
     def test_a_parameter_used_twice_is_sent_once(self) -> None:
-        text, values = Composer(Statements("postgres", "s")).compose(
-            [Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None, None, None)])]
-        )
+        text, values = Composer(Statements("postgres", "s")).compose([Call("settle", {"now": 5, "slot": 1}, [SETTLED])])
         places = [int(number) for number in re.findall(r"\$(\d+)", text)]
         assert sorted(set(places)) == list(range(1, len(values) + 1))
         assert len(places) > len(values)
@@ -154,7 +156,7 @@ class TestPostgres:
     def test_calls_of_a_flush_become_one_statement_and_are_split_again(self) -> None:
         composer = Composer(Statements("postgres", "s"))
         calls = [
-            Call("settle", {"now": 5, "slot": 1}, [(1, 2, 3, "SUCCESS", 0, None, 0, 0, None, None, None, None, None)]),
+            Call("settle", {"now": 5, "slot": 1}, [SETTLED]),
             Call("count_settled", {"shard": 3}, fed_by=0),
         ]
         text, _ = composer.compose(calls)

@@ -276,7 +276,7 @@ async def test_a_turn_that_may_not_write_any_more_asks_for_no_children(
     run_id = await begun(store, parent_of_many, 2)
     [turn] = await claimed(store, "parent_of_many")
     new = await store.draft_children([child.trigger(1).options(**IGNORE)], run_id)
-    row = StepRow(run_id, "child()#1", 1, RunStatus.SUCCESS)
+    row = StepRow(run_id, 0, "child()#1", 1, RunStatus.SUCCESS)
     asking = AddChildren(turn, row, new.drafted, new.ids, new.queues, lambda _: row)
     await what(store, turn)
     with pytest.raises(LeaseLost):

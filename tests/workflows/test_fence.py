@@ -33,7 +33,7 @@ async def nothing() -> None:
 
 
 def row(run_id: int, output: str, status: RunStatus = RunStatus.SUCCESS) -> StepRow:
-    return StepRow(run_id, "a#1", 1, status, output=output)
+    return StepRow(run_id, 0, "a#1", 1, status, output=output)
 
 
 @pytest.mark.proves("S-23", "L-09", "protocol-03")

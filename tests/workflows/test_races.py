@@ -102,10 +102,12 @@ async def test_whoever_has_claimed_a_run_since_does_not_share_what_was_read_befo
     worker = await begin(store)
     [task] = await claim(store, worker, "shared")
     monkeypatch.setattr(store.driver, "read", read_slowly)
-    before = asyncio.create_task(store.recorded.of(task.id))
+    before = asyncio.create_task(store.recorded.of(task.id, 0))
     await asyncio.wait_for(has_read.wait(), 10)
-    await store.recorded.record(StepRow(task.id, "a#1", 1, RunStatus.SUCCESS, output="1"), worker, None, has_row=False)
-    after = asyncio.create_task(store.recorded.of(task.id))
+    await store.recorded.record(
+        StepRow(task.id, 0, "a#1", 1, RunStatus.SUCCESS, output="1"), worker, None, has_row=False
+    )
+    after = asyncio.create_task(store.recorded.of(task.id, 0))
     await asyncio.sleep(0)
     answer.set()
     assert await asyncio.wait_for(before, 10) == []

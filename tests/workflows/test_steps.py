@@ -44,13 +44,13 @@ async def test_a_short_step_is_one_row_and_one_commit(store: Store) -> None:
     await begun(store, nothing)
     worker = await begin(store)
     [task] = await claim(store, worker, "nothing")
-    at_work = StepRow(task.id, "a#1", 1, RunStatus.RUNNING, input="1")
-    done = StepRow(task.id, "a#1", 1, RunStatus.SUCCESS, input="1", output="2")
+    at_work = StepRow(task.id, 0, "a#1", 1, RunStatus.RUNNING, input="1")
+    done = StepRow(task.id, 0, "a#1", 1, RunStatus.SUCCESS, input="1", output="2")
     driver.forget()
     beginning = store.recorded.begin(at_work, worker, has_row=False)
     await store.recorded.record(done, worker, beginning, has_row=False)
     calls = [call for flush in driver.flushes for call in flush if "steps" in call.statement]
-    written = [row[4] for call in calls for row in call.rows or ()]
+    written = [row[5] for call in calls for row in call.rows or ()]
     assert written == ["SUCCESS"]
     assert await statuses(store, task.id) == {"a#1": "SUCCESS"}
 

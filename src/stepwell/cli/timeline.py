@@ -128,6 +128,8 @@ def _facts(run: Run[Any]) -> list[str]:
         facts.append(f"held by worker session {run.worker}")
     if run.status == RunStatus.PENDING and run.run_at is not None and run.run_at > datetime.now(UTC):
         facts.append(f"goes on {ago(run.run_at)}")
+    if run.generation:
+        facts.append(f"generation {run.generation}")
     if run.parent_id is not None:
         facts.append(f"child of run {run.parent_id}")
     if run.cause is not None:
@@ -259,4 +261,6 @@ def _unrecorded(look: Look) -> list[str]:
     if run.attempt > 1 and not look.marks:
         lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
         missing.append(f"{run.attempt - 1} earlier attempt(s) of the run ended because {lost}; when is not recorded")
+    if run.generation:
+        missing.append("what earlier generations recorded went as the run restarted")
     return missing

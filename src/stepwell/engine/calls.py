@@ -68,7 +68,8 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
 
     def row(self, status: RunStatus, attempt: int, took: int) -> StepRow:
         """What is recorded of the call."""
-        return StepRow(self.run.task.id, self.key, self.place, status, attempt, self.input, took=took)
+        task = self.run.task
+        return StepRow(task.id, task.generation, self.key, self.place, status, attempt, self.input, took=took)
 
 
 class Attempt(msgspec.Struct, eq=False):

@@ -48,7 +48,7 @@ def spawned(call: StepCall) -> Course:
     named = f'"step":{json.dumps(definition.name)},"key":{json.dumps(call.lasting_key)}'
     given = f'{{{named},"arguments":{call.input or "null"}}}'
     trigger: Asked[Any] = Asked(definition.queue or "", True, given, definition.returns)
-    row = StepRow(run.task.id, call.key, call.place, RunStatus.SUCCESS, input=call.input)
+    row = StepRow(run.task.id, run.task.generation, call.key, call.place, RunStatus.SUCCESS, input=call.input)
     try:
         return (yield from _child(run, row, trigger, None))
     except RunCancelled:
@@ -67,7 +67,7 @@ def waiting_for_results(branch: Branch, run_ids: Iterable[int]) -> Course:
     run = branch.run
     run.journal.ask(key)
     given = json.dumps([int(one) for one in ids])
-    row = StepRow(run.task.id, key, run.journal.place(key), RunStatus.PAUSED, input=given)
+    row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED, input=given)
     return _results(run, row, ids)
 
 
@@ -96,7 +96,7 @@ def _row_of(branch: Branch, name: str, triggers: Sequence[Asked[Any]]) -> StepRo
     run.journal.ask(key)
     given = [ordered_input(one) for one in triggers]
     text = given[0] if len(given) == 1 else f"[{','.join(given)}]"
-    return StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, input=text)
+    return StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.SUCCESS, input=text)
 
 
 def _trigger(run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]]) -> Course:
@@ -271,7 +271,7 @@ def _run_id(child: int, trigger: Asked[Any]) -> RunId[Any]:
 
 
 def _result(output: str | None, type_: Any, key: str) -> Any:
-    """What a child returned; None, whatever its type, of one that goes on as another run: it has returned nothing."""
+    """What a child returned; None, whatever its type, of one that an earlier release let another run go on for."""
     return None if output is None else decode(output, type_, what=f"result of {key}")
 
 

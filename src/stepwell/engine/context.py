@@ -114,7 +114,8 @@ class Current:
     def _chance(self, name: str) -> str:
         # Not recorded: it follows from the run and the call, and there is nothing to lose.
         task = self._run.task
-        return f"{task.id}/{task.created_at}/{_branch(self._run, name).key(f':{name}')}"
+        born = f"{task.created_at}" if task.generation == 0 else f"{task.created_at}.{task.generation}"
+        return f"{task.id}/{born}/{_branch(self._run, name).key(f':{name}')}"
 
 
 class Context(Current):
@@ -196,11 +197,11 @@ class Context(Current):
         return awaited(waiting_for_results(_branch(self._run, "results"), run_ids))
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """End this run well, with no result, and let a new one with these arguments go on under its key.
+        """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten.
 
-        Both in one transaction, so that a loop without an end loses no turn and records never pile up. Nothing of the
-        workflow after this call is executed, nor a step of any other branch; do not catch what it raises. If the run
-        was cancelled or deleted meanwhile there is no new one. It is not a child of whoever asked for this one.
+        It is the same run: id, key, parent, children and the signals that nobody has taken stay. One transaction, so
+        that a loop without an end loses nothing and records never pile up. Nothing of the workflow after this call is
+        executed, nor a step of any other branch; do not catch what it raises. A cancel that came meanwhile wins.
         """
         raise self._run.restart(_next_input(self._run, args, kwargs))
 
@@ -273,7 +274,7 @@ class SyncContext(Current):
         return results
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """End this run well, with no result, and let a new one with these arguments go on under its key."""
+        """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten."""
         run, text = self._run, _next_input(self._run, args, kwargs)
 
         async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
@@ -355,7 +356,7 @@ def _branch(run: RunTurn, call: str) -> Branch:
 
 
 def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The arguments of the run that goes on for this one, checked as a trigger's are."""
+    """The arguments of the run's next generation, checked as a trigger's are."""
     run.admit(_branch(run, "restart").path)
     assert run.arguments is not None
     text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
@@ -373,12 +374,16 @@ def _noted_now(branch: Branch) -> int:
         return int(decode(answer.output or "0", int))
     run.admit(key)
     moment = run.now()
-    row = StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS, output=str(moment))
+    row = _moment_row(run, key, run.journal.place(key), moment)
     if run.is_sync:
         followed(recorded(run, row, has_row=False))
     else:
         run.note(row)
     return moment
+
+
+def _moment_row(run: RunTurn, key: str, place: int, moment: int) -> StepRow:
+    return StepRow(run.task.id, run.task.generation, key, place, RunStatus.SUCCESS, output=str(moment))
 
 
 def _sleeping(branch: Branch, until: Duration | datetime) -> Course:
@@ -399,7 +404,7 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
         run.admit(key)
         yield from in_order(run, key, answer)
         due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
-        yield from recorded(run, StepRow(run.task.id, key, place, RunStatus.SUCCESS, output=str(due)), has_row=False)
+        yield from recorded(run, _moment_row(run, key, place, due), has_row=False)
     stopped = f"{key}{STOPPED}"
     if run.journal.has(stopped):
         run.admit(key)
@@ -407,6 +412,7 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
         yield from waited_until(run, key, due)
     except Stopped:
         if not run.journal.has(stopped):  # or a replay after that moment would go past the place where it was stopped
-            row = StepRow(run.task.id, stopped, run.journal.place(stopped), RunStatus.CANCELLED)
+            place = run.journal.place(stopped)
+            row = StepRow(run.task.id, run.task.generation, stopped, place, RunStatus.CANCELLED)
             yield from recorded(run, row, has_row=False)
         raise

@@ -19,7 +19,6 @@ from stepwell.engine.outcome import (
     Failed,
     Outcome,
     Released,
-    Restarted,
     Settled,
     judge,
     judge_batch,
@@ -286,10 +285,6 @@ class Execution:
             for task in tasks:
                 answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
                 self._wait_for(task, outcome, answer)
-            return
-        if isinstance(outcome, Restarted):
-            [task] = tasks
-            self._wait_for(task, outcome, self.store.tasks.settle_and_restart(task, settlement, outcome.input))
             return
         for task in tasks:
             heard = partial(self._heard, task, outcome)

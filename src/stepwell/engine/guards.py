@@ -53,7 +53,9 @@ class Execute:
         if self._told:
             raise InvalidOption("step", self.key, "what came of it was said already; ask for another with `acquire`")
         self._run.check()
-        row = StepRow(self._run.task.id, self.key, self._place, status, output=output, error=error)
+        row = StepRow(
+            self._run.task.id, self._run.task.generation, self.key, self._place, status, output=output, error=error
+        )
         await awaited(recording(Record(self._run, row, None, self._has_row)))
         self._told = True
         self._run.leave(self.key)

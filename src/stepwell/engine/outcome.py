@@ -79,7 +79,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The run has ended well, and another one with this input, as JSON text, goes on for it."""
+    """The run goes on as its next generation, with this input, as JSON text."""
 
     input: str
 
@@ -157,7 +157,7 @@ _SUCCESS = Settlement(RunStatus.SUCCESS)
 def settlement_of(outcome: Outcome) -> Settlement:
     """An outcome as it is written."""
     match outcome:
-        case Done(None) | Restarted():
+        case Done(None):
             return _SUCCESS
         case Done(output):
             return Settlement(RunStatus.SUCCESS, output=output)
@@ -179,6 +179,8 @@ def settlement_of(outcome: Outcome) -> Settlement:
             )
         case Released(delay):
             return Settlement(RunStatus.PENDING, delay=microseconds_of(delay), attempt_back=True)
+        case Restarted(input):
+            return Settlement(RunStatus.PENDING, attempt_back=True, input=input)
         case Cancelled():
             return Settlement(RunStatus.CANCELLED)
         case Suspended() | Held():

@@ -28,7 +28,8 @@ def raced(branch: Branch, contenders: Sequence[Awaitable[Any]]) -> Coroutine[Any
             raise InvalidOption("contenders", contender, why)
     run, key = branch.run, branch.key("race()")
     run.journal.ask(key)
-    return _race(run, StepRow(run.task.id, key, run.journal.place(key), RunStatus.SUCCESS), contenders)
+    row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.SUCCESS)
+    return _race(run, row, contenders)
 
 
 async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]) -> tuple[int, Any]:

@@ -53,7 +53,8 @@ def _held(run: RunTurn, key: str, program: Program) -> Generator[Request, Any, N
     names = run.journal.skipped(key) if strict else run.journal.gone(key, program)
     mark = HELD + program.code
     if mark not in run.journal.marks:
-        yield from recorded(run, StepRow(run.task.id, mark, 0, RunStatus.SUCCESS), has_row=False)
+        row = StepRow(run.task.id, run.task.generation, mark, 0, RunStatus.SUCCESS)
+        yield from recorded(run, row, has_row=False)
     held = Held({"type": "CodeDiffers", "message": _said(run.task.id, key, names, strict=strict), "names": names})
     run.slot.store.telemetry.emit(RunHeld(run.task.id, run.workflow, names, key))
     raise run.hold(held)

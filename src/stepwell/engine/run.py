@@ -77,7 +77,7 @@ class RunTurn:
         self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
         self.arguments: Arguments | None = None  # of the workflow
         self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
-        self.restarts_with: str | None = None  # the input of the run that goes on for this one
+        self.restarts_with: str | None = None  # the input of its next generation
         self.held: Held | None = None  # why it must not go on with this code
         self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
@@ -121,7 +121,7 @@ class RunTurn:
             self.unwinding = self._stopped = True
 
     def restart(self, input: str) -> Unwinding:
-        """Let another run with this input go on for this one: from now on nothing of it is executed or written."""
+        """Let the next generation begin with this input: from now on nothing of this one is executed or written."""
         self.check()
         self.restarts_with = input
         return self._unwound()

@@ -61,7 +61,7 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     [task] = tasks
     arguments = workflow.arguments.decode(task.input or "null")
     # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
-    recorded = await slot.store.recorded.of(task.id) if task.turn > 1 else ()
+    recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
     run.arguments = workflow.arguments

@@ -32,7 +32,8 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
     wanted = Wanted(check_name("signal", name), type_, limit, default)
     run, key = branch.run, branch.key(name)
     run.journal.ask(key)
-    return _wait(run, StepRow(run.task.id, key, run.journal.place(key), RunStatus.PAUSED), wanted)
+    row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED)
+    return _wait(run, row, wanted)
 
 
 @dataclass(frozen=True, slots=True)

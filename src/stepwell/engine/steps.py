@@ -128,10 +128,10 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
 
 
 def _succeeded(attempt: Attempt, output: str) -> StepRow:
-    call = attempt.call
+    call, task = attempt.call, attempt.call.run.task
     # fmt: off
-    return StepRow(call.run.task.id, call.key, call.place, RunStatus.SUCCESS, attempt.number, call.input, output, None,
-                   attempt.took)
+    return StepRow(task.id, task.generation, call.key, call.place, RunStatus.SUCCESS, attempt.number, call.input,
+                   output, None, attempt.took)
     # fmt: on
 
 

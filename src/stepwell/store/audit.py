@@ -37,7 +37,6 @@ class What(StrEnum):
     CANCEL_REQUESTED = "cancel requested"
     CANCELLED = "cancelled"
     FORKED = "forked"
-    RESTARTED = "restarted"
     RETRIED = "retried"
     REQUEUED = "requeued"
     DELETED = "deleted"
@@ -46,6 +45,7 @@ class What(StrEnum):
     SUCCEEDED = "succeeded"
     SUSPENDED = "suspended"
     GIVEN_BACK = "given back"
+    RESTARTED = "restarted"
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +93,8 @@ class Audit:
             return None
         task_id, worker, turn, _, delay, _, _, alone = row[:8]
         what, detail = _outcome(status, error, row[12], int(delay or 0), bool(alone))
-        answer = str(status) if what is What.SUCCEEDED else None  # not if somebody has cancelled it
+        what = What.RESTARTED if row[14] is not None else what
+        answer = str(status) if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if somebody has cancelled it
         return Note(int(task_id or 0), what, detail, int(worker or 0), int(turn or 0), attempt, answer)
 
     def closed(self, task_id: int, turn: int, status: RunStatus) -> Note | None:

@@ -23,4 +23,5 @@ def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> tuple[
         done.error,
         done.last_error,
         int(done.cleans_up),
+        done.input,
     )

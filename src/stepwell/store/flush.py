@@ -374,14 +374,7 @@ class GroupCommit:
             operations = by_part[part]
             operations.sort(key=_order)
             calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
-            closing = len(calls) - 1
-            if part in FED:
-                # A shard for each part: one statement cannot change a row of counts twice.
-                calls.append(Call(FED[part], {"shard": self.shard + PLACE_OF[part]}, fed_by=closing))
-            if part in ENDING and any(operation.parent is not None for operation in operations):
-                calls.append(Call("wake_parents", clock, fed_by=closing))
-            if notes := [operation.note for operation in operations if operation.note is not None]:
-                calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
+            calls += self._fed(part, operations, clock, closing=len(calls) - 1)
         if not STEPS.isdisjoint(by_part):
             writers = sorted({one.worker for part in STEPS for one in by_part.get(part, ()) if one.worker is not None})
             calls.append(Call(REQUESTS, {}, [(worker,) for worker in writers]))
@@ -389,6 +382,20 @@ class GroupCommit:
             workers = sorted({operation.worker for operation in batch if operation.worker is not None})
             if workers:
                 calls.append(Call("beat", clock, [(worker,) for worker in workers]))
+        return calls
+
+    def _fed(self, part: str, operations: Sequence[Operation], clock: dict[str, Value], *, closing: int) -> list[Call]:
+        """What follows from the rows that a part of a flush has changed."""
+        calls: list[Call] = []
+        if part in FED:
+            # A shard for each part: one statement cannot change a row of counts twice.
+            calls.append(Call(FED[part], {"shard": self.shard + PLACE_OF[part]}, fed_by=closing))
+        if part in ENDING and any(operation.parent is not None for operation in operations):
+            calls.append(Call("wake_parents", clock, fed_by=closing))
+        if any(operation.restarts for operation in operations):
+            calls.append(Call("forget_generations", fed_by=closing))
+        if notes := [operation.note for operation in operations if operation.note is not None]:
+            calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
         return calls
 
     def _tell(self, calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> None:

@@ -64,15 +64,17 @@ class Forking(Opened):
         if not found:
             raise RunNotFound(run_id)
         queue_id: int = found[0]["queue_id"]
+        generation: int = found[0]["generation"]
         if not (yield Call("open_queue", self._params(queue_id=queue_id))):
             raise QueueDraining(found[0]["workflow"])
-        steps = [row for row in (yield Call("steps_of", {}, [(run_id,)])) if not row["key"].startswith(MARK)]
+        recorded = yield Call("steps_of", {}, [(run_id, generation)])
+        steps = [row for row in recorded if not row["key"].startswith(MARK)]
         first = step_called(run_id, steps, at)
         edited: list[tuple[Value, ...]] = []
         for step, output in edits.items():
             edited.append((fork_id, _before(step_called(run_id, steps, step), first), output))
         if (yield Call("fork_run", params)):  # else by a try before this one, whose reply was lost
-            yield Call("copy_steps", {**params, "place": first["place"]})
+            yield Call("copy_steps", {**params, "generation": generation, "place": first["place"]})
             if edited:
                 yield Call("edit_steps", {}, edited)
             forked = Note(run_id, What.FORKED, f"as run {fork_id} at {first['key']}")

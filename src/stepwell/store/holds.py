@@ -57,13 +57,14 @@ class Holds(Opened):
         found = yield Call("lock_run", params)
         if not found:
             return None
+        generation: int = found[0]["generation"]
         held = yield Call("hold_of", params)
         names = json.loads(held[0]["error"] or "{}").get("names", ()) if held else ()
         if not names:
-            steps = (yield Call("steps_of", {}, [(run_id,)])) if again else ()
+            steps = (yield Call("steps_of", {}, [(run_id, generation)])) if again else ()
             # By the try before this one, whose reply was lost.
             return list(found) if any(step["key"].startswith(ACCEPTED) for step in steps) else []
-        yield Call("mark_run", params, [(run_id, ACCEPTED + name) for name in names])
+        yield Call("mark_run", params, [(run_id, generation, ACCEPTED + name) for name in names])
         let_go = yield Call("let_go_accepted", params)
         detail = ", ".join(names) if reason is None else f"{', '.join(names)}: {reason}"
         yield from self.audit.noted(params, [Note(run_id, What.ACCEPTED, detail)])

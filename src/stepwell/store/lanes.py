@@ -53,6 +53,7 @@ class Operation(msgspec.Struct, eq=False):
     parent: int | None = None  # another task whose row it changes too, together with others that do
     key: Key | None = None  # that it takes, or finds taken: it waits until whoever is taking it has committed
     adds_to: int | None = None  # the queue that has something to claim when it is written
+    restarts: bool = False  # its task: what earlier generations of it recorded is removed
     note: Note | None = None  # what the audit is to say of it, if it is written
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated

@@ -195,6 +195,7 @@ class Opened:
             slot=self.tasks.claim_slot,
             timeout=self.options.timeout,
             tenant=self.options.tenant,
+            keep=self.options.keep,
             added=self._woken,
         )
 

@@ -209,8 +209,8 @@ class Queues:
 def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:
     """Let the steps whose failure ended these runs be executed again; what other steps recorded stays."""
     again = {row["id"] for row in requeued}
-    errors = {row["id"]: _value(row["error"]) or {} for row in failed if row["id"] in again}
-    if steps := [(run_id, key) for run_id, error in errors.items() for key in error.get("steps", ())]:
+    ended = [(row["id"], row["generation"], _value(row["error"]) or {}) for row in failed if row["id"] in again]
+    if steps := [(run_id, generation, key) for run_id, generation, error in ended for key in error.get("steps", ())]:
         yield Call("reopen_steps", {}, steps)
 
 

@@ -38,6 +38,7 @@ def run_of(row: Any) -> Run[Any]:
         held_at=_moment(row["held_at"]),
         progress_text=row["progress"],
         cancel_requested_at=_moment(row["cancel_requested_at"]),
+        generation=row["generation"],
     )
 
 

@@ -130,9 +130,9 @@ class Runs(Writing):
         return found[0] if found else None
 
     async def steps(self, run_id: int) -> Sequence[StepInfo]:
-        """What a run has recorded, in the order in which it asked for it."""
+        """What a run has recorded, in the order in which it asked for it: in its generation, if it has restarted."""
         run = await self.get_run(run_id, deleted=True)
-        rows = await self.driver.read(Call("steps_of", rows=[(int(run.id),)]))
+        rows = await self.driver.read(Call("steps_of", rows=[(int(run.id), run.generation)]))
         return [step_info(row) for row in rows if not row["key"].startswith(MARK)]
 
     async def retry(self, run_id: int) -> bool:

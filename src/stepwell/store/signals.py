@@ -37,8 +37,16 @@ class Signals(Together):
         return await self._signal(sending, run_id) if tx is None else await self.play_joined(_joined(sending), tx)
 
     async def resume(self, run_id: int, step: str, data: Any = None) -> SignalAnswer:
-        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
-        return await self._signal(self._sending(run_id, checked_call(step), data, RESUMED), run_id)
+        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
+
+        A run that has restarted since may be resumed again.
+        """
+        name = checked_call(step)
+        found = await self.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
+        # Read once, and not where it is sent: a try whose reply was lost has to have the same key, whatever came of it.
+        generation = found[0]["generation"] if found else 0
+        key = f"{RESUMED}.{generation}" if generation else RESUMED
+        return await self._signal(self._sending(run_id, name, data, key), run_id)
 
     def signal_in_this_thread(
         self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object
@@ -86,7 +94,7 @@ def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tupl
     if not found:
         raise RunNotFound(int(params["id"] or 0))
     [sent] = yield Call("untaken_signals", params)
-    paused = yield Call("paused_steps", params)
+    paused = yield Call("paused_steps", {**params, "generation": found[0]["generation"]})
     waits = sum(name_of(row["key"]) == params["name"] and not _for_runs(row["output"]) for row in paused)
     if sent["repeated"]:
         if not again:
@@ -100,7 +108,7 @@ def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tupl
     woke = sent["kept"] < waits
     [row] = yield Call("wake_run", {**params, "waits": woke})
     if woke:
-        what = What.RESUMED if params["key"] == RESUMED else What.SIGNALLED
+        what = What.RESUMED if str(params["key"]).startswith(RESUMED) else What.SIGNALLED
         yield from audit.of_all(params, [row], what, str(params["name"]))
     return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
 

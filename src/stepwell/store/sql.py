@@ -234,7 +234,8 @@ _CLEANUP_UNTIL = (
     " {now} + (select workflow.cleanup from {workflow} as workflow where workflow.queue_id = task.queue_id))"
 )
 _CLEANS_UP = f"(task.kind = 'run' and task.turn > 0 and coalesce({_CLEANUP_UNTIL} > {{now}}, false))"
-
+# And whether the run restarts with it.
+_RESTARTS = "rows.input is not null and task.cancel_requested_at is null and task.held_at is null"
 _SPELLINGS = {
     # the macro's spelling for Postgres, and for SQLite and Turso
     "json": ("json", "text"),
@@ -250,6 +251,8 @@ _SPELLINGS = {
     "for_update_of_instance": ("for update of instance", ""),
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
+    # Whether a row of `settle` lets its task restart.
+    "restarts": (_RESTARTS, _RESTARTS),
     "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own
     "cancelled": (_CANCELLED, _CANCELLED),
     "is_to_clean_up": (_IS_TO_CLEAN_UP, _IS_TO_CLEAN_UP),

@@ -22,6 +22,8 @@ from stepwell.telemetry import Telemetry
 
 MOST_RUNS: Final = 500  # whose steps are read at once
 
+Which = tuple[int, int]  # a run, and its generation
+
 
 class Steps:
     """Steps in one store."""
@@ -35,17 +37,19 @@ class Steps:
         self._telemetry = telemetry
         self._audit = audit
         self._timeout = timeout
-        self._wanted: dict[int, asyncio.Future[list[StepRow]]] = {}
+        self._wanted: dict[Which, asyncio.Future[list[StepRow]]] = {}
         self._reading: asyncio.Task[None] | None = None
 
-    async def of(self, run_id: int) -> list[StepRow]:
-        """What a run has recorded, in its order. Read after its claim: from then on nobody else records for it.
+    async def of(self, run_id: int, generation: int) -> list[StepRow]:
+        """What a run has recorded in this generation, in its order.
 
+        Read after its claim: from then on nobody else records for it.
         Runs that ask at the same time are answered by one statement; it is repeated until the database answers.
         """
-        if run_id not in self._wanted:
-            self._wanted[run_id] = asyncio.get_running_loop().create_future()
-        wanted = self._wanted[run_id]
+        which = (run_id, generation)
+        if which not in self._wanted:
+            self._wanted[which] = asyncio.get_running_loop().create_future()
+        wanted = self._wanted[which]
         if self._reading is None:
             self._reading = begin_apart(self._read_all(), "stepwell-steps")
         return await asyncio.shield(wanted)
@@ -86,7 +90,7 @@ class Steps:
         alive = await self._read(Call("living_workers", {"now": self._clock.now(), "beat_now": self._clock.beat_now()}))
         if not any(session["worker_id"] == worker for session in alive):
             return False
-        found = [step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id,)]))]
+        found = [step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id, row.generation)]))]
         return any((one.key, one.status, one.output) == (row.key, row.status, row.output) for one in found)
 
     async def _read_all(self) -> None:
@@ -94,21 +98,21 @@ class Steps:
         while self._wanted:
             await asyncio.sleep(0)  # whoever was claimed with the first asks in the same turn of the loop
             asked = dict(list(self._wanted.items())[:MOST_RUNS])
-            for run_id in asked:
-                del self._wanted[run_id]  # before it is read: whoever has claimed it since is answered by the next
+            for which in asked:
+                del self._wanted[which]  # before it is read: whoever has claimed it since is answered by the next
             try:
                 found = await self._grouped(asked)
             except BaseException as error:  # noqa: BLE001 - every one of those who wait is told
                 resolve_all(asked.values(), error)
             else:
-                for run_id, future in asked.items():
-                    resolve(future, found[run_id])
+                for which, future in asked.items():
+                    resolve(future, found[which])
         self._reading = None
 
-    async def _grouped(self, run_ids: Iterable[int]) -> dict[int, list[StepRow]]:
-        found: dict[int, list[StepRow]] = defaultdict(list)
-        for row in await self._read(Call("steps_of", rows=[(run_id,) for run_id in run_ids])):
-            found[row["run_id"]].append(step_of(row))
+    async def _grouped(self, asked: Iterable[Which]) -> dict[Which, list[StepRow]]:
+        found: dict[Which, list[StepRow]] = defaultdict(list)
+        for row in await self._read(Call("steps_of", rows=list(asked))):
+            found[row["run_id"], row["generation"]].append(step_of(row))
         return found
 
     async def _read(self, call: Call) -> list[Row]:
@@ -120,8 +124,8 @@ class Steps:
 def values_of(row: StepRow, worker: int) -> tuple[Value, ...]:
     """A step as the row set `new_step` of steps.sql."""
     # fmt: off
-    return (row.run_id, worker, row.key, row.place, row.status._value_, row.attempt, row.took, row.input, row.output,
-            row.error)
+    return (row.run_id, worker, row.generation, row.key, row.place, row.status._value_, row.attempt, row.took,
+            row.input, row.output, row.error)
     # fmt: on
 
 
@@ -142,6 +146,7 @@ def step_of(row: Row) -> StepRow:
     """A step as it was read."""
     return StepRow(
         run_id=row["run_id"],
+        generation=row["generation"],
         key=row["key"],
         place=row["place"],
         status=RunStatus(row["status"]),

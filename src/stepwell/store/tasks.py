@@ -40,7 +40,6 @@ from stepwell.store.lanes import Answer, Heard, Operation
 from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
 from stepwell.store.repeat import repeated
-from stepwell.store.restarting import begin_next
 from stepwell.store.wakeups import Listener, Wakeups
 from stepwell.telemetry import StoreLost, Telemetry
 
@@ -51,7 +50,6 @@ PROGRESS_LIMIT: Final = 16 * 1024  # bytes of what a run may say of how far it i
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
 Wanted = tuple[int, int, int, int]  # queue, capacity, lowest and highest priority
-Follow = Callable[[dict[str, Value], str], Script[set[int]]]  # what follows from a status; the queues to claim from
 
 
 class Tasks:
@@ -193,20 +191,10 @@ class Tasks:
 
     async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
         """Settle a run that failed for good, and in the same transaction tell the workflow that wants to hear of it."""
-        return await self._settle_and(task_id, worker, turn, settlement, partial(_letters, task_id))
-
-    async def settle_and_restart(self, task: Claimed, settlement: Settlement, input: str) -> str:
-        """Settle a run that goes on as another, and in the same transaction write that one."""
-        [next_id] = await self._ids.take(1)
-        follow = partial(begin_next, task, next_id, input, audit=self._audit)
-        return await self._settle_and(task.id, task.owner, task.turn, settlement, follow)
-
-    async def _settle_and(self, task_id: int, worker: int, turn: int, settlement: Settlement, follow: Follow) -> str:
-        """Settle, and do in the same transaction what follows from the status that it got."""
         told: set[int] = set()
         settling = self._settling(task_id, worker, turn, settlement)
         status = await repeated(
-            lambda: self._driver.transact(lambda: self._settling_and(settling, told, follow)),
+            lambda: self._driver.transact(lambda: self._settling_as_letter(settling, told)),
             clock=self._clock,
             telemetry=self._telemetry,
             within=10 * self._timeout,
@@ -251,7 +239,7 @@ class Tasks:
         operation = Operation("note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=row)
         return operation if self._flusher.offer(operation, _unheard) else None
 
-    def _settling_and(self, settling: Operation, told: set[int], follow: Follow) -> Script[str | None]:
+    def _settling_as_letter(self, settling: Operation, told: set[int]) -> Script[str | None]:
         params = self._params(slot=self.claim_slot)
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
         noting = Call("note", params, rows_of([settling.note] if settling.note else []), fed_by=0)
@@ -261,7 +249,7 @@ class Tasks:
             return None
         told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
-        told |= yield from follow(params, status)
+        told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == RunStatus.ERROR else [])
         return status
 
     def give_up(self, workers: set[int]) -> None:
@@ -340,12 +328,13 @@ class Tasks:
             "settle",
             row,
             row_id=task_id,
-            size=ROW_BYTES + len(done.output or "") + len(done.error or ""),
+            size=ROW_BYTES + len(done.output or "") + len(done.error or "") + len(done.input or ""),
             within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
             lane=task_id,
             order=row,
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
+            restarts=done.input is not None,
             note=self._audit.settled(row, attempt),
         )
 
@@ -411,10 +400,6 @@ class Tasks:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
 
 
-def _letters(task_id: int, params: dict[str, Value], status: str) -> Script[set[int]]:
-    return (yield from tell_dead_letters(params, [task_id] if status == RunStatus.ERROR else []))
-
-
 def _say(call: Call) -> Script[list[Row]]:
     return (yield call)
 
@@ -454,9 +439,10 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     # fmt: off
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, codec,
-                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until)
+                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until,
+                generation)
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, codec, version,
              wakes, parent_id, suspect, created_at, claimed_at, started_at,
-             cleanup_until) in in_claim_order(rows, queues)
+             cleanup_until, generation) in in_claim_order(rows, queues)
     ]
     # fmt: on

@@ -46,6 +46,8 @@ from stepwell.telemetry import Telemetry
 MOST_TOGETHER: Final = 500
 TIMED_OUT: Final = "Timeout"
 Answers = dict[Question, Answered | CancelRequested]
+KEYS_KEPT: Final = 3600.0  # seconds, at least, for which the key of a signal is known: its sender may try again
+FORGET_EVERY: Final = 100  # signals of a name that a run takes: then those it took long ago are removed, twice as many
 
 Batch = Mapping[Question, asyncio.Future[Answered]]
 
@@ -64,6 +66,7 @@ class Waiting:
         slot: int,
         timeout: float,
         tenant: str,
+        keep: float | None,
         added: Callable[[set[int]], None],
     ) -> None:
         self._driver = driver
@@ -74,6 +77,7 @@ class Waiting:
         self._slot = slot
         self._timeout = timeout
         self._tenant = tenant
+        self._keep = keep
         self._added_to = added  # told the queues that have new tasks
         self._asked: list[tuple[Question, asyncio.Future[Answered]]] = []
         self._answering: asyncio.Task[None] | None = None
@@ -229,7 +233,7 @@ class Waiting:
         runs = {row["id"]: row for row in (yield Call("lock_turns", params, turns))}
         answers: dict[Question, Answered] = {}
         if again:  # a try whose reply was lost may have answered them: what it recorded stands
-            rows = [(run_id,) for run_id in sorted(runs)]
+            rows = sorted({(one.task.id, one.task.generation) for one in batch if one.task.id in runs})
             found = (yield Call("steps_of", params, rows)) if rows else []
             done = {(row["run_id"], row["key"]): step_of(row) for row in found}
             answers = _answered_before([one for one in batch if one.task.id in runs], done)
@@ -270,7 +274,16 @@ class Waiting:
         ]
         if taken:
             yield Call("take_signals", params, taken)
+            yield from self._forget([(*one[:3], runs[one[0]]["now"]) for one in taken])
         return {one: _signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
+
+    def _forget(self, taken: Sequence[tuple[int, str, int, int]]) -> Script[None]:
+        """Now and then, remove what was taken long ago: a run that restarts for ever is to keep a bounded number."""
+        for run_id, name, place, now in taken:
+            if self._keep is not None and place % FORGET_EVERY == 0:
+                before = now - round(max(self._keep, KEYS_KEPT) * 1_000_000)
+                params: dict[str, Value] = {"id": run_id, "name": name, "before": before, "limit": 2 * FORGET_EVERY}
+                yield Call("forget_signals", params)
 
     def _added(
         self, params: dict[str, Value], asked: Sequence[AddChildren], runs: Mapping[int, Row], *, again: bool

@@ -3,7 +3,7 @@
 -- name: lock_run
 -- Read how a run stands and let nobody change it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
-       task.held_at, task.queue_id, task.parent_id, queue.name as workflow
+       task.held_at, task.queue_id, task.parent_id, task.generation, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and (task.kind = 'run') is true and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
@@ -117,7 +117,8 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
   left join {maintenance} as maintenance on maintenance.tenant = queue.tenant
   left join {worker} as worker on worker.id = task.owner
   left join {beat} as beat on beat.worker_id = task.owner
-  left join {step} as step on step.run_id = task.id and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
+  left join {step} as step on step.run_id = task.id and step.generation = task.generation
+       and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
  where task.id = :id and (task.kind = 'run') is true and queue.tenant = :tenant
  order by step.place
  limit 1000;
@@ -145,23 +146,6 @@ update {task} as task set progress = rows.progress, updated_at = {now}
    and rows.worker in (select fence.worker_id from fence)
 returning {own task}id, {own task}status as answer;
 
--- name: give_up_key
--- Let a run that has ended give its key up to the one that goes on for it.
-update {task} set key = null where id = :id and (key_scope = 'ever' and key is not null and deleted_at is null) is true
-returning id;
-
--- name: add_next
--- Write the run that goes on for one that has just ended: queued as that was, under its key, and held back if that is.
--- The hash stays too: whoever triggers with that key again finds the run that has it now. Not if it was deleted.
-insert into {task} (id, kind, queue_id, status, ready, priority, run_at, max_attempts, key, key_scope, payload_hash,
-                    codec, payload_version, input, tags, cause, held_at, held_reason, paused_at, created_at, updated_at)
-select cast(:next_id as bigint), task.kind, task.queue_id, case when task.held_at is null then 'PENDING' else 'PAUSED' end,
-       {may_be_ready task clears losses}, task.priority, {now}, task.max_attempts, cast(:key as text), task.key_scope,
-       task.payload_hash, task.codec, task.payload_version, {json_of input}, task.tags, cast(:cause as text),
-       task.held_at, task.held_reason, case when task.held_at is null then null else {now} end, {now}, {now}
-  from {task} as task where task.id = :id and task.deleted_at is null
-returning id, queue_id, ready;
-
 -- name: fork_run
 -- Write a run like another one, with a key of nobody's: it goes on from steps that are copied. Its turns are counted from
 -- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
@@ -174,12 +158,12 @@ on conflict (id) do nothing
 returning id;
 
 -- name: copy_steps
--- Copy the steps of a run that have ended and that it asked for before a place.
+-- Copy the steps of a run's generation that have ended and that it asked for before a place.
 insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
 select cast(:fork_id as bigint), step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
        step.started_at, step.finished_at
   from {step} as step
- where step.run_id = :id and step.place < :place and step.status in ('SUCCESS', 'ERROR')
+ where step.run_id = :id and step.generation = :generation and step.place < :place and step.status in ('SUCCESS', 'ERROR')
 returning run_id as id;
 
 -- name: edit_steps

@@ -19,7 +19,8 @@ held as materialized (
      where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
        and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at = :never
        and (task.queue_id {any_of rows.queue_id}) is true
-       and (select 1 from {step} as mark where mark.run_id = task.id and mark.key = :mark limit 1) is null
+       and (select 1 from {step} as mark where mark.run_id = task.id
+               and mark.generation = task.generation and mark.key = :mark limit 1) is null
      limit :limit
      {skip_locked}
 )
@@ -34,9 +35,9 @@ select task.id, task.queue_id, task.error from {task} as task
 
 -- name: mark_run
 -- Write marks among the steps of a run; one that is there stays. They have no place: no step has asked for them.
-with rows as ({rows run_id bigint, key text})
-insert into {step} (run_id, key, place, status, started_at, finished_at)
-select rows.run_id, rows.key, 0, 'SUCCESS', {now}, {now} from rows where true
+with rows as ({rows run_id bigint, generation bigint, key text})
+insert into {step} (run_id, generation, key, place, status, started_at, finished_at)
+select rows.run_id, rows.generation, rows.key, 0, 'SUCCESS', {now}, {now} from rows where true
 on conflict do nothing
 returning run_id as id;
 

@@ -37,7 +37,7 @@ with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
        task.input, task.output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
-       task.held_at, task.progress, task.cancel_requested_at
+       task.held_at, task.progress, task.cancel_requested_at, task.generation
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows} and (task.kind = 'run') is true and queue.tenant = :tenant
    and (:deleted or task.deleted_at is null);
@@ -125,17 +125,18 @@ select task.id, task.created_at
 -- name: failed_runs
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
-select task.id, task.error from {task} as task
+select task.id, task.error, task.generation from {task} as task
  where task.id {any_of rows} and (task.kind = 'run' and task.status = 'ERROR') is true
  order by task.id
  {for_update};
 
 -- name: reopen_steps
 -- Let steps that failed for good be executed again, with all their attempts; what has succeeded stays.
-with rows as ({rows run_id bigint, key text})
+with rows as ({rows run_id bigint, generation bigint, key text})
 update {step} as step set status = 'PENDING', attempt = 0, error = null, finished_at = null
   from rows
- where step.run_id = rows.run_id and step.key = rows.key and step.run_id {any_of rows.run_id} and step.status = 'ERROR'
+ where step.run_id = rows.run_id and step.generation = rows.generation and step.key = rows.key
+   and step.run_id {any_of rows.run_id} and step.status = 'ERROR'
 returning {own step}run_id as id;
 
 -- name: describe_workflow

@@ -1,8 +1,8 @@
 -- Recorded results of a run's steps. A statement that can share a flush with others returns exactly (id, answer) first;
 -- here the answer is the step's key.
 
--- rows new_step: run_id bigint, worker bigint, key name, place bigint, status name, attempt bigint, took bigint, input json,
---     output json, error json
+-- rows new_step: run_id bigint, worker bigint, generation bigint, key name, place bigint, status name, attempt bigint,
+--     took bigint, input json, output json, error json
 
 -- name: add_steps
 -- Record steps that have no row yet, for sessions whose fence stands; a step that does not come back was not recorded.
@@ -13,8 +13,9 @@ fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
-insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
-select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
+insert into {step} (run_id, generation, key, place, status, attempt, input, output, error, started_at,
+                    finished_at)
+select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
        {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
   from rows where rows.worker in (select fence.worker_id from fence)
 returning run_id as id, key as answer;
@@ -26,24 +27,33 @@ fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
-insert into {step} as step (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
-select rows.run_id, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
+insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, error, started_at,
+                            finished_at)
+select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
        {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
   from rows where rows.worker in (select fence.worker_id from fence)
-on conflict (run_id, key) do update
+on conflict (run_id, generation, key) do update
    set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,
        started_at = excluded.started_at, finished_at = excluded.finished_at
  where step.status not in ('SUCCESS', 'ERROR')
 returning {own step}run_id as id, {own step}key as answer;
 
 -- name: steps_of
--- List what these runs have recorded, in the order in which they asked for it.
-with rows as ({rows id bigint})
-select step.run_id, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
+-- List what these runs have recorded in a generation, in the order in which they asked for it.
+with rows as ({rows id bigint, generation bigint})
+select step.run_id, step.generation, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
        step.started_at, step.finished_at
-  from rows join {step} as step on step.run_id = rows.id
+  from rows join {step} as step on step.run_id = rows.id and step.generation = rows.generation
  where step.run_id {any_of rows}
  order by step.run_id, step.place;
+
+-- name: forget_generations
+-- Remove what earlier generations of runs have recorded; fed by the settle that restarts some of them, in its transaction.
+-- What this very transaction records of them is not seen by it, and goes with the next restart.
+with rows as ({rows id bigint, generation bigint})
+delete from {step}
+ where run_id {any_of rows} and generation < (select rows.generation from rows where rows.id = run_id)
+returning run_id as id, '' as answer;
 
 -- name: forget_steps
 -- Remove the steps of tasks that were removed; fed by the statement that removed them, in its transaction.

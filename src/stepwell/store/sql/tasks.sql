@@ -138,7 +138,7 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation;
 
 -- name: claim_above [postgres]
 -- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
@@ -171,7 +171,7 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation;
 
 -- name: claim [sqlite]
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
@@ -188,7 +188,7 @@ update {task} as task
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, codec, payload_version, wakes, parent_id, suspect, created_at, claimed_at, started_at,
-          cleanup_until;
+          cleanup_until, generation;
 
 -- name: has_suspects
 -- Say whether a suspect of one of these queues waits to be executed alone. Next to always its index is empty.
@@ -226,7 +226,7 @@ update {task} as task
 returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}codec,
           {own task}payload_version, {own task}wakes, {own task}parent_id, {own task}suspect, {own task}created_at,
-          {own task}claimed_at, {own task}started_at, {own task}cleanup_until;
+          {own task}claimed_at, {own task}started_at, {own task}cleanup_until, {own task}generation;
 
 -- name: has_ready
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
@@ -264,10 +264,12 @@ select level.queue_id, level.priority,
 -- same end when it is let go. A deleted one is not made ready again.
 -- One that is PAUSED is ready at once if a signal came since it looked (`wakes` is what it saw), or if the children it
 -- needs to end before it can go on (`needed`) have all been counted off since.
+-- One with an `input` restarts: its next generation begins with that, at attempt 0 and with a deadline of its own; unless
+-- it is cancelled, or held back: then it is replayed as it is, and will restart.
 -- `is true` keeps the planner from finding each task among all that its session owns, by the index of the owner.
 with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, run_at bigint,
                     attempt_back bigint, alone bigint, wakes bigint, needed bigint, output json, error json,
-                    last_error text, cleans_up bigint}),
+                    last_error text, cleans_up bigint, input json}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
@@ -300,7 +302,12 @@ update {task} as task
        waiting = coalesce(task.waiting + rows.needed, 0),
        paused_at = case when rows.status = 'PAUSED' or task.held_at is not null then {now} else task.paused_at end,
        owner = null,
-       attempt = task.attempt - case when task.held_at is null then rows.attempt_back else 1 end,
+       attempt = case when {restarts} then 0 when task.held_at is null then task.attempt - rows.attempt_back
+                      else task.attempt - 1 end,
+       input = case when {restarts} then rows.input else task.input end,
+       generation = case when {restarts} then task.generation + 1 else task.generation end,
+       restarted_at = case when {restarts} then {now} else task.restarted_at end,
+       started_at = case when {restarts} then null else task.started_at end,
        suspect = task.suspect or rows.alone = 1,
        losses = 0, lost_by = null,
        output = case when {cancelled} then null
@@ -325,7 +332,8 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           case when {own task}status = 'ERROR' then 1 else 0 end as failed,
           case when {own task}status = 'PENDING' and {own task}error is not null then 1 else 0 end as retried,
           case when {own task}status in ('PENDING', 'PAUSED') then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
-          {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
+          {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id,
+          {own task}generation as generation;
 
 -- name: count_settled
 -- Add what was settled to this minute's counts; fed by the rows `settle` returned, in its transaction.
@@ -346,7 +354,7 @@ returning {own rollup}queue_id as id, '' as answer;
 -- name: turns_of
 -- Say how these tasks stand now: for a settle whose reply was lost, and for whoever asks after a refusal.
 with rows as ({rows id bigint})
-select task.id, task.turn, task.owner, task.status from rows join {task} as task on task.id = rows.id
+select task.id, task.turn, task.owner, task.status, task.generation from rows join {task} as task on task.id = rows.id
  where task.id {any_of rows};
 
 -- name: wake_due

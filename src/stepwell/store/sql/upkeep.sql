@@ -18,12 +18,13 @@ select queue.id from {queue} as queue
 
 -- name: remove_finished
 -- Remove up to :limit tasks of a queue that succeeded or were cancelled before the moment given, but none whose parent
--- may still ask for what came of it.
+-- may still ask for what came of it: one that restarted since asks for it no more.
 with old as materialized (
     select task.id from {task} as task
      where task.queue_id = :queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
        and task.finished_at < :before
-       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null
+               and task.created_at >= coalesce(parent.restarted_at, 0)) is null
      order by task.finished_at
      limit :limit
      {skip_locked}
@@ -37,7 +38,8 @@ with old as materialized (
     select task.id from {task} as task
      where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
-       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null
+               and task.created_at >= coalesce(parent.restarted_at, 0)) is null
      order by task.finished_at, task.id
      limit :limit
      {skip_locked}
@@ -54,7 +56,8 @@ with old as materialized (
        and (task.status <> 'RUNNING' or task.run_at < :before)
        and (task.finished_at is null or task.finished_at < :before)
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
-       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null) is null
+       and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null
+               and task.created_at >= coalesce(parent.restarted_at, 0)) is null
      order by task.deleted_at
      limit :limit
      {skip_locked}
@@ -66,23 +69,24 @@ delete from {task} where id {any_of old} returning id;
 -- stays is not looked at.
 with own as (select queue.id from {queue} as queue where queue.tenant = :tenant),
 old as (
-    select task.parent_id
+    select task.parent_id, task.created_at
       from {each_of own}{task} as task
      where {found_by task.queue_id own.id} and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
        and task.finished_at < :before
     union all
-    select task.parent_id from {task} as task
+    select task.parent_id, task.created_at from {task} as task
      where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null and :dead_letters
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
     union all
-    select task.parent_id from {task} as task
+    select task.parent_id, task.created_at from {task} as task
      where task.deleted_at is not null and task.deleted_at < :before and task.owner is null
        and (task.status <> 'RUNNING' or task.run_at < :before)
        and (task.finished_at is null or task.finished_at < :before)
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
 )
 select count(*) as tasks from old
- where (select parent.id from {task} as parent where parent.id = old.parent_id and parent.finished_at is null) is null;
+ where (select parent.id from {task} as parent where parent.id = old.parent_id and parent.finished_at is null
+           and old.created_at >= coalesce(parent.restarted_at, 0)) is null;
 
 -- name: remove_steps
 -- Remove the recorded steps of tasks that are removed; with them, in their transaction.

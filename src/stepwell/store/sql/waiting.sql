@@ -19,30 +19,58 @@ select task.id, task.wakes, task.waiting, {now} as now, task.cancel_requested_at
  {for_update_of_task};
 
 -- name: first_signals
--- The first signal of a name that each of these waits may take: one that it took before, whose reply was lost, else the
--- first that nobody has taken.
-with rows as ({rows run_id bigint, name name, key name})
-select rows.run_id, rows.name, rows.key, signal.place, signal.data
-  from rows join {signal} as signal on signal.run_id = rows.run_id and signal.name = rows.name
- where signal.run_id {any_of rows.run_id}
-   and signal.place = coalesce((select min(mine.place) from {signal} as mine
-                                 where mine.run_id = rows.run_id and mine.name = rows.name and mine.taken_by = rows.key),
-                               (select min(free.place) from {signal} as free
-                                 where free.run_id = rows.run_id and free.name = rows.name and free.taken_at is null));
+-- The first signal of a name that each of these waits may take: the one behind the last that was taken. They are taken in
+-- their order, so what a run that lives for years has taken is not looked at.
+with rows as ({rows run_id bigint, name name, key name}),
+wanted as materialized (
+    select rows.run_id, rows.name, rows.key,
+           (select free.place from {signal} as free
+             where free.run_id = rows.run_id and free.name = rows.name
+               and free.place > coalesce((select taken.place from {signal} as taken
+                                           where taken.run_id = rows.run_id and taken.name = rows.name
+                                             and taken.taken_at is not null
+                                           order by taken.place desc limit 1), 0)
+             order by free.place limit 1) as place
+      from rows
+)
+select wanted.run_id, wanted.name, wanted.key, wanted.place,
+       (select signal.data from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data
+  from wanted where wanted.place is not null;
 
 -- name: take_signals
--- Note which wait has taken each signal: no other will.
-with rows as ({rows run_id bigint, name name, place bigint, key name})
-update {signal} as signal set taken_by = rows.key, taken_at = {now}
-  from rows
- where signal.run_id = rows.run_id and signal.name = rows.name and signal.place = rows.place
-   and signal.run_id {any_of rows.run_id} and signal.taken_at is null
-returning {own signal}run_id as id;
+-- Note which wait has taken each signal: no other will. Each is looked up by its whole key; its run is locked, so it stays
+-- where it was found.
+with rows as ({rows run_id bigint, name name, place bigint, key name}),
+found as materialized (
+    select (select free.{row_id} from {signal} as free
+             where free.run_id = rows.run_id and free.name = rows.name and free.place = rows.place
+               and free.taken_at is null) as id
+      from rows
+)
+update {signal} as signal
+   set taken_by = (select rows.key from rows
+                    where rows.run_id = signal.run_id and rows.name = signal.name and rows.place = signal.place),
+       taken_at = {now}
+ where signal.{row_id} {any_of found}
+returning run_id as id;
+
+-- name: forget_signals
+-- Remove the oldest signals of a name, :limit at most, that a run took before the moment given; with them goes the memory
+-- of their keys.
+delete from {signal}
+ where run_id = :id and name = :name and taken_at < :before
+   and place < (select first.place from {signal} as first where first.run_id = :id and first.name = :name
+                 order by first.place limit 1) + :limit
+returning run_id as id;
 
 -- name: untaken_signals
 -- Say how many signals of a name are kept for a run, and whether one with this key was ever sent.
 select (select count(*) from {signal} as kept
-         where kept.run_id = :id and kept.name = :name and kept.taken_at is null) as kept,
+         where kept.run_id = :id and kept.name = :name
+           and kept.place > coalesce((select taken.place from {signal} as taken
+                                       where taken.run_id = :id and taken.name = :name and taken.taken_at is not null
+                                       order by taken.place desc limit 1), 0)) as kept,
        (select count(*) from {signal} as same
          where same.run_id = :id and same.name = :name and same.key = :key) as repeated,
        (select count(*) from {signal} as same
@@ -51,7 +79,9 @@ select (select count(*) from {signal} as kept
 -- name: paused_steps
 -- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
 -- which).
-select step.key, step.output from {step} as step where step.run_id = :id and step.status = 'PAUSED' order by step.place;
+select step.key, step.output from {step} as step
+ where step.run_id = :id and step.generation = :generation and step.status = 'PAUSED'
+ order by step.place;
 
 -- name: touch_run
 -- Write a run's row as it is. First in a transaction of the user's own: on SQLite it begins with its first write, and what
