@@ -24,6 +24,8 @@ TESTS = (
     "tests/store/test_plans.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
+    "tests/store/test_stalls.py",
+    "tests/store/test_deadlocks.py",
     "tests/waiting/test_many_children.py",
     "tests/cli/test_demo.py::test_it_brings_a_postgres_of_its_own",
     "tests/cli/test_demo.py::test_it_tells_its_story_at_its_own_pace",
@@ -276,6 +278,22 @@ PROMISES = {
             f"{of['sessions']} sessions, {of['tasks']} tasks: the first claim {of['first']} pages, the third "
             f"{of['third']}, the last {of['last']}, nobody waiting for a lock"
         ),
+    ),
+    "stalls": Promise(
+        "An open transaction holds up nobody but those who need what it holds",
+        "Somebody's transaction stays open, in which a key was taken, a run signalled or an instance decided. Beside "
+        "it, in another store, enqueues, triggers, runs with steps and signals, and decisions that need nothing of it "
+        "come back within a quarter of a second each; the call that needs it is not answered before the commit.",
+        lambda of: (
+            f"{of['held'].replace('_', ' ')} held for {of['seconds']:.0f} s: {of['calls']:,} other calls, the slowest "
+            f"({of['verb']}) took {of['worst'] * 1000:.0f} ms"
+        ),
+    ),
+    "deadlocks": Promise(
+        "No two verbs wait for each other",
+        "Every pair of verbs at once on the same rows, each changed row taking 3 ms more, while the server looks for "
+        "deadlocks after 5 ms. No verb fails.",
+        lambda of: f"{of['first']} beside the verbs after it: {of['pairs']} times, 0 deadlocks",
     ),
     "children": Promise(
         "A run waits for many children without being executed meanwhile",

@@ -19,6 +19,7 @@ from tests.mutants.restart import RESTART_MUTANTS
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
+from tests.mutants.stalls import STALL_MUTANTS
 from tests.mutants.steering import STEERING_MUTANTS
 from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
@@ -583,6 +584,7 @@ MUTANTS = (
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,
+    *STALL_MUTANTS,
     *STEERING_MUTANTS,
     *SUSPECT_MUTANTS,
     *SWEEP_MUTANTS,

@@ -152,6 +152,8 @@ class Macros:
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),
+            # The parent of a task is locked from now on, or is not there; false if somebody else has locked it.
+            "parent_is_free": lambda: self._parent_is_free(argument),
             # What keeps a task that is PENDING and due from being ready.
             "may_be_ready": lambda: _may_be_ready(argument),
         }
@@ -195,6 +197,12 @@ class Macros:
         if self._postgres:
             return f"cross join lateral (select * from {table} as one where one.{column} = {value} limit 1) as {name}"
         return f"cross join {table} as {name} on {name}.{column} = {value}"
+
+    def _parent_is_free(self, task: str) -> str:
+        if not self._postgres:
+            return "true"  # one writer
+        parent = f"select 1 from {self._table('task')} as parent where parent.id = {task}.parent_id"
+        return f"({task}.parent_id is null or not exists ({parent}) or exists ({parent} for update skip locked))"
 
     def _among(self, parameter: str) -> str:
         if self._postgres:

@@ -92,6 +92,8 @@ update {worker} as worker
 -- one attempt there is no second execution. A task somebody asked to cancel is not run again, unless it may still clean
 -- up: time alone ends that. One that is held back is PAUSED until it is let go, its attempt given back: whoever paused it
 -- was told that it is.
+-- What may end with this is left to later while somebody else has locked its parent: nobody waits for a parent here,
+-- holding the fence and its children.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with death as materialized (
     select coalesce((select worker.held is not null from {worker} as worker where worker.id = :worker), false) as died,
@@ -105,6 +107,8 @@ lost as materialized (
       from death cross join {task} as task
      where task.owner is not null and task.owner = :worker
        and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner)
+       and ((task.attempt < task.max_attempts and task.losses + 1 < task.max_attempts and task.max_attempts > 1
+             and task.cancel_requested_at is null) or {parent_is_free task})
      order by task.id + 0
      limit :limit
      {skip_locked}
