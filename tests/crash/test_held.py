@@ -27,6 +27,7 @@ def test_held_for_many_leases_it_is_executed_once_and_stopped_it_is_taken_over(
     others = messages(count, seconds=1.2 * PLACES * hold / count)[1:]  # more than one worker does during the hold
     with site.crew(2, lease=lease, concurrency=PLACES, body="hold") as crew:
         wait_for(lambda: all(helpers_of(one.pid) for one in crew.members), LONG, message="helpers")
+        assert _connections_of_helpers(site) == 0, "it says nothing while its worker beats"
         site.enqueue([{"n": 0, "seconds": 0, "hold": hold}, *others])
         wait_for(lambda: len(site.witness.ended()) == count, LONG, message=f"all to end\n{crew.complaints()}")
         site.wait_for_success(crew, count)
@@ -40,6 +41,14 @@ def test_held_for_many_leases_it_is_executed_once_and_stopped_it_is_taken_over(
         seconds = _until_taken_over_when_stopped(site, crew, n=count)
     assert seconds <= 2 * lease + scale.of(MARGIN, 0.0)
     measured("held interpreter", held=hold, lease=lease, messages=count, twice=twice, stopped_seconds=seconds)
+
+
+def _connections_of_helpers(site: Site) -> int:
+    if not site.url.startswith("postgres"):
+        return 0
+    question = "select count(*) from pg_stat_activity where application_name = 'stepwell helper'"
+    [[count]] = site.tables.ask(f"{question} and datname = current_database()")
+    return int(count)
 
 
 def _until_taken_over_when_stopped(site: Site, crew: Crew, n: int) -> float:

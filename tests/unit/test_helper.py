@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,3 +141,23 @@ def test_the_end_of_the_lines_is_no_proof(line: Line, monkeypatch: pytest.Monkey
 def test_this_process_is_not_stopped_and_one_that_is_not_there_is() -> None:
     assert not helper.is_stopped(os.getpid())
     assert helper.is_stopped(2**22 + 1)
+
+
+@pytest.mark.proves("L-05")
+@pytest.mark.parametrize(
+    ("executable", "frozen", "can"),
+    [
+        ("/usr/bin/python3", False, True),
+        ("/Library/Frameworks/Python", False, True),
+        ("/usr/bin/uwsgi", False, False),
+        ("", False, False),
+        (None, False, False),
+        ("/opt/shop/python-shop", True, False),
+    ],
+)
+def test_only_a_python_can_start_another(
+    monkeypatch: pytest.MonkeyPatch, executable: str | None, frozen: bool, can: bool
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    assert helper.can_start() is can

@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Self
 
 from stepwell.store.helper import Helper
@@ -64,12 +63,6 @@ def end_with(pid: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != pid:  # it ended before we asked
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def is_python() -> bool:
-    """True if this process can be started once more as it was."""
-    is_one = Path(sys.executable or "").name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
-    return os.name == "posix" and is_one
 
 
 def supervise(processes: int) -> int:

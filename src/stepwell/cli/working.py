@@ -97,11 +97,12 @@ def _is_to_be_supervised(processes: int, *, once: bool) -> bool:
     """Whether this process is to be the supervisor: not for a moment's work, nor inside another program."""
     import os
 
-    from stepwell.cli.supervisor import PARENT, end_with, is_python
+    from stepwell.cli.supervisor import PARENT, end_with
+    from stepwell.store.helper import can_start
 
     if parent := os.environ.pop(PARENT, ""):
         end_with(int(parent))
-    wanted = not once and is_python() and click.get_current_context().find_root().obj is OWN
+    wanted = not once and can_start() and click.get_current_context().find_root().obj is OWN
     if processes > 1 and not wanted:
         why = "--once is the work of one process" if once else "only `stepwell` itself, run by a Python, starts others"
         raise click.UsageError(f"--processes {processes}: {why}")

@@ -14,11 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from stepwell.store.driver import Outside
-from stepwell.store.helper import BLOCKED, END, FILE, SIGN
+from stepwell.store.helper import BLOCKED, END, FILE, SIGN, can_start
 from stepwell.store.store import Store
 from stepwell.telemetry import HelperLost, NoHelper
 
@@ -177,6 +176,4 @@ def _kind(store: Store) -> str:
         return "test clock"
     if store.sessions.outside([0]) is None:
         return "one process"  # no other can open the database
-    if os.name != "posix" or getattr(sys, "frozen", False) or not Path(FILE).is_file():
-        return "no Python"
-    return CHILD if Path(sys.executable or "").name.startswith(("python", "pypy")) else "no Python"
+    return CHILD if can_start() else "no Python"

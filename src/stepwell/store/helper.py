@@ -329,6 +329,13 @@ def _boot() -> int:
     return (time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)) // 1_000
 
 
+def can_start() -> bool:
+    """True if this program can start Python processes: not if it is frozen, or a Python inside something else."""
+    name = os.path.basename(sys.executable or "").lower()  # noqa: PTH119 - as above
+    is_python = name.startswith(("python", "pypy")) and not getattr(sys, "frozen", False)
+    return is_python and os.name == "posix" and os.path.isfile(FILE)  # noqa: PTH113 - as above
+
+
 def is_stopped(pid: int) -> bool:
     """True if the process was stopped, or has ended: then it is silent for another reason than being busy."""
     if not LINUX:
