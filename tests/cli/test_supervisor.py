@@ -106,7 +106,7 @@ def test_it_ends_with_the_exit_code_of_a_worker_that_fails_at_its_start(tmp_path
 @pytest.mark.proves("rule-34")
 @pytest.mark.parametrize("name", ["worker", "dev"])
 def test_a_killed_supervisor_leaves_no_worker(tmp_path: Path, name: str) -> None:
-    with started(tmp_path, name, "app") as command:
+    with started(tmp_path, name, "app", options="lease=600") as command:  # no beat comes in between to tell it
         [worker] = command.wait_for_workers()
         command.process.kill()
         wait_for(lambda: not is_there(worker), LONG, message="the end of the worker")
