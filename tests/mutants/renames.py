@@ -151,6 +151,14 @@ RENAME_MUTANTS = (
         SHOWN,
     ),
     Mutant(
+        "renamed: what was accepted is in the view of steps",
+        "R-16",
+        "store/sql/schema/0012_holds.sql",
+        "\n where step.key not like '#%'",
+        "",
+        SHOWN,
+    ),
+    Mutant(
         "renamed: sources are read again for every run",
         "R-16",
         "engine/program.py",

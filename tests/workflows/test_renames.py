@@ -19,6 +19,7 @@ from stepwell.engine.holds import Holds
 from stepwell.engine.journal import Journal
 from stepwell.telemetry import Event, RunHeld
 from tests.ground.waiting import until
+from tests.store.seam import ask
 from tests.workflows.deploys import DEPLOYS, HEADER, Deploy
 from tests.workflows.kit import begun, drained, steps_of, task_of
 
@@ -347,8 +348,15 @@ async def test_a_held_run_is_told_of_once_and_shows_nothing_but_its_steps(
     assert [event for event in told if isinstance(event, RunHeld)] == [
         RunHeld(run_id, "flow", ("levy",), "levy_card#1")
     ]
+    [shown] = await ask(store, "select state, until from {runs}")
+    assert (shown["state"], shown["until"]) == (
+        "held for its code, until it is accepted or other code is deployed",
+        None,
+    )
     assert await store.accept(run_id)
     await drained(store, module.flow)
+    shown_steps = await ask(store, "select key from {steps} order by place")
+    assert [row["key"] for row in shown_steps] == ["levy#1", "sleep#1", "levy_card#1"]
     assert [step.key for step in await store.steps(run_id)] == ["levy#1", "sleep#1", "levy_card#1"]
     measured = await store.metrics_by_workflow("flow", steps=True)
     assert sorted(measured["flow"].steps) == ["levy", "levy_card", "sleep"]
