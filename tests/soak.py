@@ -148,13 +148,14 @@ PROMISES = {
         "A task that kills its worker is found, and takes no other with it",
         "Three workers of 15 places execute tasks of which some end the process: three exit, two abort, one takes "
         "memory until it is killed for it (by itself, as soon as it has 256 MiB). They have 2 to 4 attempts, every "
-        "other task has 2. Each of them is started exactly as often as it may be, after the first time with nothing "
+        "other task has 2. Each of them is claimed exactly as often as it may be, after the first time with nothing "
         "beside it, and no other is a dead letter, by a ledger that stepwell does not know of. Void unless others were "
         "lost with them.",
         lambda of: (
             f"{of['kind']}, {of['seeds']} times: {of['poisons']} deadly tasks dead-lettered after {of['starts']} "
-            f"starts, {of['innocents']:,} others acknowledged, {of['lost_with_others']} of them after they were lost "
-            f"with a worker, 0 dead-lettered, in {of['seconds']:.0f} s"
+            f"starts and {of['unseen']} claims that ended before the start, {of['innocents']:,} others acknowledged, "
+            f"{of['lost_with_others']} of them after they were lost with a worker, 0 dead-lettered, "
+            f"in {of['seconds']:.0f} s"
         ),
     ),
     "poison outside": Promise(

@@ -129,7 +129,7 @@ def test_a_heading_that_is_none_is_refused() -> None:
 def test_migrations_come_in_order_and_only_in_their_dialect(dialect: Dialect) -> None:
     statements = Statements(dialect, "stepwell")
     numbers = [number for number, _, _ in statements.migrations()]
-    assert set(range(1, max(numbers) + 1)) - {8, 10} <= set(numbers) <= set(range(1, max(numbers) + 1))
+    assert numbers == list(range(1, len(numbers) + 1))
     texts = [text for _, _, parts in statements.migrations() for text in parts] + statements.bootstrap()
     for text in texts:
         assert text.split()[0] in {"create", "insert", "alter", "drop", "lock"}

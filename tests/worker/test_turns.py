@@ -35,8 +35,9 @@ async def opened(store_url: str, **options: Any) -> AsyncIterator[Store]:
 
 async def take_away(store: Store) -> None:
     """Declare every session dead and give back what it has, as another worker does. The dead do not know yet."""
-    for session in await store.sessions.living():
-        assert await store.sessions.bury(SeenWorker(session.worker_id, session.beat_at)) is not None
+    while living := await store.sessions.living():  # again, if one has beaten meanwhile
+        for session in living:
+            await store.sessions.bury(SeenWorker(session.worker_id, session.beat_at))
 
 
 async def written(store: Store) -> tuple[int, int]:
