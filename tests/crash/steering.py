@@ -18,7 +18,6 @@ SLEEPS, FAILS = 0, 1  # what is to happen to runs of `undoes`, by their number
 BRANCHES = 3
 STEPS = 40  # of each branch
 AT_ONCE = 50
-LONGEST = 1.5  # seconds after its trigger in which a run is steered
 
 
 def steered(ledger: Ledger) -> Workflow[[int], Any]:
@@ -27,7 +26,7 @@ def steered(ledger: Ledger) -> Workflow[[int], Any]:
     @step
     async def act(n: int, branch: int, place: int) -> int:
         ledger.write(phase="start", n=n, branch=branch, place=place)
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.01)
         return place
 
     async def line(n: int, branch: int) -> int:
@@ -49,7 +48,7 @@ def undoes(ledger: Ledger) -> Workflow[[int], Any]:
 
     @step
     async def work(n: int) -> None:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
 
     @step(retry=Retry(50, base=0.2, cap=1))
     async def undo(n: int) -> None:
@@ -86,7 +85,7 @@ async def steer(options: argparse.Namespace, ledger: Ledger) -> None:
     async def one(store: Store, n: int) -> None:
         async with room:
             run_id = await flow.trigger(n).options(key=str(n)).execute(store)
-            await asyncio.sleep(chance.uniform(0, LONGEST))
+            await asyncio.sleep(chance.uniform(0, options.within))
             answer = await store.pause(run_id) if n % 2 else await store.cancel(run_id)
             ledger.write(phase="answer", n=n, run=run_id, answer=str(answer))
 
@@ -101,12 +100,16 @@ async def main() -> None:
     parser.add_argument("--ledger", required=True, type=Path)
     parser.add_argument("--role", required=True, choices=["work", "steer"])
     parser.add_argument("--count", type=int, default=0)
+    parser.add_argument("--within", type=float, default=1.0)  # seconds after its trigger in which a run is steered
     parser.add_argument("--lease", type=float, default=30.0)
+    parser.add_argument("--concurrency", type=int, default=25)
     options = parser.parse_args()
     with Ledger(options.ledger) as ledger:
         if options.role == "work":
             async with connect(options.url, lease=options.lease) as store:
-                await Worker(store, [steered(ledger), undoes(ledger)], concurrency=25).run(signals=True)
+                await Worker(store, [steered(ledger), undoes(ledger)], concurrency=options.concurrency).run(
+                    signals=True
+                )
         else:
             await steer(options, ledger)
 

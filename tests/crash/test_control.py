@@ -26,15 +26,19 @@ Answers = dict[int, tuple[str, float]]
 @PROCESSES
 @pytest.mark.proves("L-11", "L-12", "L-13", "P-02", "P-10")
 def test_each_branch_begins_at_most_one_more_step_after_the_answer(
-    site: Site, scale: Scale, measured: Callable[..., None]
+    site: Site, backend: str, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    count, workers = scale.of(16, 1000), scale.of(1, 2)
+    count, workers, within = (
+        scale.of(16, 1000),
+        scale.of(1, 2),
+        {"sqlite": 0.5, "postgres": scale.of(0.5, 1.5)}[backend],
+    )
     began = time.monotonic()
     run_apart(_install(site.url))
     with ExitStack() as stack:
         crew = stack.enter_context(site.crew(workers, module=MODULE, role="work"))
         wait_for(lambda: len(site.tables.sessions()) == workers, LONG, message=f"the workers\n{crew.complaints()}")
-        steerer = stack.enter_context(site.crew(1, module=MODULE, role="steer", count=count))
+        steerer = stack.enter_context(site.crew(1, module=MODULE, role="steer", count=count, within=within))
         told = f"{crew.complaints()}\n{steerer.complaints()}"
         wait_for(lambda: site.witness.lines("steered"), 3 * LONG, message=f"all answers\n{told}")
         answers = {line["n"]: (line["answer"], line["at"]) for line in site.witness.lines("answer")}
@@ -68,9 +72,9 @@ def test_each_branch_begins_at_most_one_more_step_after_the_answer(
 def test_a_cleanup_survives_killed_workers_failed_undos_and_sleep(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    count, kills = scale.of(9, 300), scale.of(2, 20)
+    count, kills = scale.of(9, 150), scale.of(2, 20)
     run_apart(_install(site.url))
-    with site.crew(2, module=MODULE, role="work", lease=LEASE) as crew:
+    with site.crew(2, module=MODULE, role="work", lease=LEASE, concurrency=count) as crew:
         wait_for(lambda: len(site.tables.sessions()) == 2, LONG, message=f"the workers\n{crew.complaints()}")
         run_ids = run_apart(_triggered(site, count))
         wait_for(lambda: len(_numbers(site, "reserved")) == count, LONG, message=f"the runs\n{crew.complaints()}")

@@ -17,6 +17,7 @@ from stepwell import (
     Trigger,
     condition,
     current,
+    shield,
     sleep,
     step,
     sync,
@@ -139,6 +140,19 @@ def in_a_thread(ctx: sync.Context, n: int) -> list[object]:
     return [ctx.wait("word", int), late, ctx.results(ids), child.trigger(n).wait().execute(ctx), ctx.step(add, n, 1)]
 
 
+@workflow(name="sweep.waiting.undone", cleanup="1d")
+async def undone(ctx: Context, n: int) -> int:
+    room = await add(n, 1)
+    try:
+        await stop(int(ctx.run_id))
+        await sleep("1h")
+    finally:
+        async with shield():
+            await sleep("1h")
+            await asyncio.gather(add(room, 1), child.trigger(n).execute(ctx))
+    return await add(n, 2)
+
+
 FLOWS: tuple[tuple[Trigger[Any], object], ...] = (
     (signalled.trigger(1), [1, 2, 3]),
     (timed_out.trigger(1), [-1, 1001, None, 2]),
@@ -148,4 +162,5 @@ FLOWS: tuple[tuple[Trigger[Any], object], ...] = (
     (resigned.trigger(1), None),
     (set_aside.trigger(1), 1043),
     (in_a_thread.trigger(1), [1, "late", [2], 2, 2]),
+    (undone.trigger(1), None),
 )
