@@ -24,8 +24,12 @@ class Composer:
         self._statements = statements
         self._text = lru_cache(maxsize=1024)(self._compose_text)
 
-    def compose(self, calls: Sequence[Call]) -> tuple[str, list[Any]]:
-        """One text for all the calls; the same combination of calls always gives the same text."""
+    def compose(self, calls: Sequence[Call], locks: float | None = None) -> tuple[str, list[Any]]:
+        """One text for all the calls; the same combination of calls always gives the same text.
+
+        With `locks` the statement waits only so many seconds for a lock, whatever the connection says: its first rows
+        come after that was set, and it is set for this transaction alone.
+        """
         # All by themselves, or all joined: of n parts there are then 2 to the n texts to prepare, not 3.
         rows = ONE_ROW
         for call in calls:
@@ -33,7 +37,7 @@ class Composer:
                 rows = MANY_ROWS
                 break
         shape = tuple([(call.statement, call.fed_by, NO_ROWS if call.rows is None else rows) for call in calls])
-        text, sources = self._text(shape)
+        text, sources = self._text(shape, None if locks is None else int(locks * 1000))
         values: list[Any] = []
         for index, source in sources:
             call = calls[index]
@@ -60,9 +64,9 @@ class Composer:
             parts[row["part"]].append(row)
         return parts
 
-    def _compose_text(self, shape: tuple[Shape, ...]) -> tuple[str, list[Source]]:
+    def _compose_text(self, shape: tuple[Shape, ...], locks: int | None) -> tuple[str, list[Source]]:
         places: list[Source | None] = []  # of each value; a row set has one for each column, and says so at the first
-        parts = [self._render(one, index, places) for index, one in enumerate(shape)]
+        parts = [self._render(one, index, places, None if index else locks) for index, one in enumerate(shape)]
         sources = [place for place in places if place is not None]
         if len(parts) == 1:
             return parts[0], sources
@@ -72,7 +76,7 @@ class Composer:
         )
         return f"with {heads}\n{tails}", sources
 
-    def _render(self, shape: Shape, index: int, places: list[Source | None]) -> str:
+    def _render(self, shape: Shape, index: int, places: list[Source | None], locks: int | None) -> str:
         name, fed_by, rows = shape
         seen: dict[str, int] = {}
         text = []
@@ -88,6 +92,8 @@ class Composer:
                     text.append(f"select {names} from part{fed_by}")
                 case RowSet(columns):
                     given = (_one_row if rows == ONE_ROW else _unnest)(columns, len(places))
+                    if locks is not None:
+                        given = f"select given.* from ({_waiting(locks)}) as brief cross join ({given}) as given"
                     text.append(given if fed_by is None else f"{given} {_answered(fed_by)}")
                     places += [(index, columns), *[None] * (len(columns) - 1)]
                 case str():
@@ -100,6 +106,10 @@ class Composer:
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
+
+
+def _waiting(locks: int) -> str:
+    return f"select set_config('lock_timeout', '{locks}ms', true)"
 
 
 def _answered(fed_by: int) -> str:

@@ -104,7 +104,8 @@ class Postgres:
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls as one statement: one round trip, one commit."""
-        text, values = self._composer.compose(calls)
+        locks = (KEY_LOCKS if slot == self.key_slot else LOCKS) if self.pooled else None
+        text, values = self._composer.compose(calls, locks)
         return self._composer.split(await self._slots[slot].fetch(text, values), len(calls))
 
     async def read(self, call: Call) -> list[Row]:
@@ -115,6 +116,8 @@ class Postgres:
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement on a connection of the pool; it commits by itself."""
+        if self.pooled:  # whose connections wait for a lock as long as it takes
+            return await self._played(lambda: _said(call), None, LOCKS)
         return await self.read(call)
 
     async def transact(
@@ -239,6 +242,10 @@ class Postgres:
 
     def _notification(self, hint: Hint) -> Call:
         return Call("notify", {"channel": self._channel, "word": written(hint)})
+
+
+def _said(call: Call) -> Script[list[Row]]:
+    return (yield call)
 
 
 async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:
