@@ -694,6 +694,25 @@ async def test_a_race_that_is_stopped_is_cleaned_up(store: Store) -> None:
     assert await cancelled(store, run_id) == "cancelled"
 
 
+@pytest.mark.proves("L-13", "L-14")
+async def test_a_run_that_was_cancelled_does_not_restart(store: Store) -> None:
+    @workflow(cleanup="60s")
+    async def restarts(ctx: Context, number: int) -> None:
+        try:
+            await sleep("1h")
+        finally:
+            async with shield():
+                await release(f"room {number}")
+                ctx.restart(number + 1)
+
+    run_id = await begun(store, restarts, 1)
+    await drained(store, restarts)
+    assert await store.cancel(run_id) is CancelAnswer.REQUESTED
+    await drained(store, restarts)
+    assert ran == ["release room 1"]
+    assert await cancelled(store, run_id) == "cancelled"
+
+
 @pytest.mark.proves("I-10", "L-13")
 async def test_plain_sql_and_why_say_that_it_is_being_cancelled(store: Store) -> None:
     async def state() -> Any:

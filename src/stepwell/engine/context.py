@@ -357,7 +357,8 @@ def _branch(run: RunTurn, call: str) -> Branch:
 
 def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The arguments of the run's next generation, checked as a trigger's are."""
-    run.admit(_branch(run, "restart").path)
+    _branch(run, "restart")
+    run.admit("")  # a run that was cancelled does not begin anew, in a shield neither
     assert run.arguments is not None
     text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
     run.arguments.decode(text)
