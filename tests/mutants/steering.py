@@ -52,14 +52,6 @@ STEERING_MUTANTS = (
         PAUSE + "test_a_retry_of_a_failed_run_that_is_held_stays_paused",
     ),
     Mutant(
-        "a pause cancels the run",
-        "P-10",
-        "engine/execution.py",
-        "Cancelled() if wish is Wish.CANCEL else Released()",
-        "Cancelled()",
-        PAUSE + "test_a_run_under_way_is_stopped_keeps_its_attempt_and_what_it_recorded",
-    ),
-    Mutant(
         "a scheduled run that is let go begins early",
         "P-02",
         "store/sql/control.sql",
