@@ -88,7 +88,7 @@ async def test_a_retried_run_is_told_to_workers_at_once(store: Store) -> None:
     hinted: list[set[int]] = []
     store.tasks.on_added(hinted.append)
     assert await store.retry(run_id)
-    assert hinted == [{await store.workflow_id("tick")}]
+    assert {await store.workflow_id("tick")} in hinted  # whoever begins to listen meanwhile hears of every queue
 
 
 @pytest.mark.proves("R-17")

@@ -22,7 +22,7 @@ def waits(worker: int) -> dict[str, list[Call]]:
     ended = [(child, "SUCCESS", PARENTS[place // 2]) for place, child in enumerate(CHILDREN)]
     return {
         "waking": [Call("wake_parents", TIME, ended)],
-        "locking": [Call("lock_turns", TIME, [(parent, worker, 1) for parent in PARENTS])],
+        "locking": [Call("lock_turns", {**TIME, "slot": 0}, [(parent, worker, 1) for parent in PARENTS])],
         "looking": [Call("ends_of", TIME, [(child,) for child in CHILDREN])],
         "signals": [Call("first_signals", TIME, [(parent, "word", "word#1") for parent in PARENTS])],
         "taking": [Call("take_signals", TIME, [(parent, "word", TAKEN + 1, "word#1") for parent in PARENTS])],

@@ -67,6 +67,7 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
         "tags",
         "parent_id",
         "cause",
+        "generation",
         "progress",
     )
     moments = ("run_at", "created_at", "updated_at", "started_at", "paused_at", "held_at", "cancel_requested_at")
