@@ -27,6 +27,7 @@ TESTS = (
     "tests/store/test_stalls.py",
     "tests/store/test_deadlocks.py",
     "tests/waiting/test_many_children.py",
+    "tests/queue/test_joined_table.py",
     "tests/cli/test_demo.py::test_it_brings_a_postgres_of_its_own",
     "tests/cli/test_demo.py::test_it_tells_its_story_at_its_own_pace",
 )
@@ -295,6 +296,16 @@ PROMISES = {
         "Every pair of verbs at once on the same rows, each changed row taking 3 ms more, while the server looks for "
         "deadlocks after 5 ms. No verb fails.",
         lambda of: f"{of['first']} beside the verbs after it: {of['pairs']} times, 0 deadlocks",
+    ),
+    "joined": Promise(
+        "A call with `tx=` is there with your commit, or never was",
+        "Every verb that takes `tx=`, through every library that it takes, the transaction committed, rolled back, or "
+        "committed after the caller has caught an error of the call: at each of its statements one time, raised by "
+        "the database or by the program. Another connection finds exactly what was promised, and the user's own row.",
+        lambda of: (
+            f"{'a worker alive' if of['alive'] else 'no worker'}, {of['drivers']} libraries x {of['verbs']} verbs x "
+            f"{of['ends']} ends: {of['cells']} cells, {of['faults']:,} errors caught by the caller, {of['wrong']} wrong"
+        ),
     ),
     "children": Promise(
         "A run waits for many children without being executed meanwhile",

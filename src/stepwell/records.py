@@ -134,6 +134,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     payload_hash: str | None = None
     tags: str | None = None
     parent_id: int | None = None
+    inside: bool = False  # pending work leads to it: it goes into a queue that is being drained
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

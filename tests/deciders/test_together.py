@@ -74,7 +74,8 @@ async def test_whoever_is_cut_off_in_the_middle_of_a_transaction_has_written_not
         work = asyncio.ensure_future(all_four(own, Engine(own).register(Bench()), fails=False))
         died = asyncio.ensure_future(doomed.died.wait())
         await asyncio.wait([work, died], return_when=asyncio.FIRST_COMPLETED)
-        for one in (work, died):  # as a process that is killed: its connection is gone, and with it the transaction
+        doomed.over()  # as a process that is killed: its connection is gone, and with it the transaction
+        for one in (work, died):
             one.cancel()
         await asyncio.gather(work, died, return_exceptions=True)
         there = await found(store)

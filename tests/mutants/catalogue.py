@@ -10,6 +10,7 @@ from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.dedupe import DEDUPE_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.helper import HELPER_MUTANTS
+from tests.mutants.joined import JOINED_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -581,6 +582,7 @@ MUTANTS = (
     *DEDUPE_MUTANTS,
     *HANDING_MUTANTS,
     *HELPER_MUTANTS,
+    *JOINED_MUTANTS,
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *SIGNAL_MUTANTS,

@@ -239,7 +239,7 @@ DECIDER_MUTANTS = (
         "a decision's run is not written with it",
         "M-04",
         "deciders/deciding.py",
-        "                yield from self._store.joining(drafted)\n",
+        "                yield from self._store.joining(drafted if item.pending.turn is None else drafted.led_to())\n",
         "                pass\n",
         TOGETHER + "test_a_decision_triggers_a_run_and_sends_a_message_with_its_events",
     ),

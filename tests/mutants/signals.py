@@ -165,9 +165,9 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a signal in the user's transaction is read for outside of it",
         "protocol-22",
-        "store/signals.py",
-        '    yield Call("touch_run", sending.args[0])\n',
-        "",
+        "store/embedded.py",
+        "            self._answer(cursor, BEGIN_WRITING)\n",
+        "            pass\n",
         "tests/waiting/test_joined_signals.py::test_what_is_read_for_a_signal_is_read_inside_of_the_transaction",
     ),
     Mutant(

@@ -90,7 +90,7 @@ class Deciding:
         """Write the messages and runs that the decisions ask for."""
         for item in decided.items:
             for drafted in item.drafted:
-                yield from self._store.joining(drafted)
+                yield from self._store.joining(drafted if item.pending.turn is None else drafted.led_to())
                 decided.asked.update(drafted.queues)
 
     def _queues(self, types: set[str]) -> Script[dict[str, int]]:

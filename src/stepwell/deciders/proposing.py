@@ -238,13 +238,16 @@ def concluded(
     return Outcome(change, held, proposal.items, standing.now)
 
 
+Due = tuple[str, int, int]  # an input, when it is due, and whether a delivered task led to it
+
+
 class Timers:
     """The timers of an instance while its inputs are decided: the last word on a key counts."""
 
     def __init__(self, pending: Mapping[str, int], delivered: Collection[int]) -> None:
         self._pending = {key: task_id for key, task_id in pending.items() if task_id not in delivered}
-        self._keyed: dict[str, tuple[str, int]] = {}
-        self._others: list[tuple[str, int]] = []
+        self._keyed: dict[str, Due] = {}
+        self._others: list[Due] = []
         self.cancelled: list[int] = []
 
     def cancel(self, key: str) -> bool:
@@ -255,20 +258,20 @@ class Timers:
             there = True
         return there
 
-    def set(self, key: str | None, text: str, due: int) -> None:
+    def set(self, key: str | None, due: Due) -> None:
         """Have an input delivered, in place of the timer that has the key."""
         if key is None:
-            self._others.append((text, due))
+            self._others.append(due)
         else:
             self.cancel(key)
-            self._keyed[key] = (text, due)
+            self._keyed[key] = due
 
     def rows(self, instance_id: int, queue_id: int) -> Iterator[tuple[Value, ...]]:
         """Those that are to be written."""
-        for key, (text, due) in self._keyed.items():
-            yield "timer", queue_id, due, ATTEMPTS, stored_key(instance_id, key), text, instance_id
-        for text, due in self._others:
-            yield "timer", queue_id, due, ATTEMPTS, None, text, instance_id
+        for key, (text, due, inside) in self._keyed.items():
+            yield "timer", queue_id, due, ATTEMPTS, stored_key(instance_id, key), text, instance_id, inside
+        for text, due, inside in self._others:
+            yield "timer", queue_id, due, ATTEMPTS, None, text, instance_id, inside
 
 
 def effects_queue(type: str) -> str:
@@ -298,12 +301,13 @@ def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int
         change.events.append((change.id, version, event.type, event.version, event.text, cause))
     change.after += len(written)
     item.receipt = Receipt("applied", first, change.after)
+    inside = int(pending.turn is not None)  # a task that is delivered: what it leads to is worked off with it
     for effect in decision.effects:
         text = _enveloped(pending.id, effect)
         queue_id = queues[effects_queue(family.type)]
-        change.tasks.append(("effect", queue_id, None, ATTEMPTS, None, text, change.id))
+        change.tasks.append(("effect", queue_id, None, ATTEMPTS, None, text, change.id, inside))
     for timer in decision.timers:
-        timers.set(timer.key, _enveloped(pending.id, timer.input), timer.due)
+        timers.set(timer.key, (_enveloped(pending.id, timer.input), timer.due, inside))
 
 
 def _note(change: Change, item: Item) -> None:

@@ -172,7 +172,11 @@ class Service:
 
     def joining(self, pending: Pending) -> Script[Decided]:
         """Decide an input as part of a transaction that somebody else has begun; what is learnt there is forgotten."""
-        return self._deciding.script([pending], Supply())
+        decided = yield from self._deciding.script([pending], Supply())
+        [item] = decided.items
+        if item.error is not None:  # raised here, so that the call is undone
+            raise item.error
+        return decided
 
     def _pending(self, input: object, key: str | None) -> Pending:
         _refuse_in_workflow(input)
@@ -301,7 +305,5 @@ def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | No
 
 def _answer_of(decided: Decided) -> Receipt:
     [item] = decided.items
-    if item.error is not None:
-        raise item.error
     assert item.receipt is not None
     return item.receipt

@@ -93,6 +93,7 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
         task.input,
         task.tags,
         task.parent_id,
+        int(task.inside),
     )
 
 

@@ -101,6 +101,6 @@ def _appended(row: Sequence[Value]) -> Appended:
 
 
 def _added(number: int, row: Sequence[Value]) -> Added:
-    kind, queue_id, run_at, attempts, _, text, instance_id = row
+    kind, queue_id, run_at, attempts, _, text, instance_id, _ = row
     raw = msgspec.Raw(str(text).encode())
     return Added(number, kind, queue_id, run_at, attempts, raw, instance_id)  # type: ignore[arg-type]

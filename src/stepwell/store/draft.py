@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+
+import msgspec
 
 from stepwell.arguments import Write
 from stepwell.codec import encode, encode_many, encode_ordered, payload_hash, value_hash
@@ -73,6 +75,10 @@ class Drafted:
     tasks: Sequence[NewTask]
     queues: Mapping[str, bool]  # by name; True if it is made where it is missing, False if that is an error
     required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name, what if no living worker serves it
+
+    def led_to(self) -> Drafted:
+        """The same, asked for by pending work: they go into a queue that is being drained, too."""
+        return replace(self, tasks=[msgspec.structs.replace(task, inside=True) for task in self.tasks])
 
 
 class Draft:

@@ -83,6 +83,9 @@ async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[l
         return value
 
 
+SAVEPOINT: Final = Call("savepoint")  # the first call that a join is to answer
+
+
 @dataclass(frozen=True, slots=True)
 class SyncJoin:
     """The user's own connection, to be used in the user's thread: how it answers a call."""

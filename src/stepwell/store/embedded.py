@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
+    SAVEPOINT,
     AsyncJoin,
     Call,
     Ddl,
@@ -43,6 +44,7 @@ from stepwell.store.tenure import Tenure
 from stepwell.store.watching import FileEar, Watched
 
 T = TypeVar("T")
+BEGIN_WRITING: Final = Call("begin_writing")
 
 
 class Engine(Protocol):
@@ -162,8 +164,18 @@ class Embedded:
     def _joined(self, tx: object) -> SyncJoin | AsyncJoin:
         cursor = self._engine.joined(tx)
         if isinstance(cursor, AwaitedCursor):
-            return AsyncJoin(partial(self._answer_awaited, cursor))
-        return SyncJoin(partial(self._answer, cursor))
+            return AsyncJoin(partial(self._answer_first_awaited, cursor))
+        return SyncJoin(partial(self._answer_first, cursor))
+
+    def _answer_first(self, cursor: Any, call: Call | Ddl) -> list[Row]:
+        if call == SAVEPOINT:  # outside of a transaction it would be one, and its release a commit
+            self._answer(cursor, BEGIN_WRITING)
+        return self._answer(cursor, call)
+
+    async def _answer_first_awaited(self, cursor: AwaitedCursor, call: Call | Ddl) -> list[Row]:
+        if call == SAVEPOINT:
+            await self._answer_awaited(cursor, BEGIN_WRITING)
+        return await self._answer_awaited(cursor, call)
 
     def pulse(self) -> EmbeddedPulse:
         """The front of the writer's queue."""

@@ -2,7 +2,8 @@
 
 Everything a joined call reads, reserves or writes goes through the user's connection and no other, since ours would
 wait for the user's locks. What it learns there is forgotten: a queue made or a block of ids reserved in a transaction
-that rolls back does not exist.
+that rolls back does not exist. JSON columns come back as text (`{text_of ...}`): what the user's driver makes of JSON
+is the user's. A call that fails is undone by its savepoint (`together.py`), so nothing here cleans up after itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from stepwell.errors import IdempotencyConflict, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.errors import QueueNotFound, Refused, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.adding import add_chunks, asking_after, found_among, in_lock_order
 from stepwell.store.draft import Drafted
@@ -23,7 +24,6 @@ from stepwell.store.workflows import create_workflow, find_workflow
 
 def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
     """Reserve ids, find the queues of these tasks (or make them), and write them."""
-    # The ids first: that writes, so on SQLite the queue is read inside the transaction and not before it begins.
     blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
     return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))
@@ -36,12 +36,7 @@ def add_together(
     queues = yield from _queues(params, drafted, living)
     tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
-    try:
-        written = yield from add_chunks("add_tasks_once", params, numbered)
-    except IdempotencyConflict:
-        # The user may catch it and commit: what was written beside the conflict must not stay.
-        yield Call("purge", params, [(task_id,) for _, task_id in numbered])
-        raise
+    written = yield from add_chunks("add_tasks_once", params, numbered)
     missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
     found = found_among(missing, (yield asking_after(missing))) if missing else {}
     if len(found) < len(missing):

@@ -30,7 +30,9 @@ def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[
     for letter, task_id in zip(letters, ids, strict=False):
         said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
         said |= {name: json.loads(letter[name] or "null") for name in ("input", "error")}
-        task = NewTask(TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS)
+        task = NewTask(
+            TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
+        )
         rows.append(row_of(task, task_id))
     yield Call("add_tasks", params, rows)
     return told | {letter["letter_queue_id"] for letter in letters}
@@ -46,7 +48,8 @@ def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[se
     rows = []
     for effect, task_id in zip(effects, ids, strict=False):
         said = json.dumps({"id": "", "dead_letter": effect["id"]})
-        task = NewTask(TaskKind.INPUT, effect["inputs_queue_id"], "", said, max_attempts=DECIDER_ATTEMPTS)
+        queue_id = effect["inputs_queue_id"]
+        task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
         rows.append(row_of(task, task_id))
     yield Call("add_tasks", params, rows)
     return {effect["inputs_queue_id"] for effect in effects}

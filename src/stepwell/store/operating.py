@@ -40,13 +40,15 @@ class Operating(Opened):
     async def drain_queue(self, queue: str, *, wait: Duration = 0) -> int:
         """Let the queue take no new messages while what is there is worked off; how many are still to do.
 
-        Enqueueing to it raises `QueueDraining`. Waits up to `wait` until there are none; 0 says that it is drained.
+        Enqueueing to it raises `QueueDraining`. What pending work leads to goes in and counts: children of runs, and
+        the effects, timers, messages and runs that a decider's pending tasks lead to. The two queues of a decider are
+        drained together, whichever is named. Waits up to `wait` until there are none; 0 says that it is drained.
         """
         self.check()
         until = asyncio.get_running_loop().time() + seconds_of(wait, "wait")
-        queue_id = await self.serving.drain(check_name("queue", queue), draining=True)
+        queues = await self.serving.drain(check_name("queue", queue), draining=True)
         pause = SHORTEST_POLL
-        while left := await self.serving.unfinished(queue, queue_id):
+        while left := await self.serving.unfinished(queue, queues):
             rest = until - asyncio.get_running_loop().time()
             if rest <= 0:
                 break

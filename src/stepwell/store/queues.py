@@ -158,7 +158,7 @@ class Queues:
 
     def _delete(self, name: str, *, of_workflow: bool) -> Script[None]:
         # Locked first and counted in a statement of its own: what the lock waited for is in the second snapshot only.
-        yield Call("lock_queue", self._params(name=name))
+        yield Call("lock_queues", self._params(name=name, other=name))
         found = yield Call("uses_of_queue", self._params(name=name))
         if not found or (of_workflow and not found[0]["workflows"]):
             raise WorkflowNotFound(name) if of_workflow else QueueNotFound(name)

@@ -152,7 +152,7 @@ class Runs(Writing):
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
         if delays := [task.delay for task in drafted.tasks if task.delay]:
             self.tasks.alarm.set(min(delays) / 1_000_000)
-        tasks = [msgspec.structs.replace(task, parent_id=parent_id) for task in drafted.tasks]
+        tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
         children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was seen to already
         return Children(children, await self.ids.take(len(tasks)), frozenset(queues))
 

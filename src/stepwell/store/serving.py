@@ -29,24 +29,22 @@ class Serving:
         self._tenant = tenant
         self._audit = audit
 
-    async def drain(self, name: str, *, draining: bool) -> int:
-        """Close a queue to new tasks, or open it again; its number."""
-        rows = await self._driver.transact(
-            partial(_say, Call("drain_queue", self._params(name=name, draining=draining)))
-        )
-        if not rows:
+    async def drain(self, name: str, *, draining: bool) -> list[int]:
+        """Close a queue to new tasks, or open it again; its number, and that of the other one of a decider."""
+        params = self._params(name=name, other=other_of(name), draining=draining)
+        rows = await self._driver.transact(partial(_say, Call("drain_queue", params)))
+        if name not in {row["name"] for row in rows}:
             raise QueueNotFound(name)
-        queue_id: int = rows[0]["id"]
-        return queue_id
+        return sorted(row["id"] for row in rows)
 
-    async def unfinished(self, name: str, queue_id: int) -> int:
-        """How many tasks a closed queue still has to work off; 0 only if nobody is adding to it any more."""
-        if count := await self._unfinished(queue_id):
+    async def unfinished(self, name: str, queues: Sequence[int]) -> int:
+        """How many tasks closed queues still have to work off; 0 only if nobody is adding to them any more."""
+        if count := await self._unfinished(queues):
             return count
         # Who began to add before the queue was closed holds its row until they commit: with the row in hand, all that
         # will ever be there is there. One who keeps it for longer counts as the task they are adding.
         try:
-            return await self._driver.transact(partial(self._count_alone, name, queue_id), patience=PATIENCE)
+            return await self._driver.transact(partial(self._count_alone, name, queues), patience=PATIENCE)
         except StoreBusy:
             return 1
 
@@ -56,7 +54,7 @@ class Serving:
         serving = await self._driver.read(Call("serving", self._params()))
         handlers = {name for row in serving for name in json.loads(row["handlers"])}
         alone = [row for row in queues if not is_served(row["name"], handlers)]
-        counts = [(row["name"], await self._unfinished(row["id"])) for row in alone]
+        counts = [(row["name"], await self._unfinished([row["id"]])) for row in alone]
         return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]
 
     async def begin_maintenance(self, reason: str | None) -> None:
@@ -102,20 +100,20 @@ class Serving:
         yield from self._audit.of_all(params, rows, What.RESTORED)
         return rows[0] if rows else None
 
-    def _count_alone(self, name: str, queue_id: int) -> Script[int]:
-        found = yield Call("lock_queue", self._params(name=name))
-        [row] = yield self._counting(queue_id)
+    def _count_alone(self, name: str, queues: Sequence[int]) -> Script[int]:
+        found = yield Call("lock_queues", self._params(name=name, other=other_of(name)))
+        [row] = yield self._counting(queues)
         count: int = row["tasks"]
         # Opened again by somebody else: empty for a moment is not drained.
-        return max(1, count) if found and not found[0]["draining"] else count
+        return count if all(row["draining"] for row in found) else max(1, count)
 
-    async def _unfinished(self, queue_id: int) -> int:
-        [row] = await self._driver.read(self._counting(queue_id))
+    async def _unfinished(self, queues: Sequence[int]) -> int:
+        [row] = await self._driver.read(self._counting(queues))
         count: int = row["tasks"]
         return count
 
-    def _counting(self, queue_id: int) -> Call:
-        return Call("unfinished", {"queue_id": queue_id, "most": MOST_COUNTED})
+    def _counting(self, queues: Sequence[int]) -> Call:
+        return Call("unfinished", {"queue_id": queues[0], "other_id": queues[-1], "most": MOST_COUNTED})
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "tenant": self._tenant, **params}
@@ -123,3 +121,11 @@ class Serving:
 
 def _say(call: Call) -> Script[Sequence[Row]]:
     return (yield call)
+
+
+def other_of(name: str) -> str:
+    """The other queue of a decider, of effects or of inputs; the queue itself if it is none of these."""
+    for ending, other in ((":effects", ":inputs"), (":inputs", ":effects")):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + other
+    return name

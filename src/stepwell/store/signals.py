@@ -83,7 +83,6 @@ class Signals(Together):
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
     """Send inside the user's own transaction, which nobody repeats."""
-    yield Call("touch_run", sending.args[0])
     answer, _ = yield from sending(again=False)
     return answer
 

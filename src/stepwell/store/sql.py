@@ -149,6 +149,8 @@ class Macros:
             # JSON in a parameter goes as text: on a connection of the user's, who may have said what the driver is to
             # make of JSON, it would be encoded once more.
             "json_of": lambda: f"cast(cast(:{argument} as text) as {'json' if self._postgres else 'text'})",
+            # JSON that a joined call reads comes back as text: what the user's driver would make of JSON is the user's.
+            "text_of": lambda: f"cast({argument} as text)" if self._postgres else argument,
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),

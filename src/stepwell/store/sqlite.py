@@ -16,7 +16,7 @@ from typing import Any
 from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
 from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
-from stepwell.store.joins.through import is_a
+from stepwell.store.joins.through import is_a, read_row
 from stepwell.store.sql import Statements
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
@@ -123,7 +123,7 @@ class SQLite:
         # `autocommit` is new in Python 3.12; as True it begins nothing, whatever the isolation level says.
         if not tx.in_transaction and (tx.isolation_level is None or getattr(tx, "autocommit", None) is True):
             raise InvalidOption("tx", tx, "it is in autocommit mode; begin a transaction on it first")
-        cursor.row_factory = sqlite3.Row
+        cursor.row_factory = read_row
         self._check_file(tx, cursor.execute("pragma database_list").fetchall())
         return cursor
 

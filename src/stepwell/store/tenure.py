@@ -104,8 +104,10 @@ class Tenure:
                 continue
             try:
                 answer.set_result(work(connection))
-            except Exception as error:  # noqa: BLE001 - whoever ordered it hears of it
+            except Exception as error:
                 answer.set_exception(error)
+                if not connection.in_transaction:  # undone by the database: what followed would be committed by itself
+                    raise StoreUnavailable(f"its transaction was undone by the database ({error})") from error
 
 
 def _heard(answer: concurrent.futures.Future[T]) -> asyncio.Future[T]:

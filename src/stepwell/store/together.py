@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from stepwell.errors import InvalidOption, StepwellError
-from stepwell.store.driver import AsyncJoin, Own, Row, Script, SyncJoin, play, play_async
+from stepwell.store.driver import SAVEPOINT, AsyncJoin, Call, Own, Row, Script, SyncJoin, play, play_async
 from stepwell.store.opened import Opened
 from stepwell.store.turns import turns_here
 
@@ -35,7 +36,8 @@ class Tx:
         return await self._execute(sql, parameters)
 
 
-OVER = "its transaction has ended; begin another with `store.transaction()`"
+RELEASE: Final = Call("release_savepoint")
+OVER: Final = "its transaction has ended; begin another with `store.transaction()`"
 
 
 class Together(Opened):
@@ -66,25 +68,42 @@ class Together(Opened):
             self.tasks.hint({await self.queue_id(name) for name in sorted(tx.touched)})
 
     async def play_joined(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
-        """Play a script in a transaction on the user's loop, or in one of the store's own."""
+        """Play a script in a transaction on the user's loop, or in one of the store's own; an error undoes it alone."""
         return await self._play(_in_turn(talk, tx), tx, face)
 
     async def _play(self, talk: Script[T], tx: object, face: str) -> T:
         self.check()
         match self._join(tx):
             case AsyncJoin(answer):
-                return await play_async(talk, answer)
+                await answer(SAVEPOINT)
+                try:
+                    value = await play_async(talk, answer)
+                    await answer(RELEASE)
+                except BaseException:
+                    with contextlib.suppress(Exception):  # then the transaction has failed, and commits nothing
+                        async with asyncio.timeout(self.options.timeout):  # whoever is cancelled does not hang here
+                            await play_async(_undone(), answer)
+                    raise
+                return value
             case SyncJoin():
                 raise InvalidOption("tx", tx, f"it belongs to its thread: join it through `stepwell.sync.{face}`")
 
     def play_joined_here(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
-        """Play a script in a transaction of the user's thread, which is this one."""
+        """Play a script in a transaction of the user's thread, which is this one; an error undoes it alone."""
         return self._play_here(_in_turn(talk, tx), tx, face)
 
     def _play_here(self, talk: Script[T], tx: object, face: str) -> T:
         match self._join(tx):
             case SyncJoin(answer):
-                return play(talk, answer)
+                answer(SAVEPOINT)
+                try:
+                    value = play(talk, answer)
+                    answer(RELEASE)
+                except BaseException:
+                    with contextlib.suppress(Exception):  # then the transaction has failed, and commits nothing
+                        play(_undone(), answer)
+                    raise
+                return value
             case AsyncJoin():
                 raise InvalidOption("tx", tx, f"it belongs to an event loop: join it through `stepwell.{face}`")
 
@@ -117,3 +136,9 @@ def _in_turn(talk: Script[T], tx: object) -> Script[T]:
     """What is to be done in a transaction of the user's: in a body, only if its turn stands. Ours asks at the end."""
     turns = None if isinstance(tx, Tx) else turns_here()
     return talk if turns is None else turns.before(talk)
+
+
+def _undone() -> Script[None]:
+    """Undo what came after the savepoint; the transaction is as it was before the call, and goes on."""
+    yield Call("rollback_to_savepoint")
+    yield RELEASE

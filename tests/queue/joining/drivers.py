@@ -1,5 +1,6 @@
 """Users of the databases' own drivers."""
 
+import json
 import sqlite3
 from typing import Any
 
@@ -7,6 +8,8 @@ import aiosqlite
 import asyncpg
 import psycopg
 from psycopg.rows import scalar_row
+from psycopg.types.json import JsonbDumper
+from psycopg.types.string import ByteaLoader
 
 from tests.queue.joining.users import User
 
@@ -21,6 +24,10 @@ class Asyncpg(User):
 
     async def close(self) -> None:
         await self.pool.close()
+
+    async def leave(self) -> None:
+        self.pool.terminate()
+        await self.open()
 
     async def begin(self) -> None:
         self._transaction = self.tx.transaction(isolation="repeatable_read")
@@ -44,6 +51,20 @@ class Asyncpg(User):
     async def __aexit__(self, *errors: object) -> None:
         await self.pool.release(self.tx)
         await super().__aexit__(*errors)
+
+
+class AsyncpgWithCodecs(Asyncpg):
+    """Has said what JSON is to be."""
+
+    async def open(self) -> None:
+        self.pool = await asyncpg.create_pool(self.url, min_size=1, max_size=1, init=decoding)
+        self.tx = await self.pool.acquire()
+
+
+async def decoding(connection: Any) -> None:
+    """Have JSON read and written as values."""
+    for name in ("json", "jsonb"):
+        await connection.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
 
 
 class Psycopg(User):
@@ -78,6 +99,27 @@ class Psycopg(User):
     async def in_autocommit(self) -> Any:
         self.tx.autocommit = True
         return self.tx
+
+
+class PlainPsycopg(Psycopg):
+    """As it comes."""
+
+    async def open(self) -> None:
+        self.tx = psycopg.connect(self.url)
+
+    async def ask(self, sql: str) -> Any:
+        row = await super().ask(sql)
+        return None if row is None else row[0]
+
+
+class PsycopgWithAdapters(PlainPsycopg):
+    """Has said how lists are written, and numbers, text and booleans read."""
+
+    async def open(self) -> None:
+        await super().open()
+        self.tx.adapters.register_dumper(list, JsonbDumper)
+        for name in ("int8", "int4", "text", "bool"):
+            self.tx.adapters.register_loader(name, ByteaLoader)
 
 
 class AsyncPsycopg(Psycopg):
@@ -145,6 +187,12 @@ class Sqlite3ByHand(Sqlite3):
 
     async def begin(self) -> None:
         self.tx.execute("begin")
+
+
+class Sqlite3OfBytes(Sqlite3):
+    async def open(self) -> None:
+        await super().open()
+        self.tx.text_factory = bytes
 
 
 class Aiosqlite(Sqlite3):

@@ -1,6 +1,7 @@
 """Users with a transaction of their own, each through one library; what they do is the same, in one set of words."""
 
 import asyncio
+import contextlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
@@ -49,6 +50,14 @@ class User(ABC):
     async def add(self, queue: Any, payload: Any, **options: Any) -> Any:
         """Add a message in the user's own transaction."""
         return await self.do("enqueue", queue, payload, tx=self.tx, **options)
+
+    async def leave(self) -> None:
+        """Begin anew with another connection, whatever became of this one."""
+        with contextlib.suppress(Exception):
+            await self.rollback()
+        with contextlib.suppress(Exception):
+            await self.close()
+        await self.open()
 
     @property
     @abstractmethod

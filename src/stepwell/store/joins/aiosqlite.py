@@ -9,6 +9,7 @@ import aiosqlite
 
 from stepwell.errors import InvalidOption
 from stepwell.store.driver import Row, Value
+from stepwell.store.joins.through import read_row
 
 
 class AiosqliteCursor:
@@ -27,16 +28,17 @@ class AiosqliteCursor:
     async def fetch(self, text: str, values: Mapping[str, Value]) -> list[Row]:
         """Every row of a statement, read our way; the connection's own row factory stays."""
         given: Any = values  # named values: its types know only of numbered ones
+        reads: Any = read_row  # likewise, of classes
         async with self._connection.cursor() as cursor:
-            cursor.row_factory = aiosqlite.Row
+            cursor.row_factory = reads
             if self._check_file is not None:
                 await cursor.execute("pragma database_list")
                 self._check_file(list(await cursor.fetchall()))
                 self._check_file = None
             await cursor.execute(text, given)
             rows = list(await cursor.fetchall())
-        # Python 3.12's `autocommit=True` is not to be seen from here. The first statement only reserves ids, so
-        # whoever is refused after it has lost nothing.
+        # Python 3.12's `autocommit=True` is not to be seen from here. The first statement writes nothing, so whoever is
+        # refused after it has lost nothing.
         if not self._connection.in_transaction:
             self._refuse()
         return rows

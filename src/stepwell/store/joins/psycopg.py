@@ -1,7 +1,7 @@
 """psycopg 3, which a user may bring to a Postgres store; the only file that knows it.
 
-Statements go through a cursor of our own, so the connection's row factory, cursor class and prepared statements stay
-as they are.
+Statements go through a cursor of our own, so the connection's row factory, cursor class, adapters and prepared
+statements stay as they are, and decide nothing about what we read.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import AsyncConnection, Connection
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import dict_row
+from psycopg.types.array import ListDumper
+from psycopg.types.bool import BoolLoader
+from psycopg.types.numeric import IntLoader
+from psycopg.types.string import TextLoader
 
 from stepwell.errors import InvalidOption, StoreUnavailable
 from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, SyncJoin
@@ -48,8 +53,9 @@ def _answer(connection: Connection[Any], compose: Compose, call: Call | Ddl) -> 
     assert isinstance(call, Call)
     text, values = compose(call)
     with _translated(connection), psycopg.RawCursor(connection, row_factory=dict_row) as cursor:
+        _adapt(cursor.adapters)
         cursor.execute(text.encode(), values, prepare=False)
-        return list(cursor.fetchall())
+        return cursor.fetchall() if cursor.description else []
 
 
 async def _answer_async(connection: AsyncConnection[Any], compose: Compose, call: Call | Ddl) -> list[Row]:
@@ -57,8 +63,24 @@ async def _answer_async(connection: AsyncConnection[Any], compose: Compose, call
     text, values = compose(call)
     with _translated(connection):
         async with psycopg.AsyncRawCursor(connection, row_factory=dict_row) as cursor:
+            _adapt(cursor.adapters)
             await cursor.execute(text.encode(), values, prepare=False)
-            return list(await cursor.fetchall())
+            return await cursor.fetchall() if cursor.description else []
+
+
+def _adapt(adapters: AdaptersMap) -> None:
+    """Have this cursor read and write what our statements say as psycopg itself does, whatever the connection has."""
+    for type_, loader in LOADERS.items():
+        adapters.register_loader(type_, loader)
+    adapters.register_dumper(list, ListDumper)
+
+
+LOADERS: Final[dict[str, type[Loader]]] = {
+    "int4": IntLoader,
+    "int8": IntLoader,
+    "text": TextLoader,
+    "bool": BoolLoader,
+}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ No library is imported here for the sake of recognising its objects: whoever pas
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -49,6 +49,12 @@ def is_a(value: object, module: str, *classes: str) -> bool:
     """True if the value is of one of these classes of a module, which is not imported for it."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))
+
+
+def read_row(cursor: Any, values: Sequence[Any]) -> dict[str, Any]:
+    """A row of SQLite by its columns' names, its text as text whatever the connection makes of text."""
+    cells = [value.decode() if isinstance(value, bytes) else value for value in values]
+    return dict(zip([column[0] for column in cursor.description], cells, strict=True))
 
 
 def _in_this_thread(connection: Callable[[], object], joined: Callable[[object], Join]) -> SyncJoin:

@@ -13,7 +13,7 @@ named as materialized (
       from rows
 )
 select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
-       case when named.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       case when named.known is null then {text_of instance.snapshot} end as snapshot, instance.snapshot_version,
        instance.snapshot_schema
   from named join {instance} as instance on instance.id = named.id and instance.id {any_of named}
  order by instance.id
@@ -29,7 +29,7 @@ named as materialized (
       from rows
 )
 select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
-       case when named.known is null then instance.snapshot end as snapshot, instance.snapshot_version,
+       case when named.known is null then {text_of instance.snapshot} end as snapshot, instance.snapshot_version,
        instance.snapshot_schema
   from named {one_of instance.id named.id};
 
@@ -50,8 +50,8 @@ delete from {instance} where id {any_of rows} and version = 0;
 -- name: events_after
 -- The events of these instances after the version given, in their order, up to another one.
 with rows as ({rows instance_id bigint, after bigint, until bigint})
-select event.instance_id, event.version, event.position, event.type, event.type_version, event.data, event.cause,
-       event.recorded_at
+select event.instance_id, event.version, event.position, event.type, event.type_version, {text_of event.data} as data,
+       event.cause, event.recorded_at
   from rows
   join {event} as event on event.instance_id = rows.instance_id and event.version > rows.after
    and event.version <= rows.until and event.instance_id {any_of rows.instance_id}
@@ -154,18 +154,20 @@ update {task} as task
 returning {own task}id;
 
 -- name: add_of_instances
--- Write effects and timers; one for a queue that is gone or being drained is not written and does not come back.
+-- Write effects and timers; one for a queue that is gone is not written and does not come back, nor one that an input from
+-- outside led to, for a queue that is being drained. What a delivered task led to (`inside`) is worked off with it.
 with rows as ({rows id bigint, kind name, queue_id bigint, run_at bigint, max_attempts bigint, key text, input json,
-                    instance_id bigint}),
+                    instance_id bigint, inside bigint}),
 taking as materialized (
-    select queue.id from {queue} as queue
-     where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+    select queue.id, queue.draining from {queue} as queue where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key, key_scope, input, instance_id, created_at,
                     updated_at)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now} and {may_be_ready new},
        coalesce(rows.run_at, {now}), rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now}
-  from rows where rows.queue_id in (select taking.id from taking)
+  from rows
+ where rows.queue_id in (select taking.id from taking where not taking.draining)
+    or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
 returning id;
 
 -- name: keep_answer

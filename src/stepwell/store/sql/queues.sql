@@ -32,9 +32,10 @@ with rows as ({rows id bigint})
 delete from {task} where id {any_of rows} and owner is null
 returning id, queue_id, status, finished_at, parent_id;
 
--- name: lock_queue
--- Let nobody add to a queue until this transaction ends; waits for those that are adding.
-select queue.id, queue.draining from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_update};
+-- name: lock_queues
+-- Let nobody add to a queue, or to both of a decider, until this transaction ends; waits for those that are adding.
+select queue.id, queue.draining from {queue} as queue
+ where queue.tenant = :tenant and queue.name in (:name, :other) order by queue.id {for_update};
 
 -- name: uses_of_queue
 -- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.

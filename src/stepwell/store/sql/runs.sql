@@ -27,7 +27,7 @@ select queue.name, workflow.options, workflow.created_at
 
 -- name: living_handlers
 -- List what the living sessions of a tenant serve: those whose last beat is younger than their lease.
-select worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}
+select {text_of worker.handlers} as handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant
    and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease;
 

@@ -2,7 +2,7 @@
 -- A statement that can share a flush with others returns exactly (id, answer) first.
 
 -- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
---     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint
+--     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint
 
 -- name: reserve_blocks [postgres]
 -- Hand out :count blocks of ids to this process and to no other, ever.
@@ -14,13 +14,13 @@ update {block} set taken = taken + :count where name = 'task' returning taken as
 
 -- name: add_tasks
 -- Write new tasks; they may be claimed from `run_at` on, at once if that is not in the future.
--- A row that cannot be written fails the statement; one for a queue that is gone or being drained is not written. The
--- queue is locked, so that whoever deletes or drains it waits for us. That is once for a statement what a foreign key
--- would do for every row, for a third of all that adding a task costs.
+-- A row that cannot be written fails the statement; one for a queue that is gone is not written, nor one from outside for
+-- a queue that is being drained: what pending work leads to (`inside`) is worked off with it. The queue is locked, so that
+-- whoever deletes or drains it waits for us. That is once for a statement what a foreign key would do for every row, for a
+-- third of all that adding a task costs.
 with rows as ({rows new_task}),
 taking as materialized (
-    select queue.id from {queue} as queue
-     where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+    select queue.id, queue.draining from {queue} as queue where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at)
@@ -28,7 +28,9 @@ select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.del
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
        rows.input, rows.tags, rows.parent_id, {now}, {now}
-  from rows where rows.queue_id in (select taking.id from taking)
+  from rows
+ where rows.queue_id in (select taking.id from taking where not taking.draining)
+    or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
 returning id, status as answer;
 
 -- name: add_tasks_once
@@ -37,8 +39,7 @@ returning id, status as answer;
 -- Used for keys, and to repeat an `add_tasks` whose reply was lost. Twice the cost of `add_tasks` a row.
 with rows as ({rows new_task}),
 taking as materialized (
-    select queue.id from {queue} as queue
-     where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
+    select queue.id, queue.draining from {queue} as queue where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
                     parent_id, created_at, updated_at)
@@ -46,7 +47,9 @@ select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.del
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
        rows.input, rows.tags, rows.parent_id, {now}, {now}
-  from rows where rows.queue_id in (select taking.id from taking)
+  from rows
+ where rows.queue_id in (select taking.id from taking where not taking.draining)
+    or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
 on conflict do nothing
 returning id, status as answer;
 
@@ -55,7 +58,7 @@ returning id, status as answer;
 -- and claimed. For a session whose fence is down, or a queue that is paused, it is added like any other.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, worker bigint}),
+                    parent_id bigint, inside bigint, worker bigint}),
 taking as materialized (
     select queue.id, queue.paused or queue.tenant in (select maintenance.tenant from {maintenance} as maintenance)
                      as paused

@@ -177,8 +177,9 @@ select queue.name as queue, asked.key, asked.holder_id as id
  where queue.tenant = :tenant and asked.holder_id is not null;
 
 -- name: drain_queue
--- Let a queue take no new tasks, or let it again; what is there is worked off.
-update {queue} set draining = :draining where tenant = :tenant and name = :name returning id;
+-- Let a queue take no new tasks from outside, or let it again; what is there is worked off, with what that leads to. The
+-- two queues of a decider go together: its effects lead to timers, and these to effects.
+update {queue} set draining = :draining where tenant = :tenant and name in (:name, :other) returning id, name;
 
 -- name: closed_queues
 -- Say which of these queues take no tasks: because they are being drained, or (null) are not there.
@@ -187,17 +188,17 @@ select rows.id, queue.draining, queue.name from rows left join {queue} as queue 
  where queue.id is null or queue.draining;
 
 -- name: unfinished
--- Count the tasks of a queue that are ready, waiting or being executed, of each at most :most: three walks over indexes
--- that hold nothing else. One that is deleted counts while it is executed. `owner > 0` because Turso scans the table for
--- `is not null` alone.
+-- Count the tasks of a queue, or of both of a decider, that are ready, waiting or being executed, of each at most :most:
+-- three walks over indexes that hold nothing else, in one snapshot: what moves from one queue to the other is in one. One
+-- that is deleted counts while it is executed. `owner > 0` because Turso scans the table for `is not null` alone.
 select (select count(*) from (select 1 as one from {task} as task
-                               where task.queue_id = :queue_id and task.ready limit :most) as ready)
+                               where task.queue_id in (:queue_id, :other_id) and task.ready limit :most) as ready)
      + (select count(*) from (select 1 as one from {task} as task
-                               where task.queue_id = :queue_id and not task.ready and task.owner is null
+                               where task.queue_id in (:queue_id, :other_id) and not task.ready and task.owner is null
                                  and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
                                limit :most) as idle)
      + (select count(*) from {task} as task
-         where task.owner is not null and task.owner > 0 and task.queue_id = :queue_id) as tasks;
+         where task.owner is not null and task.owner > 0 and task.queue_id in (:queue_id, :other_id)) as tasks;
 
 -- name: begin_maintenance
 -- Let nobody claim anything of a tenant; said again, it only changes the reason.

@@ -79,14 +79,9 @@ select (select count(*) from {signal} as kept
 -- name: paused_steps
 -- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
 -- which).
-select step.key, step.output from {step} as step
+select step.key, {text_of step.output} as output from {step} as step
  where step.run_id = :id and step.generation = :generation and step.status = 'PAUSED'
  order by step.place;
-
--- name: touch_run
--- Write a run's row as it is. First in a transaction of the user's own: on SQLite it begins with its first write, and what
--- is read has to be read inside of it.
-update {task} set wakes = wakes where id = :id returning id;
 
 -- name: add_signal
 -- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
