@@ -86,7 +86,7 @@ async def test_a_workflow_that_is_not_deterministic_is_found_out_with_the_crash_
         with pytest.raises(AssertionError) as raised:
             await w.crash_everywhere(chancy.trigger(3))
     told = str(raised.value)
-    assert "cut off before call 1, Tasks.pick: the run ended otherwise" in told
+    assert "cut off before call 1, has_suspects: the run ended otherwise" in told
     assert "database calls without faults:" in told
     assert "add_steps" in told
 

@@ -142,8 +142,8 @@ SIGNAL_MUTANTS = (
         "a pause costs an attempt",
         "P-10",
         "engine/outcome.py",
-        "                run_at=run_at,\n                attempt_back=True,",
-        "                run_at=run_at,\n                attempt_back=False,",
+        "        run_at=outcome.run_at,\n        attempt_back=True,",
+        "        run_at=outcome.run_at,\n        attempt_back=False,",
         PAUSING + "test_a_condition_is_asked_every_interval_until_it_is_met",
     ),
     Mutant(

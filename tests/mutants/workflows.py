@@ -246,8 +246,8 @@ WORKFLOW_MUTANTS = (
         "a run that sleeps spends an attempt",
         "P-10",
         "engine/outcome.py",
-        "                attempt_back=True,\n                wakes=wakes,",
-        "                wakes=wakes,",
+        "        attempt_back=True,\n        wakes=outcome.wakes,",
+        "        wakes=outcome.wakes,",
         SUSPENDING + "test_a_sleeping_run_holds_no_place_no_lease_no_memory_and_no_attempt",
     ),
     Mutant(

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from stepwell import Store
@@ -172,6 +173,13 @@ async def begin(store: Store, lease: int = LEASE) -> int:
 async def claim(store: Store, worker: int, queue: str, limit: int = 1) -> list[Claimed]:
     """Claim of one queue."""
     return await store.tasks.claim(worker, [(await store.queue_id(queue), limit)], limit)
+
+
+async def claim_again(store: Store, worker: int, queue: str, limit: int) -> list[Claimed]:
+    """Claim, and again when the lock is not let go soon, as a worker does."""
+    while True:
+        with suppress(StoreLocked):
+            return await claim(store, worker, queue, limit)
 
 
 async def claim_alone(store: Store, worker: int, queue: str, *, beside: bool = False) -> list[Claimed]:

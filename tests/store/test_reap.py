@@ -24,6 +24,7 @@ from tests.store.seam import (
     beat,
     begin,
     claim,
+    claim_again,
     claim_alone,
     do,
     one,
@@ -380,7 +381,7 @@ async def test_a_claim_that_comes_while_the_reaper_is_at_work_takes_nothing(
     async with raw(store_url) as connection:
         burial = asyncio.create_task(ByHand(connection, store).bury(store, await seen(store, worker), pause, waiting))
         await waiting.wait()
-        late = asyncio.create_task(claim(store, worker, "q", 3))
+        late = asyncio.create_task(claim_again(store, worker, "q", 3))
         await until(lambda: waiting_for_locks(store), message="the claim waits for the fence")
         pause.set()
         await burial

@@ -20,7 +20,10 @@ from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, Wron
 from tests.ground.processes import wait_for
 
 # The engine's, not the user's.
-NOT_VERBS = {"add", "define", "draft_children", "known", "play_joined", "queue_id", "register_workflow", "workflow_id"}
+NOT_VERBS = {
+    *("add", "any_held", "define", "draft_children", "known", "let_go_held", "play_joined", "queue_id"),
+    *("register_workflow", "share", "workflow_id"),
+}
 
 
 @pytest.fixture
