@@ -11,7 +11,7 @@ WAKEUP_MUTANTS = (
         "store/hearing.py",
         "        if hint.probe is None and not own:",
         "        if hint.probe is None:",
-        WAKEUPS + "test_telling.py::test_an_idle_worker_has_five_connections_and_does_not_hear_itself",
+        WAKEUPS + "test_telling.py::test_an_idle_worker_has_six_connections_at_most_and_does_not_hear_itself",
     ),
     Mutant(
         "an ear is believed without a proof",

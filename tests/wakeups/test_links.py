@@ -17,7 +17,7 @@ class Slow:
         self.answered = asyncio.Event()
         self.terminated = False
 
-    async def connect(self, _timeout: float) -> Any:
+    async def connect(self, _timeout: float, _locks: float) -> Any:
         self.dialled.set()
         await self.answered.wait()
         return self
