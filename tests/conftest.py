@@ -9,7 +9,9 @@ import pytest
 import uvloop
 
 from stepwell import definitions
+from stepwell.store.compose import Composer, Shape
 from tests.ground.late_loop import LateLoop
+from tests.store.flushes import noting_shapes, unknown_pieces
 
 pytest_plugins = ["pytester", "tests.proves", "tests.racing", "tests.ground.stores", "tests.ground.opened"]
 LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
@@ -36,3 +38,16 @@ def workflows_of_other_tests_return_what_they_returned() -> Iterator[None]:
     before = dict(definitions._results)
     yield
     definitions._results.update(before)
+
+
+_flushed: set[tuple[Shape, ...]] = set()
+Composer._compose_text = noting_shapes(_flushed)  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def no_flush_has_a_piece_whose_plan_is_not_tested() -> Iterator[None]:
+    """What tests/store/test_bounds.py does not compose, nothing may: see tests/store/flushes.py."""
+    yield
+    flushed = set(_flushed)
+    _flushed.clear()
+    assert not (unknown := unknown_pieces(flushed)), f"add {unknown} to the flushes of tests/store/flushes.py"

@@ -22,6 +22,8 @@ TESTS = (
     "tests/sweep",
     "tests/store/test_full_size.py",
     "tests/store/test_plans.py",
+    "tests/store/test_bounds.py",
+    "tests/store/test_flat_reads.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
     "tests/store/test_stalls.py",
@@ -254,6 +256,27 @@ PROMISES = {
             + (f" ({of['found']} to find and lock them)" if of["found"] else "")
             + f", claim of one {_grown(of, 'one')}, settle of ten {_grown(of, 'settle')}, "
             f"sweep {_grown(of, 'wake')}, next due {_grown(of, 'due')}"
+        ),
+    ),
+    "plans": Promise(
+        "Every statement keeps to the bound that stands beside it",
+        "Prepared on an empty database, never analysed or analysed while it was empty, then filled without ANALYZE and "
+        "with autovacuum off. Every statement with several rows and with one; of flushes every part with all that may "
+        "ride on it, every pair of parts, and all at once. Counted are the buffers of Postgres.",
+        lambda of: (
+            f"{of['tasks']:,} tasks, {of['steps']:,} steps, {of['instances']:,} instances, {of['events']:,} events, "
+            f"{'analysed while empty' if of['analysed'] else 'never analysed'}: {of['statements']} statements and "
+            f"{of['flushes']} flushes within their bounds; "
+            + ", ".join(f"{name} {cost}" for name, cost in of["reads"].items())
+            + f" buffers, the dearest flush {of['dearest']}"
+        ),
+    ),
+    "flat reads": Promise(
+        "Reads by id and key cost the same in a full store",
+        "Through the store's own connections, whose plans were made while it was empty; medians of many calls.",
+        lambda of: ", ".join(
+            f"{name} {few:.2f} ms at {of['few']:,} runs and {many:.2f} at {of['many']:,}"
+            for name, (few, many) in of["times"].items()
         ),
     ),
     "snapshot": Promise(

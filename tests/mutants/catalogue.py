@@ -14,6 +14,7 @@ from tests.mutants.joined import JOINED_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.plans import PLAN_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
 from tests.mutants.restart import RESTART_MUTANTS
@@ -36,6 +37,7 @@ GROUP = "tests/store/test_group_commit.py::"
 LOST = "tests/faults/test_lost_replies.py::"
 EMBEDDED = "tests/store/test_embedded.py::"
 PLANS = "tests/store/test_plans.py::"
+BOUNDS = "tests/store/test_bounds.py::test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound"
 SCHEMA = "tests/store/test_schema.py::"
 RENDERED = "tests/store/test_rendered.py::"
 ENDINGS = "tests/worker/test_endings.py::"
@@ -222,7 +224,7 @@ MUTANTS = (
         "store/sql.py",
         'return f"(select coalesce(cast(:{name} as bigint), {clock}))"',
         'return f"coalesce(cast(:{name} as bigint), {clock})"',
-        PLANS + "test_plans_made_on_an_empty_table_stay_good_on_a_full_one",
+        BOUNDS,
     ),
     Mutant(
         "a statement is judged by the timer that was set for one before",
@@ -286,7 +288,7 @@ MUTANTS = (
         "store/compose.py",
         'source = f"unnest(cast(${taken + 1} as {_type(first)}[])) as first({first.name})"',
         'source = f"(select (cast(${taken + 1} as {_type(first)}[]))[1]) as first({first.name})"',
-        "tests/store/test_plans.py::test_plans_made_on_an_empty_table_stay_good_on_a_full_one",
+        BOUNDS,
     ),
     Mutant(
         "an empty name by itself is not null",
@@ -302,7 +304,7 @@ MUTANTS = (
         "store/links.py",
         '            "enable_seqscan": "off",\n',
         "",
-        PLANS + "test_plans_made_on_an_empty_table_stay_good_on_a_full_one",
+        BOUNDS,
     ),
     Mutant(
         "in a backlog every claim begins at the beginning",
@@ -597,5 +599,6 @@ MUTANTS = (
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
     *WORKFLOW_MUTANTS,
+    *PLAN_MUTANTS,
     *REMAINS_MUTANTS,
 )

@@ -9,7 +9,7 @@ ASKING = "tests/waiting/test_asking.py::"
 INTERLEAVED = "tests/waiting/test_interleaved.py::"
 MANY = "tests/waiting/test_many_children.py::"
 SPAWNED = "tests/waiting/test_spawned.py::"
-PLANS = "tests/store/test_plans_of_waiting.py::"
+BOUNDS = "tests/store/test_bounds.py::test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound"
 EVERY_END = ENDS + "test_every_end_of_a_child_makes_its_parent_ready"
 
 CHILDREN_MUTANTS = (
@@ -267,7 +267,7 @@ CHILDREN_MUTANTS = (
         "store/sql/waiting.sql",
         "\n where task.id {any_of rows};",
         ";",
-        PLANS + "test_plans_of_waiting_made_on_an_empty_table_stay_good_on_a_full_one",
+        BOUNDS,
     ),
     Mutant(
         "a spawned step is known by the child that executes it",
@@ -283,14 +283,14 @@ CHILDREN_MUTANTS = (
         "store/sql/steps.sql",
         " where step.run_id {any_of rows}\n order by",
         " order by",
-        PLANS + "test_plans_of_waiting_made_on_an_empty_table_stay_good_on_a_full_one",
+        BOUNDS,
     ),
     Mutant(
         "a repeated key walks all keys",
         "protocol-16",
         "store/sql/tasks.sql",
-        " where task.queue_id {any_of rows.queue_id} and task.key {any_of rows.key}\n   and ",
-        " where ",
-        PLANS + "test_whatever_names_its_tasks_finds_them_by_their_ids",
+        "             where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null\n",
+        "             where task.queue_id = rows.queue_id and task.key || '' = rows.key and task.key is not null\n",
+        BOUNDS,
     ),
 )

@@ -38,8 +38,8 @@ STEERING_MUTANTS = (
         "the sweep is called again and again for a held run",
         "P-02",
         "store/sql/tasks.sql",
-        " and task.held_at is null\n   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null",
-        "\n   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at is not null",
+        " and task.held_at is null\n           and task.losses = 0 and task.status in",
+        "\n           and task.losses = 0 and task.status in",
         PAUSE + "test_the_sweep_does_not_walk_over_what_is_held_back",
     ),
     Mutant(

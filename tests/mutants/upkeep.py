@@ -89,8 +89,8 @@ UPKEEP_MUTANTS = (
         "a session is removed while it owns a task",
         "rule-08",
         "store/sql/upkeep.sql",
-        "       and not exists (select 1 from {task} as task"
-        " where task.owner is not null and task.owner = worker.id)\n",
+        "       and (select task.owner from {task} as task"
+        " where task.owner is not null and task.owner = worker.id limit 1) is null\n",
         "",
         RETENTION + "test_an_ended_session_goes_after_a_day_but_not_while_it_owns_a_task",
     ),
@@ -106,8 +106,8 @@ UPKEEP_MUTANTS = (
         "a dead letter that was deleted is dropped with the others",
         "SD-04",
         "store/sql/queues.sql",
-        "where id {any_of rows} and status = 'ERROR' and deleted_at is null",
-        "where id {any_of rows} and status = 'ERROR'",
+        "where id {any_of rows} and (status = 'ERROR' and deleted_at is null) is true",
+        "where id {any_of rows} and (status = 'ERROR') is true",
         SOFT + "test_what_lists_tasks_leaves_deleted_ones_out",
     ),
     Mutant(
@@ -252,8 +252,8 @@ UPKEEP_MUTANTS = (
         "work of workers that have ended counts as served",
         "PR-16",
         "store/sql/queues.sql",
-        "select worker.id, worker.handlers from {worker} as worker join {beat} as beat",
-        "select worker.id, worker.handlers from {worker} as worker left join {beat} as beat",
+        "select worker.id, worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}",
+        "select worker.id, worker.handlers from {worker} as worker",
         UNSERVED + "test_queues_with_work_that_nobody_serves_are_listed",
     ),
     Mutant(

@@ -1,9 +1,8 @@
 """Statements as Postgres plans and runs them: tables filled by the thousand, plans made once, buffers counted."""
 
 import contextlib
-import dataclasses
 import json
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
 
 from stepwell import Store
@@ -65,22 +64,40 @@ def buffers(plan: dict[str, Any]) -> int:
     return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
 
 
+def touched(plan: dict[str, Any]) -> int:
+    """How many pages a whole statement touched, also in parts that write and that nothing reads from."""
+    read = {f"CTE {node['CTE Name']}" for node in nodes(plan) if "CTE Name" in node}
+    unread = [part for part in plan.get("Plans", ()) if str(part.get("Subplan Name", "")).startswith("CTE ")]
+    return buffers(plan) + sum(buffers(part) for part in unread if part["Subplan Name"] not in read)
+
+
+def rows_of(plan: dict[str, Any]) -> float:
+    """How many rows a statement found, or wrote."""
+    writes = [part for node in nodes(plan) if node["Node Type"] == "ModifyTable" for part in node.get("Plans", ())]
+    written = [part["Actual Rows"] for part in writes if "Subplan Name" not in part]
+    return float(max([plan["Actual Rows"], *written]))
+
+
+def looked_at(plan: dict[str, Any]) -> float:
+    """How many rows all its parts went through, thrown away or not, in tables or not."""
+    thrown = ("Rows Removed by Filter", "Rows Removed by Join Filter", "Rows Removed by Index Recheck")
+    each = (
+        (node["Actual Rows"] + sum(node.get(name, 0) for name in thrown), node["Actual Loops"]) for node in nodes(plan)
+    )
+    return float(sum(rows * loops for rows, loops in each))
+
+
+def scanned(plan: dict[str, Any]) -> set[str]:
+    """The tables it read from the first page to the last."""
+    return {node["Relation Name"] for node in nodes(plan) if node["Node Type"] == "Seq Scan" and node["Actual Loops"]}
+
+
 def drawn(name: str, plan: dict[str, Any], depth: int = 0) -> str:
     """The plan as a person reads it."""
     facts = ("Node Type", "Index Name", "Index Cond", "Filter", "Rows Removed by Filter", "Actual Rows")
     line = ", ".join(f"{plan[fact]}" for fact in facts if fact in plan)
     children = [drawn("", child, depth + 1) for child in plan.get("Plans", ())]
     return "\n".join([f"{name}{'  ' * depth}{line} ({buffers(plan)} buffers)", *children])
-
-
-def with_one_row(asked: Mapping[str, list[Call]]) -> dict[str, list[Call]]:
-    """The same calls, and each that has many rows with the first of them alone: that is another text and plan."""
-    alone = {
-        f"{name}_one": [dataclasses.replace(call, rows=call.rows and call.rows[:1]) for call in calls]
-        for name, calls in asked.items()
-        if any(len(call.rows or ()) > 1 for call in calls)
-    }
-    return {**asked, **alone}
 
 
 class Prepared:
@@ -97,8 +114,12 @@ class Prepared:
             await self._connection.execute(f"deallocate made_{name}")
         self._made.add(name)
         await self._connection.execute(f"prepare made_{name} as {text}")
-        async with self._rolled_back():
-            await self._connection.execute(f"execute made_{name}{arguments(values)}")
+        await self._connection.execute(f"explain execute made_{name}{arguments(values)}")  # from now on it has its plan
+
+    async def vacuum(self, store: Store, tables: Sequence[str]) -> None:
+        """Let the planner know all of these tables, and remove what was rolled back."""
+        for table in tables:
+            await self._connection.execute(f"vacuum analyze {store.statements._macros.fill(f'{{{table}}}')}")
 
     async def explain(self, name: str, calls: list[Call]) -> dict[str, Any]:
         """What the prepared plan did, rolled back."""

@@ -152,23 +152,3 @@ async def test_on_sqlite_the_instructions_executed_do_not_grow(
         assert steps <= 1.2 * few[name], name
     assert min(few.values()) > 10, "the machine's instructions are not counted: void"
     measured("claim", **asdict(around), unit="instructions", found=None, few=few, full=full)
-
-
-@pytest.mark.proves("PR-15")
-@pytest.mark.backends("sqlite", "turso", reason="Postgres tells its plan in another way: above")
-async def test_an_embedded_store_walks_the_index_of_the_claim_and_sorts_nothing(store: Store, backend: str) -> None:
-    stepped = Stepped(store)
-    await store.create_queue("q")
-    verbs = Calls(store, await begin(store))
-    claim = await stepped.plan((await verbs.claim([await store.queue_id("q")], 10))[-1])
-    [walk] = [line for line in claim if "walk" in line]
-    assert walk.startswith("SEARCH walk USING ")
-    assert "INDEX stepwell_task_ready (queue_id=?" in walk
-    sweep = await stepped.plan(Call("wake_due", {"limit": 1000, "taken": False}))
-    assert any("INDEX stepwell_task_due (run_at<" in line for line in sweep)
-    settle = await stepped.plan((await verbs.settle([1]))[0])
-    for line in (*claim, *sweep, *settle):
-        assert "TEMP B-TREE" not in line
-        assert not line.startswith(("SCAN task", "SCAN stepwell_task")), line
-    for line in (*claim, *sweep):
-        assert "SORTER" not in line

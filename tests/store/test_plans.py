@@ -1,4 +1,4 @@
-"""What the statements cost on Postgres: plans made on an empty table, old snapshots, locks that pile up."""
+"""What claims and beats cost on Postgres besides their plans: indexes, old snapshots, locks that pile up."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,85 +10,12 @@ import pytest
 
 from stepwell import Store, connect
 from stepwell.engine.claiming import Places
-from stepwell.store.driver import Call
 from tests.ground.postgres import PostgresServer
 from tests.ground.scale import Scale
-from tests.store.plans import Calls, Prepared, buffers, drawn, fill, nodes, picked, with_one_row
+from tests.store.plans import Calls, Prepared, buffers, fill
 from tests.store.seam import DONE, begin, claim, do
 
 pytestmark = pytest.mark.backends("postgres", reason="plans, snapshots and row locks are Postgres's own")
-
-
-@pytest.mark.proves("protocol-16", "promise-18")
-async def test_plans_made_on_an_empty_table_stay_good_on_a_full_one(
-    live_store: Store, prepared: Prepared, backend: str
-) -> None:
-    store = live_store
-    for name in ("other", "q"):
-        await store.create_queue(name)
-    queues = [await store.queue_id(name) for name in ("q", "other")]
-    worker = await begin(store)
-    calls = Calls(store, worker)
-    taking = await calls.claim(queues, 10)
-    above = await calls.claim_above([(queue, 10, 0, 0, 0) for queue in queues], 10)
-    settle = await calls.settle(range(20_001, 20_011))
-    waking = [Call("wake_due", {"limit": 1000, "taken": False})]
-    due = [Call("next_due")]
-    owning = [Call("owned", {}, [(worker,)])]
-    returning = [Call("return_tasks", {"worker": worker, "limit": 1000})]
-    stranded = [Call("stranded_owners")]
-    turns = [Call("turns_of", {}, [(20_001,), (40_000,)])]
-    finding = [Call("find_added", {}, [(40_000, queues[0], None), (999_999, queues[0], "k")])]
-    dead = [Call("dead_ids", {"tenant": "", "queue": "q", "limit": 100})]
-    asked_for = {
-        "taking": taking,
-        "above": above,
-        "settling": settle,
-        "waking": waking,
-        "due": due,
-        "owning": owning,
-        "returning": returning,
-        "stranded": stranded,
-        "turns": turns,
-        "finding": finding,
-        "dead": dead,
-    }
-    everything = with_one_row(asked_for)
-    await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
-    for name, asked in everything.items():
-        await prepared.prepare(name, asked)
-    far = str(10**17)
-    await fill(store, range(1, 20_001), "PENDING", ready="true", run_at="number")
-    await fill(store, range(20_001, 20_011), "PENDING", ready="false", run_at=far)
-    await do(
-        store,
-        f"update {{task}} set status = 'RUNNING', owner = {worker}, turn = 1, claimed_at = 1"
-        " where id between 20001 and 20010",
-    )
-    await fill(store, range(30_000, 50_000), "PENDING", ready="false", run_at=far)
-    await fill(store, range(100_000, 200_000), "SUCCESS", ready="false", run_at="number", finished="number")
-    plans = {name: await prepared.explain(name, asked) for name, asked in everything.items() if name != "returning"}
-    await do(store, f"delete from {{fence}} where worker_id = {worker}")
-    plans["returning"] = await prepared.explain("returning", returning)
-    for name, plan in plans.items():
-        assert "Seq Scan" not in {node["Node Type"] for node in nodes(plan)}, drawn(name, plan)
-        reads = [node for node in nodes(plan) if node.get("Relation Name") == "task"]
-        assert "Bitmap Heap Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
-        assert all(node.get("Rows Removed by Filter", 0) == 0 for node in reads), drawn(name, plan)
-        assert all(node.get("Rows Removed by Index Recheck", 0) == 0 for node in reads), drawn(name, plan)
-    for name in ("taking", "above", "taking_one", "above_one"):
-        assert "Sort" not in {node["Node Type"] for node in nodes(plans[name])}
-        assert picked(plans[name])["Actual Rows"] == 10
-        assert buffers(picked(plans[name])) < 100
-        assert buffers(plans[name]) < 300
-    assert (plans["settling"]["Actual Rows"], plans["settling_one"]["Actual Rows"]) == (11, 2)
-    assert buffers(plans["settling"]) < 300
-    assert buffers(plans["settling_one"]) < 50, drawn("", plans["settling_one"])
-    assert buffers(plans["waking"]) < 20
-    assert buffers(plans["due"]) < 20
-    assert buffers(plans["owning"]) < 30
-    assert plans["returning"]["Actual Rows"] == 10
-    assert buffers(plans["returning"]) < 300
 
 
 @pytest.mark.proves("protocol-16", "rule-24")

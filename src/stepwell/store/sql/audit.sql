@@ -3,6 +3,7 @@
 -- rows new_note: id bigint, answer name, nth bigint, what name, worker bigint, turn bigint, attempt bigint, detail json
 
 -- name: note [postgres]
+-- bound: 6 + 26 a row
 -- Note what happened to tasks that this transaction has changed, behind what was noted of them before: whoever changed
 -- one has its lock, and what comes later a higher place. A failed step has no lock of its run, only its session's fence:
 -- it comes after the claim and before what is done with the run when that session is lost, but against what somebody
@@ -45,6 +46,7 @@ select rows.id,
 returning task_id as id, '' as answer;
 
 -- name: history
+-- bound: 16
 -- List what was noted of a task, deleted or not, in the order in which it happened: one row without anything if it was
 -- nothing, and none if there is no such task.
 select audit.what, audit.worker_id, audit.turn, audit.attempt, audit.detail, audit.recorded_at

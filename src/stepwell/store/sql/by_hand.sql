@@ -2,6 +2,7 @@
 -- The turn alone is the fence: whoever took the message later has a higher one.
 
 -- name: take [postgres]
+-- bound: 12 + 18 a row
 -- Hand out up to :limit ready tasks of the queues and priorities named, each for :visibility microseconds.
 with rows as ({rows queue_id bigint, capacity bigint, least bigint, most bigint}),
 picked as materialized (
@@ -28,6 +29,7 @@ returning task.id, task.queue_id, task.turn, task.attempt, task.max_attempts, ta
           task.scheduled_for as run_at, task.key, task.input, task.parent_id, task.created_at;
 
 -- name: take [sqlite]
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Hand out up to :limit ready tasks of one queue, each for :visibility microseconds; one queue a statement, as `claim`.
 update {task} as task
    set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
@@ -43,6 +45,8 @@ returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as 
           created_at;
 
 -- name: take_suspect
+-- bound: 46
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Hand out one suspect of these queues, if no worker executes it alone: whoever takes it by hand has what is beside it in
 -- his own hand, and what he does not acknowledge costs an attempt. So it is no suspect any more.
 with picked as materialized (
@@ -67,6 +71,7 @@ returning {own task}id, {own task}queue_id, {own task}turn, {own task}attempt, {
           {own task}created_at;
 
 -- name: close_taken
+-- bound: 6 + 18 a row
 -- Close what was taken by hand: archived (SUCCESS), or given back (PENDING) after a delay. What does not come back was
 -- no longer the taker's, and is left as it is.
 with rows as ({rows id bigint, turn bigint, status name, delay bigint, attempt_back bigint})
@@ -90,6 +95,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
 
 -- name: extend_taken
+-- bound: 6 + 15 a row
 -- Keep what was taken by hand for this long from now; not longer than before, if that is shorter.
 with rows as ({rows id bigint, turn bigint, visibility bigint})
 update {task} as task
@@ -100,6 +106,7 @@ update {task} as task
 returning {own task}id, {own task}status as answer;
 
 -- name: delete_taken
+-- bound: 6 + 3 a row
 -- Remove what was taken by hand.
 with rows as ({rows id bigint, turn bigint})
 delete from {task}

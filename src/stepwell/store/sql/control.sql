@@ -1,6 +1,7 @@
 -- What people do with runs: cancel them, hold them back, make new ones of them; and what is told of how they stand.
 
 -- name: lock_run
+-- bound: 14
 -- Read how a run stands and let nobody change it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
        task.held_at, task.queue_id, task.parent_id, task.generation, queue.name as workflow
@@ -9,6 +10,7 @@ select task.id, task.status, task.owner, task.turn, task.finished_at, task.cance
  {for_update_of_task};
 
 -- name: cancel_tasks
+-- bound: 6 + 21 a row
 -- Cancel tasks: at once those that no worker executes, and ask the workers of the others; what is finished stays so. A
 -- run that was begun, of a workflow that cleans up, is ready instead, to do so until `cleanup_until`; nobody holds it back
 -- any more. Asked once more it goes on with that, until the time is over.
@@ -35,6 +37,7 @@ returning {own task}id, {own task}status, {own task}queue_id, {own task}parent_i
           {own task}turn, {own task}ready;
 
 -- name: request_control
+-- bound: 6 + 5 a row
 -- Ask the sessions that execute these turns to stop them; in the transaction that has locked the tasks.
 with rows as ({rows worker bigint, task_id bigint, turn bigint})
 insert into {control_request} (worker_id, task_id, turn, request)
@@ -42,10 +45,12 @@ select rows.worker, rows.task_id, rows.turn, cast(:request as text) from rows wh
 on conflict do nothing;
 
 -- name: take_back_request
+-- bound: 8
 -- Do not ask a session any more to stop this turn.
 delete from {control_request} where worker_id = :worker and task_id = :id and turn = :turn and request = :request;
 
 -- name: control_requests
+-- bound: 6 + 1 a row
 -- What these sessions are asked to stop: each task with what is asked of it, and of which turn. A table that is empty as
 -- long as nobody steers: a probe of its key for each session, and no lock.
 with rows as ({rows worker bigint})
@@ -53,6 +58,7 @@ select request.task_id as id, request.request || ' ' || request.turn as answer
   from {control_request} as request where request.worker_id {any_of rows.worker};
 
 -- name: forget_requests
+-- bound: 6 + 1054 a row
 -- Remove what these sessions were asked of turns that they do not have any more.
 with rows as ({rows worker bigint})
 delete from {control_request}
@@ -62,21 +68,25 @@ delete from {control_request}
 returning task_id as id, '' as answer;
 
 -- name: forget_requests_of
+-- bound: 12 + 2 a row
 -- Remove whatever a session that has ended was asked.
 delete from {control_request} where worker_id = :worker;
 
 -- name: cancelled_before
+-- bound: 6 + 1 a row
 -- Of these tasks, those that somebody has asked to cancel before.
 with rows as ({rows id bigint})
 select task.id from {task} as task where task.id {any_of rows} and task.cancel_requested_at is not null;
 
 -- name: unfinished_children
+-- bound: 6 + 8 a row
 -- List the unfinished tasks that these tasks asked for, and which of them somebody has cancelled before.
 with rows as ({rows id bigint})
 select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
  where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
 
 -- name: hold_run
+-- bound: 26
 -- Hold a run back: PAUSED at once if no worker executes it, else its worker is asked to stop it. What is finished, or is
 -- being cancelled, stays so.
 update {task} set held_at = coalesce(held_at, {now}), held_reason = coalesce(cast(:reason as text), held_reason),
@@ -86,6 +96,7 @@ update {task} set held_at = coalesce(held_at, {now}), held_reason = coalesce(cas
 returning id, queue_id, status, owner, turn;
 
 -- name: let_go_run
+-- bound: 32
 -- Let a run that is held back go on. One that was begun is ready now, since what it waits for may have come meanwhile:
 -- if not, it will wait again. One that was not begun is ready when it is due. One that has paused itself, outside of its
 -- steps, is one of them: it says why in its error.
@@ -97,6 +108,7 @@ update {task} as task set held_at = null, held_reason = null,
 returning id, queue_id, ready;
 
 -- name: standing
+-- bound: 26
 -- Say how a run stands, deleted or not: beside each step that it has begun and not ended, and with its queue, its worker
 -- and whether that was heard of in time.
 select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
@@ -124,6 +136,8 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
  limit 1000;
 
 -- name: serving_now
+-- unbounded: it counts for people, and looks at all that is being executed.
+-- scans beat: a row for each session that lives.
 -- List the living workers of a tenant, what they serve, and how many tasks each executes.
 select worker.name, worker.handlers,
        (select count(*) from {task} as task where task.owner is not null and task.owner = worker.id) as holds
@@ -133,6 +147,7 @@ select worker.name, worker.handlers,
  order by worker.id;
 
 -- name: note_progress
+-- bound: 6 + 12 a row
 -- Note how far tasks say they are, for sessions whose fence stands and turns that are still theirs.
 with rows as ({rows id bigint, worker bigint, turn bigint, progress json}),
 fence as (
@@ -147,6 +162,7 @@ update {task} as task set progress = rows.progress, updated_at = {now}
 returning {own task}id, {own task}status as answer;
 
 -- name: fork_run
+-- bound: 26
 -- Write a run like another one, with a key of nobody's: it goes on from steps that are copied. Its turns are counted from
 -- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, codec, payload_version, input, tags,
@@ -158,6 +174,7 @@ on conflict (id) do nothing
 returning id;
 
 -- name: copy_steps
+-- bound: 16
 -- Copy the steps of a run's generation that have ended and that it asked for before a place.
 insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
 select cast(:fork_id as bigint), step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
@@ -167,6 +184,7 @@ select cast(:fork_id as bigint), step.key, step.place, step.status, step.attempt
 returning run_id as id;
 
 -- name: edit_steps
+-- bound: 6 + 11 a row
 -- Let steps of a run have returned something else.
 with rows as ({rows run_id bigint, key text, output json})
 update {step} as step set status = 'SUCCESS', output = rows.output, error = null
@@ -175,6 +193,7 @@ update {step} as step set status = 'SUCCESS', output = rows.output, error = null
 returning {own step}run_id as id;
 
 -- name: delete_runs
+-- bound: 6 + 24 a row
 -- Delete runs softly, as `delete_task` does.
 with rows as ({rows id bigint})
 update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}

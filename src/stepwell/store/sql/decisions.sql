@@ -3,6 +3,7 @@
 -- instance has locked its row first, so nothing about it changes in between.
 
 -- name: lock_instances
+-- bound: 6 + 6 a row
 -- Lock these instances, everybody in the same order, and say how each stands; one that is not there is left out. Its
 -- snapshot comes along where nothing is known of it.
 with rows as ({rows type name, name text, known bigint}),
@@ -20,6 +21,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
  {for_update_of_instance};
 
 -- name: look_at_instances
+-- bound: 6 + 8 a row
 -- Say how these instances stand, as `lock_instances` does, without keeping anybody from moving them on.
 with rows as ({rows type name, name text, known bigint}),
 named as materialized (
@@ -34,6 +36,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
   from named {one_of instance.id named.id};
 
 -- name: make_instances
+-- bound: 6 + 12 a row
 -- Make these instances, with no event yet; one that somebody else has made is left out.
 with rows as ({rows id bigint, type name, name text})
 insert into {instance} (id, tenant, type, name, version, created_at, updated_at)
@@ -43,11 +46,13 @@ returning id, type, name, version, completed_at, created_at as now, null as snap
           null as snapshot_schema;
 
 -- name: unmake_instances
+-- bound: 6 + 2 a row
 -- Remove instances that were made in this transaction and have not come to an event: nothing was decided.
 with rows as ({rows id bigint})
 delete from {instance} where id {any_of rows} and version = 0;
 
 -- name: events_after
+-- bound: 6 + 6 a row
 -- The events of these instances after the version given, in their order, up to another one.
 with rows as ({rows instance_id bigint, after bigint, until bigint})
 select event.instance_id, event.version, event.position, event.type, event.type_version, {text_of event.data} as data,
@@ -58,6 +63,7 @@ select event.instance_id, event.version, event.position, event.type, event.type_
  order by event.instance_id, event.version;
 
 -- name: receipts_of
+-- bound: 6 + 4 a row
 -- What was answered to inputs with these keys.
 with rows as ({rows instance_id bigint, key text})
 select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version, receipt.last_version,
@@ -67,6 +73,7 @@ select receipt.instance_id, receipt.key, receipt.outcome, receipt.first_version,
    and receipt.instance_id {any_of rows.instance_id};
 
 -- name: events_caused_by
+-- bound: 6 + 7 a row
 -- The events after the version given that an input led to: what became of it when its reply was lost.
 with rows as ({rows instance_id bigint, after bigint, cause text})
 select event.instance_id, event.cause, min(event.version) as first_version, max(event.version) as last_version
@@ -76,6 +83,7 @@ select event.instance_id, event.cause, min(event.version) as first_version, max(
  group by event.instance_id, event.cause;
 
 -- name: open_turns
+-- bound: 6 + 7 a row
 -- Of these turns those that are still their sessions', locked until the transaction ends.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
 fence as (
@@ -89,6 +97,7 @@ select task.id from rows join {task} as task on task.id = rows.id and task.id {a
  {for_update_of_task};
 
 -- name: pending_timers
+-- bound: 6 + 6 a row
 -- Which of these keys have a timer that is not finished.
 with rows as ({rows queue_id bigint, key text}),
 keyed as materialized (
@@ -102,6 +111,7 @@ keyed as materialized (
 select keyed.id, keyed.key from keyed where keyed.id is not null;
 
 -- name: move_instances
+-- bound: 6 + 3 a row
 -- Move instances on to their new versions, those that are where they were when it was decided.
 with rows as ({rows id bigint, before bigint, after bigint, snapshot json, snapshot_version bigint,
                     snapshot_schema bigint, completed bigint})
@@ -117,6 +127,7 @@ update {instance} as instance
 returning {own instance}id;
 
 -- name: append_events
+-- bound: 6 + 9 a row
 -- Append events; their positions are numbered here, by the transaction that commits them.
 with rows as ({rows instance_id bigint, version bigint, type name, type_version bigint, data json, cause text})
 insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
@@ -125,6 +136,7 @@ select :tenant, rows.instance_id, rows.version, rows.type, rows.type_version, ro
  order by rows.instance_id, rows.version;
 
 -- name: add_receipts
+-- bound: 6 + 11 a row
 -- Note what was answered, in place of what was answered to the same key when that does not count any more.
 with rows as ({rows instance_id bigint, key text, outcome name, first_version bigint, last_version bigint})
 insert into {receipt} (instance_id, key, outcome, first_version, last_version, recorded_at)
@@ -134,6 +146,7 @@ on conflict (instance_id, key) do update
        recorded_at = excluded.recorded_at;
 
 -- name: cancel_timers
+-- bound: 6 + 14 a row
 -- Let these timers not be delivered, by nobody: also whoever has claimed one finds it gone.
 with rows as ({rows id bigint})
 update {task} as task
@@ -143,6 +156,7 @@ update {task} as task
 returning {own task}id;
 
 -- name: end_timers
+-- bound: 6 + 16 a row
 -- Let no timer of these instances be delivered any more: they have ended.
 with rows as ({rows instance_id bigint})
 update {task} as task
@@ -154,6 +168,7 @@ update {task} as task
 returning {own task}id;
 
 -- name: add_of_instances
+-- bound: 6 + 15 a row
 -- Write effects and timers; one for a queue that is gone is not written and does not come back, nor one that an input from
 -- outside led to, for a queue that is being drained. What a delivered task led to (`inside`) is worked off with it.
 with rows as ({rows id bigint, kind name, queue_id bigint, run_at bigint, max_attempts bigint, key text, input json,
@@ -171,6 +186,7 @@ select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now} 
 returning id;
 
 -- name: keep_answer
+-- bound: 6 + 23 a row
 -- Keep what the handler of an effect answered, before anybody acts on it; nothing comes back if it is not his any more.
 with rows as ({rows id bigint, worker bigint, turn bigint, output json}),
 fence as (
@@ -185,10 +201,12 @@ update {task} as task set output = rows.output, updated_at = {now}
 returning {own task}id;
 
 -- name: task_again
+-- bound: 8
 -- What is known of a task besides its claim: the answer that an earlier turn kept, or why it was given up.
 select task.input, task.output, task.last_error, task.status from {task} as task where task.id = :id;
 
 -- name: dead_effects
+-- bound: 6 + 10 a row
 -- Of these tasks, the effects that ended in ERROR, with the queue of their decider's inputs.
 with rows as ({rows id bigint}),
 failed as materialized (
@@ -202,6 +220,7 @@ select failed.id, inputs.id as inputs_queue_id
    and inputs.name = substr(queue.name, 1, length(queue.name) - length('effects')) || 'inputs';
 
 -- name: instances
+-- bound: 12 + 1 a row
 -- List instances of a type, or all, by type and name, after the place given.
 select instance.id, instance.type, instance.name, instance.version, instance.created_at, instance.updated_at,
        instance.completed_at
@@ -212,6 +231,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.cre
  limit :limit;
 
 -- name: open_tasks_of
+-- bound: 14
 -- What an instance still waits for: its effects and timers that are not finished, the first due first.
 select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, task.last_error, task.input,
        task.instance_id
@@ -222,6 +242,7 @@ select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, tas
  order by task.run_at, task.id;
 
 -- name: remove_receipts
+-- bound: 12 + 9 a row
 -- Remove up to :limit receipts of a tenant that are older than the moment given.
 with old as materialized (
     select receipt.{row_id} as id from {receipt} as receipt
@@ -234,6 +255,8 @@ with old as materialized (
 delete from {receipt} where {row_id} {any_of old} returning instance_id as id;
 
 -- name: all_events
+-- unbounded: only tests ask, and they ask for everything.
+-- scans event: only tests ask, and they ask for everything.
 -- Every event of a tenant, by instance and version: what a test compares.
 select instance.type, instance.name, event.version, event.type as event, event.data
   from {event} as event {one_of instance.id event.instance_id}
@@ -241,6 +264,8 @@ select instance.type, instance.name, event.version, event.type as event, event.d
  order by instance.type, instance.name, event.version;
 
 -- name: tasks_of_deciders
+-- unbounded: only tests ask, of a small store.
+-- scans task: only tests ask, of a small store.
 -- How many effects, timers and inputs of a tenant ended how: what a test compares.
 select task.kind, task.status, count(*) as tasks
   from {task} as task {one_of queue.id task.queue_id}
@@ -249,6 +274,7 @@ select task.kind, task.status, count(*) as tasks
  order by task.kind, task.status;
 
 -- name: decide_at_once [postgres]
+-- bound: 12 + 32 a row
 -- A batch of decisions that were made on states at hand, in one statement. Of an instance that has moved on since, or
 -- whose key was used before, or whose queue takes nothing, nothing is written, and it does not come back. The receipts
 -- are looked for in this statement's own snapshot: if the version is still the one at hand, none was added since.

@@ -1,6 +1,8 @@
 -- What a store and its database say of themselves; nothing here writes.
 
 -- name: queue_stats
+-- unbounded: it counts for people, and looks at all that it counts.
+-- scans task: the indexes of what is ready, idle and dead; that is counted.
 -- Count, for each queue of a tenant, what is ready, waiting, running and dead, and say how long the oldest has been
 -- ready. Each part walks an index that holds nothing else, so what has succeeded costs nothing; `owner > 0` because
 -- Turso scans the table for `is not null` alone.
@@ -27,6 +29,8 @@ select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as rea
  order by queue.name;
 
 -- name: set_aside
+-- unbounded: it counts for people, and looks at every run that is paused.
+-- scans workflow: a look for each.
 -- Count the runs of a tenant that go on only when somebody lets them, by what they need: an operator holds them back, they
 -- are held for their code, or they wait for a signal without an end; and say since when the first of each has waited.
 with own as (
@@ -41,6 +45,7 @@ select case when task.held_at is not null then 'unpause' when task.run_at = :nev
  order by needs desc;
 
 -- name: health [postgres]
+-- bound: 6
 -- Say the time, what decides whether a commit survives a power cut, and for how long the oldest transaction of this
 -- database has kept dead rows from being cleaned up.
 select {now} as clock, current_setting('server_version') as version, current_setting('fsync') as fsync,

@@ -3,12 +3,15 @@
 -- few rows, and those of several workflows can be added up.
 
 -- name: workflow_queues
+-- bound: 12 + 5 a row
+-- scans workflow: all of them are asked for.
 -- List the workflows of a tenant with the numbers of their queues.
 select queue.id, queue.name from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant
  order by queue.name;
 
 -- name: ended_runs
+-- unbounded: it looks at all that ended since the moment given, and at nothing else.
 -- Count, by length, the tasks of these queues that ended since the moment given; what ended before it is not looked at.
 -- `kind` is told and not asked for: with it the index of runs, which knows no moment of their end, would do as well.
 with rows as ({rows queue_id bigint}),
@@ -33,6 +36,7 @@ select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1,
  group by lengths.queue_id, lengths.kind, lengths.status, first_two, places;
 
 -- name: live_runs
+-- unbounded: it counts for people, and looks at all that it counts.
 -- Count the runs of these queues that are not finished, by status.
 with rows as ({rows queue_id bigint, status name})
 select task.queue_id, task.status, count(*) as counted
@@ -42,6 +46,7 @@ select task.queue_id, task.status, count(*) as counted
  group by task.queue_id, task.status;
 
 -- name: ended_steps
+-- unbounded: it looks at all that ended since the moment given, and at nothing else.
 -- Count, by name and length, the steps of the runs of these queues that ended since the moment given. A step's name is
 -- what its key has after the path of its branch and before the number of the call. Its length is that of the attempt that
 -- succeeded, from its beginning to its record; what is recorded in a moment has none.
@@ -72,6 +77,8 @@ select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, 
  group by lengths.queue_id, name, lengths.status, first_two, places;
 
 -- name: dead_counts
+-- unbounded: it counts for people, and looks at all that it counts.
+-- scans task: the index of dead letters; those are counted.
 -- Count the dead letters of a tenant by queue and kind.
 with dead as materialized (
     select task.queue_id, task.kind, count(*) as counted
@@ -84,6 +91,8 @@ select queue.name as queue, dead.kind, dead.counted
  order by queue.name, dead.kind;
 
 -- name: serving_sessions
+-- bound: 12 + 4 a row
+-- scans beat: a row for each session that lives.
 -- List the sessions of a tenant that have not ended: what each serves, its lease, for how long it has been silent, and
 -- when it was heard of.
 select worker.handlers, worker.lease, {beat_now} - beat.beat_at as silent, beat.heard_at

@@ -1,6 +1,7 @@
 -- What installing needs before there are tables.
 
 -- name: has_schema [postgres]
+-- bound: 0
 -- Say whether anything was ever installed under this name.
 select to_regclass('{migration}') is not null as found;
 
@@ -9,6 +10,7 @@ select to_regclass('{migration}') is not null as found;
 select count(*) > 0 as found from sqlite_master where type = 'table' and name = '{migration}';
 
 -- name: take_time [postgres]
+-- bound: 0
 -- Let this transaction's statements run long, and wait for locks as long as said.
 select set_config('statement_timeout', '600s', true), set_config('lock_timeout', cast(:locks as text), true);
 
@@ -17,6 +19,7 @@ select set_config('statement_timeout', '600s', true), set_config('lock_timeout',
 select 1;
 
 -- name: lock_schema [postgres]
+-- bound: 0
 -- Let one migrator in at a time, until its transaction ends.
 select pg_advisory_xact_lock(hashtextextended('stepwell schema {migration}', 0));
 
@@ -25,18 +28,23 @@ select pg_advisory_xact_lock(hashtextextended('stepwell schema {migration}', 0))
 select 1;
 
 -- name: migration
+-- bound: 6
 -- Say whether this migration was applied.
 select number from {migration} where number = :number;
 
 -- name: schema_version
+-- bound: 6
+-- scans migration: Turso; a row for each migration.
 -- The highest migration that was applied.
 select max(number) as number from {migration};
 
 -- name: note_migration
+-- bound: 6
 -- Note, in the migration's own transaction, that it was applied.
 insert into {migration} (number, name, applied_at) values (:number, :name, {now});
 
 -- name: look_in [postgres]
+-- bound: 0
 -- Show names of this place without its name, so that definitions of two places can be compared.
 select set_config('search_path', cast(:place as text), true);
 
@@ -45,6 +53,7 @@ select set_config('search_path', cast(:place as text), true);
 select 1;
 
 -- name: catalogue [postgres]
+-- unbounded: it reads the catalogue of the database, when a schema is installed or compared.
 -- Everything under this name as the database describes it: tables with their columns and constraints, sequences,
 -- indexes that belong to no constraint, views.
 with place as (

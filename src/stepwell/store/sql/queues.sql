@@ -1,23 +1,30 @@
 -- Queues, and what people do with tasks that have ended in ERROR.
 
 -- name: add_queue
+-- bound: 44
+-- scans task: SQLite plans it, for a row that is replaced; none is.
+-- scans schedule: SQLite plans it, for a row that is replaced; none is.
 -- Make the queue, unless it is there.
 insert into {queue} (tenant, name, created_at) values (:tenant, :name, {now})
 on conflict (tenant, name) do nothing returning id;
 
 -- name: find_queue
+-- bound: 8
 -- Find a queue by its name.
 select id, name, paused from {queue} where tenant = :tenant and name = :name;
 
 -- name: queues
+-- bound: 12 + 3 a row
 -- List the queues of a tenant.
 select id, name, paused, draining, created_at from {queue} where tenant = :tenant order by name;
 
 -- name: pause_queue
+-- bound: 26
 -- Let nobody claim from the queue, or let them again; what is under way goes on.
 update {queue} set paused = :paused where tenant = :tenant and name = :name returning id;
 
 -- name: purgeable
+-- unbounded: it steps over the tasks of other queues: an index of all tasks by their queue would cost every one.
 -- List up to :limit tasks of a queue that no worker is executing, after the id given and not added since :started.
 select task.id, {now} as now from {task} as task
  where task.queue_id = (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name)
@@ -27,17 +34,21 @@ select task.id, {now} as now from {task} as task
  limit :limit;
 
 -- name: purge
+-- bound: 6 + 3 a row
 -- Remove tasks of a queue, whatever their status, except those a worker is executing.
 with rows as ({rows id bigint})
 delete from {task} where id {any_of rows} and owner is null
 returning id, queue_id, status, finished_at, parent_id;
 
 -- name: lock_queues
+-- bound: 8
 -- Let nobody add to a queue, or to both of a decider, until this transaction ends; waits for those that are adding.
 select queue.id, queue.draining from {queue} as queue
  where queue.tenant = :tenant and queue.name in (:name, :other) order by queue.id {for_update};
 
 -- name: uses_of_queue
+-- unbounded: it counts for an operator who deletes a queue, and looks at all that it counts.
+-- scans task: the index of dead letters, of all queues.
 -- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.
 -- A task is ready, waits, is executed, has succeeded or was cancelled, is dead, or was deleted otherwise: an index for
 -- each.
@@ -58,15 +69,21 @@ select queue.id,
   from {queue} as queue where queue.tenant = :tenant and queue.name = :name;
 
 -- name: serving
+-- bound: 12 + 7 a row
+-- scans beat: a row for each session that lives.
 -- List the queues that living sessions serve.
 select worker.id, worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant;
 
 -- name: delete_queue
+-- bound: 12
+-- scans task: SQLite, for the foreign key; an operator deletes a queue seldom.
+-- scans schedule: for the foreign key; there are few.
 -- Remove a queue; the foreign keys refuse it while anything stands in it.
 delete from {queue} where id = :id returning id;
 
 -- name: dead_letters
+-- bound: 12 + 5 a row
 -- List tasks that ended in ERROR, oldest first, after the place given.
 select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
        task.last_error, task.created_at, task.finished_at
@@ -81,6 +98,8 @@ select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max
  limit :limit;
 
 -- name: dead_ids
+-- bound: 12 + 5 a row
+-- scans task: the index of dead letters, until enough of them fit.
 -- List up to :limit tasks in ERROR that fit the filter, for `requeue` and `drop`.
 select task.id from {task} as task {one_of queue.id task.queue_id}
  where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
@@ -90,6 +109,7 @@ select task.id from {task} as task {one_of queue.id task.queue_id}
  limit :limit;
 
 -- name: requeue
+-- bound: 6 + 26 a row
 -- Put tasks that ended in ERROR back to the beginning, with all their attempts; no other task is touched. One that is
 -- held back waits to be let go.
 with rows as ({rows id bigint})
@@ -104,6 +124,7 @@ update {task} as task
 returning {own task}id, {own task}queue_id;
 
 -- name: drop
+-- bound: 6 + 9 a row
 -- Remove tasks that ended in ERROR; no other task is touched, nor one that was deleted softly.
 with rows as ({rows id bigint})
 delete from {task}
@@ -112,6 +133,7 @@ delete from {task}
 returning id, queue_id;
 
 -- name: task
+-- bound: 12
 -- Read one task as it stands; one that was deleted softly only if asked for.
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
@@ -120,6 +142,8 @@ select task.id, task.kind, queue.name as queue, task.status, task.ready, task.pr
  where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 
 -- name: counts
+-- unbounded: it counts for people, and looks at all that it counts.
+-- scans task: the index of dead letters, of all queues.
 -- Count the tasks of a queue by status: each part walks an index that holds nothing else.
 with named as (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :queue),
 part as (

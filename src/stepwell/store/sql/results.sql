@@ -1,6 +1,7 @@
 -- What whoever waits for runs reads.
 
 -- name: endings
+-- bound: 12 + 6 a row
 -- Say how the runs with these ids stand and, of those that are finished, what came of them; one that does not come back
 -- is not there any more, or never was. The ids are one text, so that a thousand who wait cost one statement everywhere.
 select task.id, task.status, queue.name as workflow,

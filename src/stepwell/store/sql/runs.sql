@@ -1,24 +1,30 @@
 -- Workflows, and their runs as callers and operators see them; a run's life is that of every task (`tasks.sql`).
 
 -- name: find_workflow
+-- bound: 10
 -- Find the queue of a workflow by its name; a queue that is none does not count.
 select queue.id from {workflow} as workflow join {queue} as queue on queue.id = workflow.queue_id
  where queue.tenant = :tenant and queue.name = :name;
 
 -- name: hold_queue
+-- bound: 8
 -- Find a queue and keep others from deleting it until this transaction ends.
 select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :name {for_key_share};
 
 -- name: add_workflow
+-- bound: 8
 -- Make the queue a workflow's, unless it is.
 insert into {workflow} (queue_id, created_at) values (:queue_id, {now})
 on conflict (queue_id) do nothing returning queue_id as id;
 
 -- name: delete_workflow
+-- bound: 8
 -- Remove a workflow; its queue goes with it, in the same transaction.
 delete from {workflow} where queue_id = :id returning queue_id as id;
 
 -- name: workflows
+-- bound: 12 + 5 a row
+-- scans workflow: all of them are asked for.
 -- List the workflows of a tenant, or the one that is named.
 select queue.name, workflow.options, workflow.created_at
   from {workflow} as workflow {one_of queue.id workflow.queue_id}
@@ -26,12 +32,15 @@ select queue.name, workflow.options, workflow.created_at
  order by queue.name;
 
 -- name: living_handlers
+-- bound: 12 + 4 a row
+-- scans beat: a row for each session that lives.
 -- List what the living sessions of a tenant serve: those whose last beat is younger than their lease.
 select {text_of worker.handlers} as handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant
    and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease;
 
 -- name: runs
+-- bound: 6 + 6 a row
 -- Read these runs as they stand; one that was deleted softly only if asked for.
 with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
@@ -43,12 +52,15 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
    and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key
+-- bound: 8
 -- Find the run of a workflow that has the key now.
 select task.id from {task} as task
  where task.queue_id = :queue_id and task.key = :key and task.key is not null and task.deleted_at is null
    and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'run') is true;
 
 -- name: workflows_with_runs
+-- bound: 20
+-- scans workflow: a look for each.
 -- List the queues of a tenant's workflows that have runs.
 select workflow.queue_id as id from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant
@@ -56,6 +68,7 @@ select workflow.queue_id as id from {workflow} as workflow {one_of queue.id work
          where task.kind = 'run' and task.queue_id = workflow.queue_id limit 1) is not null;
 
 -- name: find_runs [postgres]
+-- bound: 12 + 8 a row
 -- Find up to :limit runs that fit, newest first, after the place given: a walk of its own for each workflow and status.
 with rows as ({rows queue_id bigint, status name})
 select walk.id, walk.created_at
@@ -109,6 +122,7 @@ select task.id, task.created_at
  limit :limit;
 
 -- name: find_children
+-- bound: 10 + 1 a row
 -- Find up to :limit runs that a run asked for and that fit, newest first, after the place given: all of them are looked at.
 with rows as ({rows queue_id bigint, status name})
 select task.id, task.created_at
@@ -123,6 +137,7 @@ select task.id, task.created_at
  limit :limit;
 
 -- name: failed_runs
+-- bound: 6 + 2 a row
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
 select task.id, task.error, task.generation from {task} as task
@@ -131,6 +146,7 @@ select task.id, task.error, task.generation from {task} as task
  {for_update};
 
 -- name: reopen_steps
+-- bound: 10 + 12 a row
 -- Let steps that failed for good be executed again, with all their attempts; what has succeeded stays.
 with rows as ({rows run_id bigint, generation bigint, key text})
 update {step} as step set status = 'PENDING', attempt = 0, error = null, finished_at = null
@@ -140,6 +156,7 @@ update {step} as step set status = 'PENDING', attempt = 0, error = null, finishe
 returning {own step}run_id as id;
 
 -- name: describe_workflow
+-- bound: 10
 -- Note what a workflow says of itself; nothing is written if it says the same as before.
 update {workflow} set options = {json_of options}, cleanup = cast(:cleanup as bigint)
  where queue_id = :queue_id and (coalesce(cast(options as text), '') <> coalesce(cast(:options as text), '')
@@ -147,6 +164,7 @@ update {workflow} set options = {json_of options}, cleanup = cast(:cleanup as bi
 returning queue_id as id;
 
 -- name: letters_of
+-- bound: 6 + 14 a row
 -- Of these runs, those that ended in ERROR and whose workflow names another to be told of it; with that one's queue.
 with rows as ({rows id bigint}),
 failed as materialized (

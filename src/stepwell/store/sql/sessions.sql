@@ -1,23 +1,27 @@
 -- The statements of a worker's session: begin, beat, end, and what others do when it is found dead.
 
 -- name: begin_worker
+-- bound: 24
 -- Write a new session; its id was never used before.
 insert into {worker} (tenant, name, host, pid, port, version, handlers, lease, started_at)
 values (:tenant, :name, :host, :pid, :port, :version, {json_of handlers}, :lease, {now})
 returning id;
 
 -- name: begin_fence
+-- bound: 6 + 4 a row
 -- Let this session write, through each of the connections it will use.
 with rows as ({rows worker bigint, slot bigint})
 insert into {fence} (worker_id, slot) select rows.worker, rows.slot from rows where true
 returning worker_id as id, '' as answer;
 
 -- name: begin_beat
+-- bound: 6
 -- Give this session its heartbeat, and note which helper it has or why it has none.
 insert into {beat} (worker_id, beat_at, heard_at, helper) values (:worker, {beat_now}, {now}, :helper)
 returning worker_id as id;
 
 -- name: beat
+-- bound: 6 + 4 a row
 -- Keep these sessions alive; one that does not come back has been declared dead.
 with rows as ({rows worker bigint})
 update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows
@@ -25,6 +29,7 @@ update {beat} as beat set beat_at = {beat_now}, heard_at = {now} from rows
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: owned
+-- bound: 6 + 14 a row
 -- List what the database says these sessions are executing.
 with rows as ({rows worker bigint})
 select task.owner as worker, task.id, task.turn
@@ -32,6 +37,7 @@ select task.owner as worker, task.id, task.turn
  where task.owner is not null;
 
 -- name: note_gone
+-- bound: 6 + 4 a row
 -- Note that the process of these sessions is gone: recovery takes it as proof. Their helper says so, from outside.
 with rows as ({rows worker bigint})
 update {beat} as beat set gone = true from rows
@@ -39,6 +45,7 @@ update {beat} as beat set gone = true from rows
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: note_helper
+-- bound: 6 + 4 a row
 -- Note which helper these sessions have from now on, or why they have none.
 with rows as ({rows worker bigint, helper name})
 update {beat} as beat set helper = rows.helper from rows
@@ -46,6 +53,8 @@ update {beat} as beat set helper = rows.helper from rows
 returning {own beat}worker_id as id, '' as answer;
 
 -- name: living_workers
+-- bound: 12 + 6 a row
+-- scans beat: a row for each session that lives.
 -- List every session that has not ended; whether its last beat is older than its lease, or lies in the future, by the
 -- database's clock, which alone proves nothing (see `recovery.py`); and whether its process is known to be gone.
 select beat.worker_id, beat.beat_at, beat.gone,
@@ -53,23 +62,28 @@ select beat.worker_id, beat.beat_at, beat.gone,
   from {beat} as beat {one_of worker.id beat.worker_id};
 
 -- name: stop_beat
+-- bound: 8
 -- Declare a session dead, if it has not beaten since it was looked at. Its own next beat waits for this row,
 -- then finds it gone.
 delete from {beat} where worker_id = :worker and beat_at = :seen returning worker_id;
 
 -- name: end_beat
+-- bound: 8
 -- End a session by its own wish.
 delete from {beat} where worker_id = :worker returning worker_id;
 
 -- name: lower_fence
+-- bound: 12 + 3 a row
 -- From here on the session writes nothing. Waits for its flushes and claims in flight: they hold these rows.
 delete from {fence} where worker_id = :worker;
 
 -- name: end_worker
+-- bound: 22
 -- Note when and why the session ended.
 update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker and stopped_at is null;
 
 -- name: note_loss
+-- unbounded: it looks at all that the session held.
 -- Note what a session held that was declared dead: how many tasks, and the one whose death its own was, if one can be
 -- told: the only one, or the only suspect, if that was begun before all others. Run after `lower_fence`, and kept: what
 -- `return_tasks` has to skip because it is locked is judged later by the same.
@@ -84,6 +98,7 @@ update {worker} as worker
  where worker.id = :worker;
 
 -- name: return_tasks
+-- unbounded: it looks at all that the session held, to begin with the first.
 -- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
 -- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for.
 -- What was lost with others gets its attempt back and is a suspect: not ready, `claim_alone` takes it. The one whose
@@ -143,6 +158,7 @@ returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_i
           {own task}attempt, {own task}losses;
 
 -- name: acquit
+-- bound: 12 + 20 a row
 -- Undo the loss of up to :limit tasks that were last lost with this session: it was declared dead, and its process lives.
 -- Each has the attempt that it cost; what was no suspect before is none now, and ready.
 with cleared as materialized (
@@ -164,10 +180,12 @@ update {task} as task
 returning {own task}id, {own task}queue_id;
 
 -- name: forget_loss
+-- bound: 12
 -- Let what this session left behind, and nobody has given back yet, make no suspects either.
 update {worker} set held = null, blamed = null where id = :worker and held is not null;
 
 -- name: stranded_owners
+-- unbounded: a look for each session that owns tasks.
 -- List sessions that have no fence and still own tasks: what a recovery that skipped a locked row left behind.
 -- Steps from owner to owner in the index, so what each of them owns costs nothing.
 with recursive holder as (
@@ -183,6 +201,8 @@ select holder.id as worker from holder
    and (select fence.worker_id from {fence} as fence where fence.worker_id = holder.id limit 1) is null;
 
 -- name: workers
+-- bound: 12 + 6 a row
+-- scans worker: from the newest on, and no more than :limit.
 -- List sessions, newest first, with how long ago each was heard of; one without a beat has ended.
 select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.version, worker.handlers, worker.lease,
        worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent,

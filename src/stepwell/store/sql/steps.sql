@@ -5,6 +5,7 @@
 --     took bigint, input json, output json, error json
 
 -- name: add_steps
+-- bound: 6 + 6 a row
 -- Record steps that have no row yet, for sessions whose fence stands; a step that does not come back was not recorded.
 -- The turn is checked in the process when a step is submitted: a session writes only for a run it still holds, and
 -- whatever it submits for one run goes through one connection, in order.
@@ -21,6 +22,7 @@ select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.att
 returning run_id as id, key as answer;
 
 -- name: change_steps
+-- bound: 6 + 12 a row
 -- Record what became of steps that may have a row; one that has a result keeps it, and does not come back.
 with rows as ({rows new_step}),
 fence as (
@@ -39,6 +41,7 @@ on conflict (run_id, generation, key) do update
 returning {own step}run_id as id, {own step}key as answer;
 
 -- name: steps_of
+-- bound: 6 + 5 a row
 -- List what these runs have recorded in a generation, in the order in which they asked for it.
 with rows as ({rows id bigint, generation bigint})
 select step.run_id, step.generation, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
@@ -48,6 +51,7 @@ select step.run_id, step.generation, step.key, step.place, step.status, step.att
  order by step.run_id, step.place;
 
 -- name: forget_generations
+-- bound: 8 + 8 a row
 -- Remove what earlier generations of runs have recorded; fed by the settle that restarts some of them, in its transaction.
 -- What this very transaction records of them is not seen by it, and goes with the next restart.
 with rows as ({rows id bigint, generation bigint})
@@ -56,6 +60,7 @@ delete from {step}
 returning run_id as id, '' as answer;
 
 -- name: forget_steps
+-- bound: 6 + 3 a row
 -- Remove the steps of tasks that were removed; fed by the statement that removed them, in its transaction.
 with rows as ({rows id bigint, answer name})
 delete from {step} where run_id {any_of rows} returning run_id as id, '' as answer;

@@ -5,6 +5,7 @@
 --     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint
 
 -- name: reserve_blocks [postgres]
+-- bound: 12 + 9 a row
 -- Hand out :count blocks of ids to this process and to no other, ever.
 select nextval('{block}') as block from generate_series(1, cast(:count as int));
 
@@ -13,6 +14,7 @@ select nextval('{block}') as block from generate_series(1, cast(:count as int));
 update {block} set taken = taken + :count where name = 'task' returning taken as block;
 
 -- name: add_tasks
+-- bound: 6 + 20 a row
 -- Write new tasks; they may be claimed from `run_at` on, at once if that is not in the future.
 -- A row that cannot be written fails the statement; one for a queue that is gone is not written, nor one from outside for
 -- a queue that is being drained: what pending work leads to (`inside`) is worked off with it. The queue is locked, so that
@@ -34,6 +36,7 @@ select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.del
 returning id, status as answer;
 
 -- name: add_tasks_once
+-- bound: 6 + 27 a row
 -- Write those of the tasks whose id and key are not there yet; what does not come back was there before, or its queue is
 -- being drained.
 -- Used for keys, and to repeat an `add_tasks` whose reply was lost. Twice the cost of `add_tasks` a row.
@@ -54,6 +57,8 @@ on conflict do nothing
 returning id, status as answer;
 
 -- name: hand_over
+-- bound: 8 + 15 a row
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Write new tasks that are due at once as those of sessions that have a free place for them: as if each had been added
 -- and claimed. For a session whose fence is down, or a queue that is paused, it is added like any other.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
@@ -83,10 +88,12 @@ select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PEN
 returning id, case when status = 'RUNNING' then 'RUNNING ' || claimed_at else status end as answer;
 
 -- name: open_queue
+-- bound: 8
 -- Say the time, and lock a queue that takes tasks so that it goes on doing so until they are there.
 select queue.id, {now} as now from {queue} as queue where queue.id = :queue_id and not queue.draining {for_key_share};
 
 -- name: load_task
+-- bound: 6 + 13 a row
 -- Write tasks as they are, one of many: the fastest way there is, on Postgres COPY with the columns of this row set.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key_scope, tags, created_at, updated_at,
                     input)
@@ -94,6 +101,7 @@ insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, k
       key_scope name, tags json, created_at bigint, updated_at bigint, input json};
 
 -- name: find_added
+-- bound: 6 + 11 a row
 -- Say which task stands where each of these was to be written: itself (our own write, its reply lost) or an
 -- earlier one with the key. Run after `add_tasks_once` and in a new snapshot, or a rival's row is not seen.
 with rows as ({rows id bigint, queue_id bigint, key text}),
@@ -110,6 +118,7 @@ there as materialized (
 select there.asked, task.id, task.payload_hash from there {one_of task.id there.id};
 
 -- name: claim [postgres]
+-- bound: 12 + 18 a row
 -- Take up to :limit ready tasks of the queues and priorities named, an index walk for each in the order given, for a
 -- session whose fence stands. The fence is locked, so no task can be taken for a session that is being declared dead.
 -- What was picked is locked, so its place in the table tells it as surely as its id, without looking it up again; what
@@ -144,6 +153,7 @@ returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_a
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation;
 
 -- name: claim_above [postgres]
+-- bound: 12 + 22 a row
 -- The claim for a backlog: walk each (queue, priority) from the last place claimed there, because with an old
 -- snapshot held open anywhere the dead index entries before it stay and every claim would step over them all.
 -- Misses what was added behind that place; the plain claim, once a second, finds it.
@@ -177,6 +187,7 @@ returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_a
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation;
 
 -- name: claim [sqlite]
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
 -- in a transaction: there is no lateral here, and `queue_id in (...)` would sort the whole backlog.
 update {task} as task
@@ -194,6 +205,8 @@ returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           cleanup_until, generation;
 
 -- name: has_suspects
+-- bound: 12
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Say whether a suspect of one of these queues waits to be executed alone. Next to always its index is empty.
 select 1 as found from {task} as task
  where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
@@ -204,6 +217,8 @@ select 1 as found from {task} as task
  limit 1;
 
 -- name: claim_alone
+-- bound: 38
+-- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Take one suspect of these queues, the least suspect first, for a session whose fence stands and that has nothing else;
 -- `beside` what it has if that is :beside.
 with fence as materialized (
@@ -232,11 +247,13 @@ returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own
           {own task}claimed_at, {own task}started_at, {own task}cleanup_until, {own task}generation;
 
 -- name: has_ready
+-- bound: 8
 -- Say whether a queue has a task to claim: asked before the claim of each of many, which costs far more where the
 -- statement is prepared every time (Turso: 2 ms a queue against 0.04).
 select 1 as found from {task} as task where task.queue_id = :queue_id and task.ready limit 1;
 
 -- name: oldest
+-- bound: 6 + 9 a row
 -- Say of each queue which priority has the task that has been ready for longest. Steps from priority to priority in the
 -- index of the claim, so a backlog costs nothing; a queue with nothing ready has no priority.
 with recursive rows as ({rows queue_id bigint}),
@@ -259,6 +276,7 @@ select level.queue_id, level.priority,
   from level where level.priority is not null;
 
 -- name: settle
+-- bound: 6 + 29 a row
 -- Close the turns of these tasks with what came of them, for sessions whose fence stands and turns that are
 -- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
 -- to cancel ends CANCELLED whatever came of it, unless it is not finished and may still clean up (`{cancelled}`): then
@@ -339,6 +357,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           {own task}generation as generation;
 
 -- name: count_settled
+-- bound: 10 + 1 a row
 -- Add what was settled to this minute's counts; fed by the rows `settle` returned, in its transaction.
 with rows as ({rows id bigint, answer name, queue_id bigint, minute bigint, succeeded bigint, failed bigint,
                     retried bigint, wait_us bigint, run_us bigint})
@@ -355,12 +374,14 @@ on conflict (minute, queue_id, shard) do update
 returning {own rollup}queue_id as id, '' as answer;
 
 -- name: turns_of
+-- bound: 6 + 3 a row
 -- Say how these tasks stand now: for a settle whose reply was lost, and for whoever asks after a refusal.
 with rows as ({rows id bigint})
 select task.id, task.turn, task.owner, task.status, task.generation from rows join {task} as task on task.id = rows.id
  where task.id {any_of rows};
 
 -- name: wake_due
+-- bound: 12 + 18 a row
 -- Make ready up to :limit tasks whose moment has come and that nobody holds back. One dequeued by hand whose time is up
 -- has used an attempt: it comes back, or ends in ERROR when that was the last.
 with due as materialized (
@@ -387,6 +408,8 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           coalesce({own task}last_error = 'VisibilityTimeout: not acknowledged in time', false) as unacknowledged;
 
 -- name: next_due
+-- bound: 12
+-- scans task: Turso; the first entry of the index, and no more.
 -- Say how many microseconds from now the next waiting task is due, nothing if none waits for a moment; and whether one
 -- that was taken by hand is to be taken back.
 select (select task.run_at from {task} as task

@@ -10,22 +10,27 @@ update {block} set taken = taken where name = 'task' returning taken;
 select 1;
 
 -- name: savepoint
+-- bound: 0
 -- From here on the transaction can be undone without losing what came before.
 savepoint stepwell;
 
 -- name: rollback_to_savepoint
+-- bound: 0
 -- Undo what came after the savepoint; the transaction goes on.
 rollback to savepoint stepwell;
 
 -- name: release_savepoint
+-- bound: 0
 -- Keep what came after the savepoint.
 release savepoint stepwell;
 
 -- name: patience [postgres]
+-- bound: 0
 -- Wait for no lock for longer than this in the rest of the transaction.
 select set_config('lock_timeout', :locks, true) as locks;
 
 -- name: held_tasks [postgres]
+-- bound: 8 + 5 a row
 -- Of these tasks, those whose rows somebody else's transaction holds; the others are held by this one from now on.
 with rows as ({rows id bigint}),
 free as materialized (
@@ -34,18 +39,22 @@ free as materialized (
 select task.id from {task} as task where task.id {any_of rows} and task.id not in (select free.id from free);
 
 -- name: use_tables [postgres]
+-- bound: 0
 -- Wait until the tables of a flush may be written at all: a migration, or `lock table`, holds every row at once.
 lock table {queue}, {task}, {step}, {fence}, {rollup} in row exclusive mode;
 
 -- name: isolation [postgres]
+-- bound: 0
 -- Say how much of what others commit this transaction sees.
 select current_setting('transaction_isolation') as level;
 
 -- name: end_if_idle [postgres]
+-- bound: 0
 -- Have the server end this transaction when nothing was said in it for so long.
 select set_config('idle_in_transaction_session_timeout', :longest, true) as longest;
 
 -- name: keep_turns
+-- bound: 6 + 7 a row
 -- Of these turns, those that stand. Nobody takes them from their session until the transaction ends; that is why it is
 -- the last statement of one, and not the first: whoever cancels or recovers the task waits no longer than for a commit.
 -- The task's row and not the fence: a process that is frozen here holds up nobody else's recovery.
@@ -57,6 +66,7 @@ select task.id from {task} as task join rows on rows.id = task.id
  {for_share};
 
 -- name: check_turns [postgres]
+-- bound: 6 + 6 a row
 -- Of these turns, those that stand now, for a transaction that somebody else commits: nothing is locked.
 with rows as ({rows id bigint, worker bigint, turn bigint})
 select task.id from {task} as task join rows on rows.id = task.id

@@ -3,10 +3,12 @@
 -- transaction, along an index, and leaves those that somebody else has locked to them.
 
 -- name: moment
+-- bound: 0
 -- Tell the time by the clock that everything is judged by.
 select {now} as now;
 
 -- name: outlived_queues
+-- unbounded: a look for each queue.
 -- List the queues of a tenant whose oldest finished task was finished before the moment given: a look into the index
 -- for each. Ordered and limited, because Turso would read all of the index for a minimum.
 select queue.id from {queue} as queue
@@ -17,6 +19,7 @@ select queue.id from {queue} as queue
  order by queue.id;
 
 -- name: remove_finished
+-- bound: 12 + 6 a row
 -- Remove up to :limit tasks of a queue that succeeded or were cancelled before the moment given, but none whose parent
 -- may still ask for what came of it: one that restarted since asks for it no more.
 with old as materialized (
@@ -32,6 +35,7 @@ with old as materialized (
 delete from {task} where id {any_of old} returning id;
 
 -- name: remove_dead
+-- bound: 12 + 9 a row
 -- Remove up to :limit tasks of a tenant that ended in ERROR before the moment given, but none whose parent may still
 -- ask for what came of it.
 with old as materialized (
@@ -47,6 +51,7 @@ with old as materialized (
 delete from {task} where id {any_of old} returning id;
 
 -- name: remove_deleted
+-- bound: 12 + 10 a row
 -- Remove up to :limit tasks of a tenant that were deleted softly before the moment given: waiting ones too, which
 -- nobody can claim, but none that is being executed, was finished since, or has a parent that may still ask for it. One
 -- taken by hand is not swept any more when it is deleted; it goes when its time has been up for as long.
@@ -65,6 +70,7 @@ with old as materialized (
 delete from {task} where id {any_of old} returning id;
 
 -- name: count_outlived
+-- unbounded: it counts for people, and looks at all that it counts.
 -- Count what `remove_finished`, `remove_deleted` and, if asked, `remove_dead` would remove, along the same indexes: what
 -- stays is not looked at.
 with own as (select queue.id from {queue} as queue where queue.tenant = :tenant),
@@ -89,18 +95,22 @@ select count(*) as tasks from old
            and old.created_at >= coalesce(parent.restarted_at, 0)) is null;
 
 -- name: remove_steps
+-- bound: 12 + 3 a row
 -- Remove the recorded steps of tasks that are removed; with them, in their transaction.
 delete from {step} where run_id {among ids};
 
 -- name: remove_signals
+-- bound: 12
 -- Remove the signals of tasks that are removed; with them, in their transaction.
 delete from {signal} where run_id {among ids};
 
 -- name: remove_audit
+-- bound: 12 + 3 a row
 -- Remove the audit rows of tasks that are removed; with them, in their transaction.
 delete from {audit} where task_id {among ids};
 
 -- name: remove_sessions
+-- bound: 12 + 8 a row
 -- Remove up to :limit sessions of a tenant that ended before the moment given and own no task any more: one that does
 -- is what recovery finds the task by.
 with old as materialized (
@@ -114,6 +124,7 @@ with old as materialized (
 delete from {worker} where id {any_of old} returning id;
 
 -- name: remove_rollup
+-- bound: 12 + 5 a row
 -- Remove up to :limit counts of minutes before the moment given.
 with old as materialized (
     select rollup.{row_id} as id from {rollup} as rollup
@@ -125,6 +136,7 @@ with old as materialized (
 delete from {rollup} where {row_id} {any_of old} returning queue_id as id;
 
 -- name: remove_old_audit
+-- bound: 12 + 6 a row
 -- Remove up to :limit audit rows that were recorded before the moment given.
 with old as materialized (
     select audit.{row_id} as id from {audit} as audit
@@ -136,6 +148,8 @@ with old as materialized (
 delete from {audit} where {row_id} {any_of old} returning task_id as id;
 
 -- name: remove_log
+-- bound: 12 + 5 a row
+-- scans log: from the first line on, and no more than :limit.
 -- Remove those of the first :limit lines of the log that were written before the moment given: they are numbered as
 -- they are written, so the first are the oldest.
 with oldest as materialized (
@@ -145,6 +159,7 @@ old as (select oldest.id from oldest where oldest.logged_at < :before)
 delete from {log} where id {any_of old} returning id;
 
 -- name: delete_task
+-- bound: 36
 -- Delete a task softly: its status stays, it is never claimed again, and its key is free. What is being executed may
 -- finish and say so.
 update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
@@ -153,6 +168,7 @@ update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, up
 returning id, queue_id, status, finished_at, parent_id;
 
 -- name: restore_task
+-- bound: 36
 -- Bring back a task that was deleted softly; one that waits for a moment which has come is ready at once. Refused by
 -- the index of keys if its key has been taken again.
 update {task} as task set deleted_at = null, delete_reason = null, updated_at = {now},
@@ -162,6 +178,7 @@ update {task} as task set deleted_at = null, delete_reason = null, updated_at = 
 returning id, queue_id, ready;
 
 -- name: key_holder
+-- bound: 18
 -- Say which task has the key of this one now.
 with asked as materialized (
     select task.queue_id, task.key,
@@ -177,17 +194,20 @@ select queue.name as queue, asked.key, asked.holder_id as id
  where queue.tenant = :tenant and asked.holder_id is not null;
 
 -- name: drain_queue
+-- bound: 22
 -- Let a queue take no new tasks from outside, or let it again; what is there is worked off, with what that leads to. The
 -- two queues of a decider go together: its effects lead to timers, and these to effects.
 update {queue} set draining = :draining where tenant = :tenant and name in (:name, :other) returning id, name;
 
 -- name: closed_queues
+-- bound: 6 + 3 a row
 -- Say which of these queues take no tasks: because they are being drained, or (null) are not there.
 with rows as ({rows id bigint})
 select rows.id, queue.draining, queue.name from rows left join {queue} as queue on queue.id = rows.id
  where queue.id is null or queue.draining;
 
 -- name: unfinished
+-- unbounded: it looks at all that is being executed, in this queue or others.
 -- Count the tasks of a queue, or of both of a decider, that are ready, waiting or being executed, of each at most :most:
 -- three walks over indexes that hold nothing else, in one snapshot: what moves from one queue to the other is in one. One
 -- that is deleted counts while it is executed. `owner > 0` because Turso scans the table for `is not null` alone.
@@ -201,16 +221,19 @@ select (select count(*) from (select 1 as one from {task} as task
          where task.owner is not null and task.owner > 0 and task.queue_id in (:queue_id, :other_id)) as tasks;
 
 -- name: begin_maintenance
+-- bound: 8
 -- Let nobody claim anything of a tenant; said again, it only changes the reason.
 insert into {maintenance} (tenant, reason, began_at) values (:tenant, :reason, {now})
 on conflict (tenant) do update set reason = excluded.reason
 returning tenant as id;
 
 -- name: end_maintenance
+-- bound: 8
 -- Let everybody claim again.
 delete from {maintenance} where tenant = :tenant returning tenant as id;
 
 -- name: maintenance
+-- unbounded: it counts for people, and looks at all that is being executed.
 -- Say since when and why nothing of a tenant is claimed, and how many of its tasks are still being executed.
 select maintenance.reason, maintenance.began_at,
        (select count(*) from {task} as task

@@ -1,13 +1,14 @@
 -- What runs wait for: signals that others send them, and the runs that they asked for.
 
 -- name: lock_turns
+-- bound: 6 + 5 a row
 -- Of these turns, those that stand and were not asked to cancel, or clean up. Their runs are locked until the transaction
 -- ends: nobody signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
 -- a statement of its own, so that what follows sees all that was committed before the lock.
 -- The fences of their sessions come first, as everywhere: whoever ends a session takes them before its tasks.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
 fence as materialized (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
 select task.id, task.wakes, task.waiting, {now} as now, task.cancel_requested_at is not null as cancelled
@@ -19,6 +20,7 @@ select task.id, task.wakes, task.waiting, {now} as now, task.cancel_requested_at
  {for_update_of_task};
 
 -- name: first_signals
+-- bound: 6 + 21 a row
 -- The first signal of a name that each of these waits may take: the one behind the last that was taken. They are taken in
 -- their order, so what a run that lives for years has taken is not looked at.
 with rows as ({rows run_id bigint, name name, key name}),
@@ -39,6 +41,7 @@ select wanted.run_id, wanted.name, wanted.key, wanted.place,
   from wanted where wanted.place is not null;
 
 -- name: take_signals
+-- bound: 6 + 9 a row
 -- Note which wait has taken each signal: no other will. Each is looked up by its whole key; its run is locked, so it stays
 -- where it was found.
 with rows as ({rows run_id bigint, name name, place bigint, key name}),
@@ -56,6 +59,7 @@ update {signal} as signal
 returning run_id as id;
 
 -- name: forget_signals
+-- bound: 12 + 4 a row
 -- Remove the oldest signals of a name, :limit at most, that a run took before the moment given; with them goes the memory
 -- of their keys.
 delete from {signal}
@@ -65,6 +69,7 @@ delete from {signal}
 returning run_id as id;
 
 -- name: untaken_signals
+-- bound: 12
 -- Say how many signals of a name are kept for a run, and whether one with this key was ever sent.
 select (select count(*) from {signal} as kept
          where kept.run_id = :id and kept.name = :name
@@ -77,6 +82,7 @@ select (select count(*) from {signal} as kept
          where same.run_id = :id and same.name = :name and same.key = :key and same.taken_at is not null) as taken;
 
 -- name: paused_steps
+-- bound: 8
 -- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
 -- which).
 select step.key, {text_of step.output} as output from {step} as step
@@ -84,6 +90,7 @@ select step.key, {text_of step.output} as output from {step} as step
  order by step.place;
 
 -- name: add_signal
+-- bound: 14
 -- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
 insert into {signal} (run_id, name, place, key, data, sent_at)
 select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}
@@ -91,6 +98,7 @@ select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {no
 returning run_id as id;
 
 -- name: wake_run
+-- bound: 12
 -- Note that a signal came: a run that looked before will see it when it pauses. One that waits for it, and that nobody
 -- holds back, is ready.
 update {task} as task set wakes = wakes + 1,
@@ -102,6 +110,7 @@ update {task} as task set wakes = wakes + 1,
 returning id, queue_id, ready;
 
 -- name: wake_parents
+-- bound: 6 + 23 a row
 -- Count ended runs off those that asked for them; a parent that needed as many is ready, unless somebody holds it back.
 -- Fed by the rows of a statement that ended tasks, in its transaction; parents are locked in order.
 with rows as ({rows id bigint, answer name, parent_id bigint}),
@@ -127,6 +136,7 @@ update {task} as task
 returning {own task}queue_id as id, case when {own task}ready then 'READY' else '' end as answer;
 
 -- name: ends_of
+-- bound: 6 + 5 a row
 -- Say how these runs stand, whose they are and, of those that are finished, what came of them.
 with rows as ({rows id bigint})
 select task.id, task.parent_id, task.deleted_at,
@@ -138,18 +148,19 @@ select task.id, task.parent_id, task.deleted_at,
  where task.id {any_of rows};
 
 -- name: lock_tasks
+-- bound: 12 + 4 a row
 -- Lock tasks that are to end, and those that asked for them, for their sessions: the fences first, then all of them in
 -- the order of their ids, as everybody does. A flush whose tasks have parents begins with this.
 with rows as ({rows id bigint, worker bigint}),
 fence as materialized (
-    select worker_id from {fence} where slot = :slot and worker_id in (select rows.worker from rows)
+    select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 ),
 family as (
     select rows.id from rows
     union
-    select task.parent_id as id from rows join {task} as task on task.id = rows.id
-     where task.id {any_of rows} and task.parent_id is not null
+    select task.parent_id as id from {task} as task
+     where task.id {any_of rows} and (task.parent_id is not null) is true
 )
 select task.id, '' as answer from {task} as task
  where task.id {any_of family} and (select count(*) from fence) >= 0
@@ -157,13 +168,14 @@ select task.id, '' as answer from {task} as task
  {for_update};
 
 -- name: lock_families [postgres]
+-- bound: 8 + 4 a row
 -- Lock tasks that are to be changed, and those that asked for them, in the order of their ids, as everybody does.
 with rows as ({rows id bigint}),
 family as (
     select rows.id from rows
     union
-    select task.parent_id as id from rows join {task} as task on task.id = rows.id
-     where task.id {any_of rows} and task.parent_id is not null
+    select task.parent_id as id from {task} as task
+     where task.id {any_of rows} and (task.parent_id is not null) is true
 )
 select task.id from {task} as task where task.id {any_of family} order by task.id for update;
 
@@ -172,19 +184,24 @@ select task.id from {task} as task where task.id {any_of family} order by task.i
 with rows as ({rows id bigint}) select rows.id from rows;
 
 -- name: lock_trees [postgres]
+-- bound: 6 + 32 a row
 -- Lock runs, all that they asked for and that is unfinished, and those that asked for any of them, in the order of their
 -- ids, as everybody does.
 with recursive rows as ({rows id bigint}),
 tree as (
     select rows.id from rows
     union
-    select task.id from tree join {task} as task on task.parent_id = tree.id
-     where task.parent_id is not null and task.finished_at is null
+    select task.id
+      from tree
+     cross join lateral (select child.id from {task} as child
+                          where child.parent_id = tree.id and child.parent_id is not null and child.finished_at is null
+                         offset 0) as task
 ),
 family as (
     select tree.id from tree
     union
-    select task.parent_id as id from tree join {task} as task on task.id = tree.id where task.parent_id is not null
+    select task.parent_id as id from {task} as task
+     where task.id {any_of tree} and (task.parent_id is not null) is true
 )
 select task.id from {task} as task where task.id {any_of family} order by task.id for update;
 

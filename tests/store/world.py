@@ -1,0 +1,333 @@
+"""A full store, written by the thousand behind its back: every sort of task, step, signal, instance and event in it.
+
+Whatever index a plan may take by mistake holds a share of all tasks, so that a walk over it costs thousands of pages.
+A few tasks of each sort, `Subjects`, stand above all others: they are what the statements are asked about.
+"""
+
+from dataclasses import dataclass
+
+from stepwell import Store
+from stepwell.records import NEVER
+from tests.store.seam import begin, do
+
+NOW = 2 * 10**15  # the moment at which the statements are asked
+FAR = 10**17  # a moment that will not come
+CHUNK = 50_000  # rows of one transaction: what a busy machine writes well within a call's deadline
+FIRST = 10**9  # of the ids of what is asked about
+FEW = 20
+CROWD = 50  # sessions that execute tasks of their own
+TYPE = "till"  # of the instances
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much lies in the store."""
+
+    tasks: int
+    steps: int
+    instances: int
+    events: int
+
+
+def _few(block: int) -> range:
+    return range(FIRST + 100 * block, FIRST + 100 * block + FEW)
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The ids of what is asked about, and of the queues and the session that have it."""
+
+    worker: int
+    flow: int
+    messages: int
+    effects: int
+    inputs: int
+    timers: int
+    idle: int
+
+    # Tasks of the session, and their parents.
+    running = _few(0)
+    parents = _few(1)
+    progressing = _few(2)
+    # Taken by hand, to be closed, kept for longer or deleted, and the parents of those that are.
+    taken = _few(3)
+    parents_of_taken = _few(4)
+    extended = _few(5)
+    removed = _few(6)
+    parents_of_removed = _few(7)
+    failed = _few(8)
+    ended = _few(9)
+    deleted = _few(10)
+    set_timers = _few(11)
+    dead_effects = _few(12)
+    held = _few(13)
+    suspects = _few(14)
+    accepting = _few(15)  # held for their code
+    instances = _few(0)
+    bare = _few(1)  # instances without an event
+
+    @property
+    def stranded(self) -> int:
+        """A session that has lost its fence and owns tasks."""
+        return self.worker + 1
+
+
+COLUMNS = """id, kind, queue_id, status, ready, priority, run_at, owner, turn, max_attempts, waiting, key, key_scope,
+             input, parent_id, instance_id, deleted_at, created_at, updated_at, claimed_at, finished_at"""
+NUMBERS = """with recursive numbers (n) as (
+    select cast(%(first)s as bigint) union all select n + 1 from numbers where n < %(last)s
+)"""
+# What a task is goes by the last two digits of its number.
+TASKS = f"""
+insert into {{task}} ({COLUMNS})
+{NUMBERS}
+select n,
+       case when n %% 20 < 13 then 'run' when n %% 20 = 17 then 'timer' when n %% 20 = 18 then 'effect'
+            else 'message' end,
+       case when n %% 20 < 13 then %(flow)s when n %% 20 = 17 then %(timers)s when n %% 20 = 18 then %(effects)s
+            else %(messages)s end,
+       case when n %% 20 < 7 or n %% 20 in (13, 18, 19) then 'SUCCESS' when n %% 20 = 7 then 'CANCELLED'
+            when n %% 20 < 10 then 'ERROR' when n %% 20 = 11 then 'PAUSED'
+            when n %% 20 in (12, 16) then 'RUNNING' else 'PENDING' end,
+       n %% 20 in (10, 14), n %% 3,
+       case when n %% 20 = 11 then null when n %% 20 in (15, 16, 17) then {FAR} + n else n end,
+       case when n %% 20 = 12 then %(crowd)s + (n / 20) %% %(crowd_size)s end,
+       case when n %% 20 = 10 then 0 else 1 end, 3,
+       case when n %% 20 = 11 then 1 else 0 end,
+       case when n %% 3 < 2 or n %% 20 = 17 then 'key-' || n end,
+       case when n %% 20 = 17 then 'unfinished' else 'ever' end, '0',
+       case when n %% 20 in (2, 3, 11) then n - 1 end,
+       case when n %% 20 in (17, 18) then 1 + n %% %(instances)s end,
+       case when n %% 20 = 19 then n end, n, n, n,
+       case when n %% 20 < 10 or n %% 20 in (13, 18, 19) then n end
+  from numbers
+"""
+STEPS = f"""
+insert into {{step}} (run_id, key, place, status, attempt, output, started_at, finished_at)
+{NUMBERS}
+select n, 'one#1', 1, 'SUCCESS', 1, cast('0' as {{json}}), n, n + 5 from numbers
+union all
+select n, 'two#1', 2, case when n %% 20 = 11 then 'PAUSED' else 'SUCCESS' end, 1, cast('0' as {{json}}), n,
+       case when n %% 20 = 11 then null else n + 5 end
+  from numbers
+"""
+SIGNALS = f"""
+insert into {{signal}} (run_id, name, place, data, sent_at)
+{NUMBERS}
+select n, 'word', 1, '1', 1 from numbers where n %% 10 = 1
+"""
+AUDIT = f"""
+insert into {{audit}} (task_id, place, what, turn, attempt, recorded_at)
+{NUMBERS}
+select n, n, 'failed', 1, 1, n from numbers where n %% 4 = 0
+"""
+INSTANCES = f"""
+insert into {{instance}} (id, tenant, type, name, version, created_at, updated_at)
+{NUMBERS}
+select n, '', '{TYPE}', 'name-' || n, %(each)s, 1, 1 from numbers
+"""
+EVENTS = f"""
+insert into {{event}} (tenant, instance_id, version, type, data, cause, recorded_at)
+{NUMBERS}
+select '', 1 + n %% %(instances)s, 1 + n / %(instances)s, 'Rung', '1', 'cause-' || n, n from numbers
+"""
+RECEIPTS = f"""
+insert into {{receipt}} (instance_id, key, outcome, recorded_at)
+{NUMBERS}
+select n, 'key-' || n, 'applied', n from numbers
+"""
+ROLLUP = f"""
+insert into {{rollup}} (minute, queue_id, shard)
+{NUMBERS}
+select n, %(flow)s, 0 from numbers
+"""
+LOG = f"""
+insert into {{log}} (task_id, level, line, logged_at)
+{NUMBERS}
+select n, 'INFO', 'line', n from numbers
+"""
+QUEUES = f"""
+insert into {{queue}} (tenant, name, created_at)
+{NUMBERS}
+select case when n %% 2 = 0 then '' else 'other' end, 'empty-' || n, 1 from numbers
+"""
+SESSIONS = f"""
+insert into {{worker}} (name, host, pid, version, handlers, lease, started_at, stopped_at)
+{NUMBERS}
+select 'w', 'h', 1, '', '[]', 1, 1, n from numbers
+"""
+
+
+async def found(store: Store) -> Subjects:
+    """Make the queues and the session of the world, where there is nothing else."""
+    await store.create_workflow("flow")
+    await store.create_workflow("letters")
+    names = ("q", f"{TYPE}.effects", f"{TYPE}.inputs", f"{TYPE}.timers", "idle")
+    for name in names:
+        await store.create_queue(name)
+    await do(store, 'update {workflow} set options = \'{"dead_letter": "letters"}\'')
+    ids = [await store.queue_id(name) for name in ("flow", *names)]
+    return Subjects(await begin(store), *ids)
+
+
+async def load(store: Store, size: Size, of: Subjects) -> None:
+    """Fill the store, and leave what its planner knows of it as it was."""
+    given = {
+        "flow": of.flow,
+        "messages": of.messages,
+        "effects": of.effects,
+        "timers": of.timers,
+        "instances": size.instances,
+        "each": size.events // size.instances,
+        "crowd": of.worker + 1,
+        "crowd_size": CROWD,
+    }
+    tenth, hundredth = size.tasks // 10, size.tasks // 100
+    parts = (
+        (QUEUES, hundredth),
+        (SESSIONS, CROWD + hundredth),
+        (TASKS, size.tasks),
+        (STEPS, size.steps // 2),
+        (SIGNALS, size.tasks),
+        (AUDIT, size.tasks),
+        (INSTANCES, size.instances),
+        (EVENTS, size.events - 1),
+        (RECEIPTS, size.instances),
+        (ROLLUP, tenth),
+        (LOG, tenth),
+    )
+    for text, rows in parts:
+        for first in range(1, rows + 1, CHUNK):
+            await do(store, text % {**given, "first": first, "last": min(first + CHUNK - 1, rows)})
+    await do(store, *_crowd(of), *_tasks(of), *_belongings(of), *_instances(of))
+
+
+def _crowd(of: Subjects) -> list[str]:
+    """Sessions whose tasks are under way; the first has lost its fence."""
+    crowd = f"between {of.worker + 1} and {of.worker + CROWD}"
+    return [
+        f"update {{worker}} set stopped_at = null, lease = 1000000 where id {crowd}",
+        f"insert into {{fence}} (worker_id, slot) select id, 0 from {{worker}} where id {crowd}",
+        f"delete from {{fence}} where worker_id = {of.stranded}",
+        f"insert into {{beat}} (worker_id, beat_at, heard_at) select id, {NOW}, {NOW} from {{worker}} where id {crowd}",
+        "insert into {maintenance} (tenant, began_at) values ('other', 1)",
+    ]
+
+
+def _tasks(of: Subjects) -> list[str]:
+    by_hand = {"run_at": str(NOW - 1), "scheduled": "1"}
+    keyed = "'key-' || n"
+    # A deleted task has the key of one that is there, but for the last.
+    keys_of_deleted = f"'key-' || (n - case when n = {of.deleted[-1]} then 0 else {of.deleted[0] - of.ended[0]} end)"
+    instance = f"n - {of.set_timers[0] - of.instances[0]}"
+    return [
+        *(
+            _rows(parents, "run", of.flow, "PAUSED", waiting="1")
+            for parents in (of.parents, of.parents_of_taken, of.parents_of_removed)
+        ),
+        _rows(of.running, "run", of.flow, "RUNNING", owner=str(of.worker), run_at="1", parent="n + 100", key=keyed),
+        _rows(of.progressing, "run", of.flow, "RUNNING", owner=str(of.worker), run_at="1"),
+        _rows(of.taken, "message", of.messages, "RUNNING", parent="n + 100", **by_hand),
+        _rows(of.extended, "message", of.messages, "RUNNING", **by_hand),
+        _rows(of.removed, "message", of.messages, "RUNNING", parent="n + 100", **by_hand),
+        _rows(of.failed, "run", of.flow, "ERROR", finished="n", key=keyed),
+        _rows(of.ended, "run", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
+        _rows(of.deleted, "run", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
+        _rows(of.set_timers, "timer", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
+        _rows(of.dead_effects, "effect", of.effects, "ERROR", finished="n"),
+        _rows(of.held, "run", of.flow, "PAUSED"),
+        _rows(of.suspects, "message", of.messages, "PENDING", run_at="1"),
+        _rows(of.accepting, "run", of.flow, "PAUSED", run_at=str(NEVER)),
+        f"update {{task}} set held_at = 1 where id in ({_listed(of.held)})",
+        f"update {{task}} set losses = 1, lost_by = {of.worker + 2} where id in ({_listed(of.suspects)})",
+        f"update {{worker}} set held = 1 where id = {of.worker + 2}",
+        (
+            "insert into {signal} (run_id, name, place, key, data, sent_at, taken_at)"
+            f" values ({of.held[0]}, 'word', 1, 'k', '1', 1, 1)"
+        ),
+        f"update {{task}} set cancel_requested_at = 1 where id in ({_listed(of.parents)})",
+        (
+            "insert into {control_request} (worker_id, task_id, turn, request)"
+            " select owner, id, 1, 'cancel' from {task} where owner is not null"
+        ),
+        # What the sessions of the crowd were asked of a turn that they do not have any more.
+        (
+            "insert into {control_request} (worker_id, task_id, turn, request)"
+            f" select id, {of.ended[0]}, 2, 'pause' from {{worker}} where stopped_at is null"
+        ),
+    ]
+
+
+def _listed(ids: range) -> str:
+    return ", ".join(str(number) for number in ids)
+
+
+def _belongings(of: Subjects) -> list[str]:
+    """Steps, signals and notes."""
+    steps = (
+        (of.running, "one#1", 1, "SUCCESS"),
+        (of.running, "two#1", 2, "PAUSED"),
+        (of.failed, "one#1", 1, "SUCCESS"),
+        (of.failed, "two#1", 2, "ERROR"),
+        (of.ended, "one#1", 1, "SUCCESS"),
+        (of.ended, "two#1", 2, "SUCCESS"),
+        (of.removed, "one#1", 1, "SUCCESS"),
+    )
+    return [
+        *(
+            "insert into {step} (run_id, key, place, status, attempt, output, started_at, finished_at)"
+            f" select id, '{key}', {place}, '{status}', 1, '0', 1, 2 from {{task}}"
+            f" where id between {runs[0]} and {runs[-1]}"
+            for runs, key, place, status in steps
+        ),
+        (
+            "insert into {signal} (run_id, name, place, key, data, sent_at) select id, 'word', 1, 'k', '1', 1"
+            f" from {{task}} where id between {of.running[0]} and {of.running[-1]}"
+        ),
+        (
+            "insert into {audit} (task_id, place, what, turn, attempt, recorded_at)"
+            f" select id, id, 'failed', 1, 1, {NOW} from {{task}} where id >= {FIRST}"
+        ),
+    ]
+
+
+def _instances(of: Subjects) -> list[str]:
+    numbers = NUMBERS % {"first": of.instances[0], "last": of.instances[-1]}
+    bare = NUMBERS % {"first": of.bare[0], "last": of.bare[-1]}
+    new = "insert into {instance} (id, tenant, type, name, version, created_at, updated_at)"
+    event = "insert into {event} (tenant, instance_id, version, type, data, cause, recorded_at)"
+    return [
+        f"{new} {numbers} select n, '', '{TYPE}', 'name-' || n, 2, 1, 1 from numbers",
+        f"{new} {bare} select n, '', '{TYPE}', 'name-' || n, 0, 1, 1 from numbers",
+        f"{event} {numbers} select '', n, 1, 'Rung', '1', 'cause', 1 from numbers",
+        f"{event} {numbers} select '', n, 2, 'Rung', '1', 'cause', 1 from numbers",
+        (
+            f"insert into {{receipt}} (instance_id, key, outcome, recorded_at)"
+            f" {numbers} select n, 'key', 'applied', {NOW} from numbers"
+        ),
+    ]
+
+
+def _rows(
+    ids: range,
+    kind: str,
+    queue: int,
+    status: str,
+    *,
+    run_at: str = "null",
+    owner: str = "null",
+    waiting: str = "0",
+    key: str = "null",
+    parent: str = "null",
+    instance: str = "null",
+    deleted: str = "null",
+    finished: str = "null",
+    scheduled: str = "null",
+) -> str:
+    numbers = NUMBERS % {"first": ids[0], "last": ids[-1]}
+    return (
+        f"insert into {{task}} ({COLUMNS}, scheduled_for) {numbers} select n, '{kind}', {queue}, '{status}', false, 0,"
+        f" cast({run_at} as bigint), cast({owner} as bigint), 1, 3, {waiting}, cast({key} as text), 'ever', '0',"
+        f" cast({parent} as bigint), cast({instance} as bigint), cast({deleted} as bigint), n, n, 1,"
+        f" cast({finished} as bigint), cast({scheduled} as bigint) from numbers"
+    )
