@@ -1,11 +1,13 @@
 -- What a transaction script may say besides its statements.
 
 -- name: begin_writing [sqlite]
+-- bound: 8
 -- Write nothing, first of all in a transaction of the user's own: it begins with its first write, by the settings of its
 -- connection, and what is read afterwards is read under the write lock, so nobody overtakes it.
 update {block} set taken = taken where name = 'task' returning taken;
 
 -- name: begin_writing [postgres]
+-- bound: 8
 -- Nothing to do: a transaction has begun before its first statement, and its locks are on rows.
 select 1;
 
