@@ -53,7 +53,10 @@ def _round(site: Site, point: str, numbers: range, *, frozen_writer: bool) -> tu
     with site.crew(1, stop=point, gate=gate, **options) as frozen:
         [worker] = frozen.members
         wait_for(lambda: _at(site, numbers), LONG, message=f"bodies at {point}\n{frozen.complaints()}")
-        worker.signal(signal.SIGSTOP)
+        if frozen_writer:
+            worker.signal(signal.SIGSTOP)
+        else:
+            site.freeze(worker)  # not in a write of another kind: on SQLite nobody could go on
         gate.touch()
         with site.crew(1, **options) as successor:
             done = 0

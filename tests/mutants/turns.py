@@ -40,7 +40,7 @@ TURN_MUTANTS = (
         "protocol-08",
         "store/sql/transactions.sql",
         " order by task.id\n {for_share};\n",
-        " order by task.id\n {for_key_share};\n",
+        " order by task.id;\n",
         TURNS + "test_nobody_takes_the_turn_between_the_check_and_the_commit",
     ),
     Mutant(
