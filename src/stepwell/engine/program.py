@@ -101,7 +101,7 @@ def _files() -> Iterable[str]:
 
 
 def _loaded() -> list[tuple[str, ModuleType]]:
-    return [(name, module) for name, module in tuple(sys.modules.items()) if isinstance(module, ModuleType)]
+    return [(name, module) for name, module in tuple(sys.modules.items()) if issubclass(type(module), ModuleType)]
 
 
 def _package(module: str) -> str:
@@ -109,10 +109,15 @@ def _package(module: str) -> str:
 
 
 def _is_ours(one: object) -> bool:
-    """True for what came from here; nothing is asked of an object that its library might make only when asked."""
-    if isinstance(one, ModuleType):
-        return _package(one.__name__) == "stepwell"
-    made = one.__module__ if isinstance(one, type | FunctionType) else type(one).__module__
+    """True for what came from here.
+
+    By `type()`, since `isinstance` asks an object for its class too, and a lazy one, as Django's settings, then makes
+    itself or raises.
+    """
+    kind = type(one)
+    if issubclass(kind, ModuleType):
+        return _package(vars(one).get("__name__") or "") == "stepwell"
+    made = getattr(one, "__module__", None) if issubclass(kind, type | FunctionType) else kind.__module__
     return isinstance(made, str) and _package(made) == "stepwell"
 
 
@@ -133,7 +138,13 @@ def _is_loaded(function: str) -> bool:
     for _, module in _loaded():
         found = vars(module).get(first)
         for name in rest:
-            found = None if found is None else getattr(found, "__dict__", {}).get(name)
-        if getattr(found, "__qualname__", None) == function:
+            found = vars(found).get(name) if issubclass(type(found), type) else None
+        if _qualified_name(found) == function:
             return True
     return False
+
+
+def _qualified_name(one: object) -> object:
+    """That of a function or class, a compiled one too; a lazy object is not asked."""
+    has_one = any("__qualname__" in vars(kind) for kind in type(one).__mro__)
+    return getattr(one, "__qualname__", None) if has_one else None
