@@ -22,7 +22,7 @@ def test_a_rolling_restart_executes_nothing_twice(
 ) -> None:
     # One attempt each: a message that loses its attempt to a restart ends in ERROR, and the test fails.
     processes, restarts = (1, scale.of(4, 10)) if backend == "turso" else (3, scale.of(6, 30))
-    count = processes * restarts * 20
+    count = processes * restarts * 40  # enough for workers that are slow to start
     site.enqueue(messages(count, seconds=0.2), attempts=1)
     with site.crew(processes, lease=30, concurrency=10, grace=20) as crew:
         began = time.monotonic()
@@ -30,6 +30,7 @@ def test_a_rolling_restart_executes_nothing_twice(
             _stop_in_the_middle(site, crew, crew.alive[0])
             crew.respawn()
         wait_for(lambda: len(site.witness.ended()) == count, LONG, message=f"all to end\n{crew.complaints()}")
+        site.wait_for_sessions(crew)  # the last one may be starting still, and heeds no signal before that
         assert crew.stop() == [0] * processes, crew.complaints()
         seconds = time.monotonic() - began
     site.assert_each_acknowledged_once(count)
