@@ -26,11 +26,11 @@ class Lazy:
 @pytest.mark.proves("R-16")
 async def test_a_lazy_object_in_a_module_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("lazy_application")
-    module.__dict__["settings"] = Lazy()
+    module.__dict__["lazy_settings_of_a_test"] = Lazy()
     monkeypatch.setitem(sys.modules, module.__name__, module)
     await program()
-    assert not _is_loaded("settings")
-    assert not _is_ours(module.__dict__["settings"])
+    assert not _is_loaded("lazy_settings_of_a_test")
+    assert not _is_ours(module.__dict__["lazy_settings_of_a_test"])
 
 
 def test_a_function_and_a_method_of_a_loaded_module_are_found() -> None:
