@@ -14,7 +14,7 @@ from stepwell.backoff import Retry
 from stepwell.definitions import declare
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background_steps import BackgroundStep, begun_in_background
-from stepwell.engine.branches import Branch, current_branch, serving
+from stepwell.engine.branches import Branch, current_branch, is_serving
 from stepwell.engine.calling import course
 from stepwell.engine.calls import Definition, StepCall
 from stepwell.engine.naming import checked_step
@@ -42,7 +42,7 @@ class Step(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         branch = current_branch.get()
         if not isinstance(branch, Branch):
-            if branch is None and serving:
+            if branch is None and is_serving():
                 raise NotInRun(
                     f"step {self.id} was called beside a running worker but by no run: threads and pools do not carry "
                     f"the run. To call it as a plain function say `{self.id}.local(...)`"

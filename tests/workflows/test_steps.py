@@ -8,8 +8,21 @@ from typing import Any
 
 import pytest
 
-from stepwell import Context, PermanentError, Store, TransientError, connect, current, step, sync, workflow
+from stepwell import (
+    Context,
+    NotInRun,
+    PermanentError,
+    Store,
+    TransientError,
+    Worker,
+    connect,
+    current,
+    step,
+    sync,
+    workflow,
+)
 from stepwell.clock import TestClock
+from stepwell.engine import branches
 from stepwell.records import RunStatus, StepRow
 from tests.ground.waiting import until
 from tests.store.seam import begin, claim, watched
@@ -411,6 +424,38 @@ async def test_outside_a_run_a_step_is_its_function(store: Store) -> None:
     run = await executed(store, plain_calls)
     assert run.output() == [2, 3, 2]
     assert await statuses(store, run.id) == {"both#1": "SUCCESS"}  # inside a body they are plain calls
+
+
+@pytest.mark.proves("E-08")
+async def test_a_step_is_its_function_again_after_a_stop_that_was_cut_off(store: Store) -> None:
+    at_work = asyncio.Event()
+
+    @step
+    async def double(n: int) -> int:
+        return 2 * n
+
+    @workflow
+    async def stuck() -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    await stuck.trigger().execute(store)
+    worker = asyncio.create_task(Worker(store, [stuck], grace=60).run())
+    await at_work.wait()
+    with pytest.raises(NotInRun):
+        await double(2)
+    while not worker.done():  # the first ends `run`, another cuts off the stop that waits for the body
+        worker.cancel()
+        await asyncio.wait([worker], timeout=0.05)
+    assert await double(2) == 4
+
+
+def test_a_loop_that_was_closed_under_its_worker_serves_nothing() -> None:
+    loop = asyncio.new_event_loop()
+    branches.install(loop)
+    served = branches.is_serving()
+    loop.close()
+    assert (served, branches.is_serving()) == (True, False)
 
 
 @pytest.mark.proves("S-24")

@@ -65,7 +65,6 @@ HIDDEN: Final = object()
 # The branch whose calls are being made. Something else where a step is a plain call: the attempt whose body is being
 # executed, or `HIDDEN` in a handler. None where no worker called.
 current_branch: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("stepwell_branch", default=None)
-serving: Final[set[int]] = set()  # the workers of this process that execute runs just now
 
 
 class Factory:
@@ -115,6 +114,11 @@ def uninstall(loop: asyncio.AbstractEventLoop) -> None:
         del _installed[loop]
         if loop.get_task_factory() is factory:
             loop.set_task_factory(factory.before)
+
+
+def is_serving() -> bool:
+    """True if a worker of this process executes runs; one whose loop was closed under it does not."""
+    return any(not loop.is_closed() for loop in tuple(_installed))
 
 
 _installed: Final[dict[asyncio.AbstractEventLoop, Factory]] = {}

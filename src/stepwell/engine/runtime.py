@@ -85,6 +85,7 @@ class Runtime:
         self._left = True  # whether the last claim may have left something that a free place could be given
         self._drains = 0
         self._stopping = self._hurried = False
+        self._labels = False  # whether tasks of this loop are labelled for the runs executed here
         self._deafen: Callable[[], None] = lambda: None
         self.session: Session | None = None
         self.executed = 0
@@ -121,8 +122,8 @@ class Runtime:
         else:
             self._serve(self._served)
         if any(one.is_workflow for one in self._by_name.values()):
+            self._labels = True
             branches.install(asyncio.get_running_loop())
-            branches.serving.add(id(self))
         self.context = contextvars.copy_context()
         self._begun_in = contextvars.copy_context()
         self._begun_in.run(branches.current_branch.set, branches.HIDDEN)  # what is executed is no run's code
@@ -152,6 +153,16 @@ class Runtime:
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
         await _gone(self._loops)
         self._loops = []
+        try:
+            await self._let_go()
+        finally:  # also of a stop that is cut off: from here on a step is a plain call again
+            if self._labels:
+                self._labels = False
+                branches.uninstall(asyncio.get_running_loop())
+        await self._end_session()
+
+    async def _let_go(self) -> None:
+        """Let the bodies end within the grace, and give back what is left."""
         await self._handed_over()
         await self._all_ended(0 if self._hurried else self._grace)
         for execution in tuple(self._executions):
@@ -162,10 +173,6 @@ class Runtime:
             execution.abandon()
         self._store.tasks.give_up({execution.session.id for execution in self._executions})
         self._threads.close()
-        if id(self) in branches.serving:
-            branches.serving.discard(id(self))
-            branches.uninstall(asyncio.get_running_loop())
-        await self._end_session()
 
     def hurry(self) -> None:
         """Wait for no body any more: give back at once what is under way."""
