@@ -6,6 +6,7 @@ Called before any write, so that a bad name is refused with its reason and the t
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
@@ -18,20 +19,32 @@ LOWEST_PRIORITY: Final = -32_768
 SHIELD: Final = "shield()"  # the label of the branch of a shield, which no function can have
 HIGHEST_PRIORITY: Final = 32_767
 
-# ASCII only: two names that look alike must be alike, and letters beyond it have several spellings (NFC, NFD).
-_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
+_SIGNS: Final = frozenset("_.:-")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")  # most names: judged without a look at each character
+_NAME_RULE: Final = "a name is 1 to 255 letters, digits and `_ . - :`"
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_name(kind: str, name: object) -> str:
-    """The name, if a queue, workflow, signal or handler may have it: 1 to 255 ASCII letters, digits, `_ . - :`."""
+    """The name, if a queue, workflow, signal or handler may have it: 1 to 255 letters, digits, `_ . - :`."""
     if not isinstance(name, str):
         hint = "; a workflow is asked for with `.trigger(...).execute(store)`" if hasattr(name, "trigger") else ""
         raise InvalidName(kind, name, f"a name is text, not {type(name).__name__}{hint}")
-    if not _NAME.fullmatch(name):
-        raise InvalidName(kind, name, "a name is 1 to 255 ASCII letters, digits and `_ . - :`")
+    if _PLAIN.fullmatch(name):
+        return name
+    if not 1 <= len(name) <= LONGEST_NAME or not all(map(_may_stand_in_a_name, name)):
+        raise InvalidName(kind, name, _NAME_RULE)
+    # Two names that look alike must be alike: `é` is one character or two, and there is
+    # a full-width `A`. Python writes its identifiers in this form, so the name of a function always has it.
+    if name != (plain := unicodedata.normalize("NFKC", name)):
+        raise InvalidName(kind, name, f"{_NAME_RULE}, in Unicode's normal form NFKC: {plain!a}")
     return name
+
+
+def _may_stand_in_a_name(character: str) -> bool:
+    """True for letters with their marks, digits and the four signs; not for spaces, quotes, symbols and controls."""
+    return character in _SIGNS or unicodedata.category(character)[0] in "LMN"
 
 
 def check_key(key: object, kind: str = "key") -> str:

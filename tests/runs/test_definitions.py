@@ -130,13 +130,25 @@ async def test_names_are_unrelated_and_have_any_number_of_runs(store: Store) -> 
 
 @pytest.mark.proves("D-09")
 async def test_names_that_are_none_are_refused_before_any_write(store: Store) -> None:
-    for name in ("", "a b", "x" * 256, "a/b", "ü", 7):
+    for name in ("", "a b", "x" * 256, "a/b", "u\u0308", "ü!", 7):
         with pytest.raises(InvalidName):
             await store.create_workflow(name)  # type: ignore[arg-type]
         with pytest.raises(InvalidName):
             workflow(name) if isinstance(name, str) else workflow(name=name)  # type: ignore[call-overload]
     assert await written(store) == (0, 0, 0)
     await store.create_workflow("a-Z_0.9:" + "x" * 247)
+
+
+@pytest.mark.proves("D-09")
+async def test_letters_of_every_script_make_names(store: Store) -> None:
+    for name in ("größe", "заказ.v2", "注文", "क्रम", "é" * 255):
+        await store.create_workflow(name)
+        run_id = await workflow(name).trigger().execute(store)
+        assert (await store.get_run(run_id)).workflow == name
+        assert [run.id for run in await store.runs(name)] == [run_id]
+        await store.create_queue(f"{name[:250]}:mail")
+        await store.enqueue(f"{name[:250]}:mail", 1)
+        assert await store.counts(f"{name[:250]}:mail") == {"PENDING": 1}
 
 
 @pytest.mark.proves("D-10")

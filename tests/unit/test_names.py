@@ -9,6 +9,7 @@ import pytest
 from stepwell.errors import InvalidName, InvalidOption
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_schema, check_tags
 
+NOT_ASCII = ["größe", "заказ.v2", "注文", "क्रम", "é" * 255]
 HOSTILE = [
     "a b",
     "a'b",
@@ -22,15 +23,15 @@ HOSTILE = [
     "a\n",
     "../x",
     "a/b",
-    "é",
     "\uff21",
+    "e\u0301",
     "😀",
     "a\u202eb",
 ]
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "zip_files", "order.v1", "tenant:mail-out", "7", "_", "x" * 255, "pg_", "select"]
+    "name", ["a", "zip_files", "order.v1", "tenant:mail-out", "7", "_", "x" * 255, "pg_", "select", *NOT_ASCII]
 )
 def test_ordinary_names_pass(name: str) -> None:
     assert check_name("queue", name) == name
@@ -43,7 +44,7 @@ def test_other_names_are_refused_with_their_kind(name: Any) -> None:
     assert (caught.value.kind, caught.value.name) == ("workflow", name)
 
 
-@pytest.mark.parametrize("key", [*HOSTILE, "x" * 255, " ", "e\u0301"])
+@pytest.mark.parametrize("key", [*HOSTILE, "x" * 255, " "])
 def test_a_key_is_any_text(key: str) -> None:
     assert check_key(key) == key
 
