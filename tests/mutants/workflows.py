@@ -506,7 +506,7 @@ WORKFLOW_MUTANTS = (
         "a thread without its run calls a step unrecorded",
         "protocol-20",
         "step.py",
-        "            if branch is None and serving:\n",
+        "            if branch is None and is_serving():\n",
         "            if False:\n",
         WORKFLOWS + "test_bodies.py::test_calls_of_the_other_colour_and_from_elsewhere_are_refused_with_the_way",
     ),
