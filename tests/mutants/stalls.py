@@ -64,6 +64,14 @@ STALL_MUTANTS = (
         ASIDE + "test_who_gives_up_and_who_closes_see_what_waits_aside",
     ),
     Mutant(
+        "all who wait for rows try again at once",
+        "rule-23",
+        "store/postgres.py",
+        "            turn = self._again  #",
+        "            turn = contextlib.nullcontext()  #",
+        ASIDE + "test_those_who_wait_for_a_row_leave_connections_of_the_pool_to_others",
+    ),
+    Mutant(
         "an instance that is held stops the others",
         "rule-28",
         "deciders/mailbox.py",

@@ -236,6 +236,35 @@ async def test_what_waits_aside_has_room_of_its_own(
     assert store._flusher._room_aside._free == 50_000
 
 
+@pytest.mark.proves("rule-23", "promise-20")
+@ONLY_POSTGRES
+async def test_those_who_wait_for_a_row_leave_connections_of_the_pool_to_others(store: Store, store_url: str) -> None:
+    await store.create_queue("q")
+    task = await store.enqueue("q", 1)
+    driver: Any = store.driver
+    played, in_vain = driver._played, 0
+
+    async def counted(*args: Any) -> Any:
+        nonlocal in_vain
+        try:
+            return await played(*args)
+        except StoreLocked:
+            in_vain += 1
+            raise
+
+    driver._played = counted
+    async with holding(store, store_url, f"select 1 from {{task}} where id = {task} for update"):
+        locking = Call("lock_families", {}, [(task,)])
+        waiting = [asyncio.ensure_future(driver.transact(lambda: _said(locking))) for _ in range(40)]
+        await until(lambda: in_vain >= 40)  # each has been tried with the others
+        first, free = in_vain, set[int]()
+        while in_vain < first + 20:
+            free.add(driver._free.qsize())
+            await asyncio.sleep(0.005)
+        assert min(free) >= 2, "all that wait try again, each with a connection of its own"
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+
 @pytest.mark.proves("promise-20", "rule-28")
 @ONLY_POSTGRES
 async def test_who_waits_too_long_for_a_key_is_told_which_and_why(store_url: str) -> None:

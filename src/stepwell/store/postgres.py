@@ -83,6 +83,7 @@ class Postgres:
         self._spare = [Link(self._dialer, timeout) for _ in range(max(1, pool - len(self._slots)))]
         self._notifier = Link(self._dialer, timeout)
         self._free: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
+        self._again = asyncio.Semaphore(max(1, len(self._spare) // 2))  # scripts that try for a lock once more
         self.guards: SessionGuards = NoGuards()
 
     @property
@@ -128,13 +129,16 @@ class Postgres:
             return await self._played(script, timeout, patience)
         loop, pauses = asyncio.get_running_loop(), waits(LONGEST_PAUSE, random.random)
         until = loop.time() + (timeout or self._timeout) / 2
+        turn: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
         while True:
             try:
-                return await self._played(script, timeout, LOCKS)
+                async with turn:
+                    return await self._played(script, timeout, LOCKS)
             except StoreLocked:
                 if loop.time() >= until:
                     raise
             await asyncio.sleep(next(pauses))  # nothing is held meanwhile, and nobody waits behind it
+            turn = self._again  # however many wait for locks, others find a connection
 
     async def _played(self, script: Callable[[], Script[T]], timeout: float | None, patience: float) -> T:
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
