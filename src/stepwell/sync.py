@@ -213,6 +213,9 @@ class Store:
 
         Call it last, right before your commit. Raises `LeaseLost` if somebody else has the task; then roll back.
         """
+        if isinstance(tx, Tx):
+            self.wait_for(lambda: self.async_store.fence(tx.async_tx))
+            return
         check_open(self)
         self.async_store.fence_in_this_thread(tx)
 

@@ -314,6 +314,8 @@ async def test_the_sync_face_has_the_same_fence(store_url: str) -> None:
                 store.fence(own)
                 own.commit()
                 own.close()
+                with store.transaction() as ours:
+                    store.fence(ours)  # as in every other transaction, though this one asks by itself
                 for session in store.wait_for(store.async_store.sessions.living):
                     seen = SeenWorker(session.worker_id, session.beat_at)
                     store.wait_for(lambda seen=seen: store.async_store.sessions.bury(seen))  # type: ignore[misc]

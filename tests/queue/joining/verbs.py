@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepwell import Context, Engine, sync, workflow
+from stepwell import Context, Engine, Store, sync, workflow
+from stepwell.records import Claimed
+from stepwell.store.turns import Turns, executing
 from tests.deciders.workbench import Bench, Do, double, post
 from tests.queue.joining.users import User
+from tests.store import seam
 
 
 @workflow(name="awaiting_payment")
@@ -113,6 +116,40 @@ async def submit(desk: Desk, label: str) -> None:
     await desk.ask("submit", Do(label, "later"), key=label, tx=desk.tx)
 
 
+@dataclass
+class Holding:
+    """A session that has one task, and never beats: its lease is longer than any test."""
+
+    id: int
+    task: Claimed
+    lost = False
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """The turn of its task."""
+        return {self.task.id: self.task.turn}
+
+
+async def a_body(desk: Desk, label: str) -> None:
+    """A task is executed, of a queue that no worker serves."""
+
+    async def begun(store: Store) -> Holding:
+        session = await seam.begin(store, 24 * 3600 * 1_000_000)
+        return Holding(session, await seam.one(store, session, BODIES))
+
+    store = desk.user.store
+    desk.subject = await begun(store) if desk.user.is_async else store.wait_for(lambda: begun(store.async_store))
+
+
+async def fence(desk: Desk, label: str) -> None:
+    token = executing.set(Turns(desk.subject, [desk.subject.task]))
+    try:
+        await desk.do("fence", desk.tx)
+    finally:
+        executing.reset(token)
+
+
+BODIES = "bodies"
 VERBS = (
     Verb("enqueue", enqueue, {"task": 1}, nothing),
     Verb("enqueue_many", enqueue_many, {"task": 3}, nothing),
@@ -124,6 +161,7 @@ VERBS = (
     Verb("execute to the end", execute_to_the_end, {"event": 2}, an_instance),
     Verb("execute_dynamic", execute_dynamic, {"instance": 1, "event": 1}, nothing),
     Verb("submit", submit, {"task": 1}, nothing),
+    Verb("fence", fence, {}, a_body),
 )
 
 
