@@ -26,7 +26,7 @@ TESTS = (
     "tests/store/test_flat_reads.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
-    "tests/store/test_stalls.py",
+    "tests/store/test_open_transactions.py",
     "tests/store/test_deadlocks.py",
     "tests/waiting/test_many_children.py",
     "tests/queue/test_joined_table.py",
@@ -306,13 +306,21 @@ PROMISES = {
     ),
     "stalls": Promise(
         "An open transaction holds up nobody but those who need what it holds",
-        "Somebody's transaction stays open, in which a key was taken, a run signalled or an instance decided. Beside "
-        "it, in another store, enqueues, triggers, runs with steps and signals, and decisions that need nothing of it "
-        "come back within a quarter of a second each; the call that needs it is not answered before the commit.",
+        "Transactions of every library stay open, each with a call of one verb that takes `tx=`, and some that hold "
+        "several keys, a run under way or the parent of runs that end. Beside them, in another store, enqueues, "
+        "triggers, runs with steps and signals, and decisions that need nothing of it come back within a quarter of a "
+        "second each; a call that needs what one of them holds is not answered before the commit.",
         lambda of: (
-            f"{of['held'].replace('_', ' ')} held for {of['seconds']:.0f} s: {of['calls']:,} other calls, the slowest "
-            f"({of['verb']}) took {of['worst'] * 1000:.0f} ms"
+            f"{of['libraries']} libraries x {of['verbs']} verbs, {of['held']} transactions open for "
+            f"{of['seconds']:.0f} s: {of['calls']:,} other calls, the slowest ({of['verb']}) took "
+            f"{of['worst'] * 1000:.0f} ms"
         ),
+    ),
+    "writers": Promise(
+        "Where a file has one writer, who waits is told who writes",
+        "A transaction of every library stays open, with a call of each verb. Another store is refused in time, and "
+        "the error says that another connection or process writes the file, and for how long.",
+        lambda of: f"{of['libraries']} libraries x {of['verbs']} verbs: {of['told']} of {of['cells']} told",
     ),
     "deadlocks": Promise(
         "No two verbs wait for each other",
