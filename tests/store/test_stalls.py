@@ -168,16 +168,20 @@ async def run_under_way(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]:
     """The rows of runs that are being executed are held: what they ask, record and come to waits."""
     begun = asyncio.Event()
     let_go = asyncio.Event()
+    turns = itertools.count(1)
 
     @workflow(name="slow")
     async def slow(ctx: Context) -> int:
+        next(turns)
         begun.set()
         await let_go.wait()
         return await ctx.wait("go", int)
 
     async def ended() -> int:
         let_go.set()
-        return await of.store.result(run_id)
+        value = await of.store.result(run_id)
+        assert next(turns) == 2, "what it asked has waited, and was no failure of its turn"
+        return value
 
     worker = Worker(of.store, [slow])
     await worker.__aenter__()
