@@ -84,7 +84,7 @@ JOINED_MUTANTS = (
         "store/embedded.py",
         "        if call == SAVEPOINT:  # outside",
         "        if False:  # outside",
-        TABLE,
+        "tests/queue/test_joined.py::test_every_promise_on_sqlite",
     ),
     Mutant(
         "SQLite's text is read as the user has told it",
