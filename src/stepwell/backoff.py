@@ -25,7 +25,8 @@ SHORTEST_WAIT: Final = 0.001
 class Retry:
     """How often to try in all, how long to wait between, and which errors decide at once.
 
-    `Retry(5)` is five attempts. Exceptions in `permanent` are not tried again; those in `transient` are.
+    `Retry(5)` is five attempts. Exceptions in `permanent` are not tried again; those in `transient` are. Those in
+    `paused`, of a step or a workflow, set the run aside as `Paused` does; no attempt is spent.
     """
 
     max_attempts: int = 3
@@ -34,6 +35,7 @@ class Retry:
     jitter: float = field(default=0.5, kw_only=True)
     permanent: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
     transient: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
+    paused: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         check_max_attempts(self.max_attempts)
@@ -41,7 +43,7 @@ class Retry:
         object.__setattr__(self, "base", seconds_of(self.base, "base"))
         object.__setattr__(self, "cap", seconds_of(self.cap, "cap"))
         _check_share("jitter", self.jitter)
-        for option in ("permanent", "transient"):
+        for option in ("permanent", "transient", "paused"):
             _check_exceptions(option, getattr(self, option))
 
     @classmethod

@@ -10,6 +10,7 @@ import pytest
 
 from stepwell import (
     Paused,
+    Retry,
     Run,
     SignalAnswer,
     Store,
@@ -354,6 +355,53 @@ async def test_a_workflow_that_pauses_itself_outside_of_a_step_spends_no_attempt
     await drained(store, careful)
     run = await store.get_run(run_id)
     assert (run.output(), run.error, run.last_error) == ([0, 1], None, None)
+
+
+@pytest.mark.proves("E-12", "P-01")
+@pytest.mark.parametrize("where", ["step", "workflow"])
+async def test_an_exception_that_is_mapped_to_a_pause_spends_no_attempt(store: Store, where: str) -> None:
+    paid: list[bool] = []
+    policy = Retry(1, paused=(PermissionError,))
+
+    @step(retry=policy)
+    async def ship() -> str:
+        if where == "step" and not paid:
+            raise PermissionError("not paid yet")
+        return "shipped"
+
+    @workflow(retry=policy)
+    async def sell() -> str:
+        if where == "workflow" and not paid:
+            raise PermissionError("not paid yet")
+        return await ship()
+
+    run_id = await begun(store, sell)
+    await drained(store, sell)
+    run = await store.get_run(run_id)
+    assert (run.status, (await task_of(store, run_id)).attempt) == ("PAUSED", 0)
+    assert "PermissionError: not paid yet" in (await store.why(run_id)).message
+    paid.append(True)
+    if where == "step":
+        assert await store.resume(run_id, "ship", "shipped by hand") is WOKE
+    else:
+        assert await store.unpause(run_id)
+    await drained(store, sell)
+    assert (await store.get_run(run_id)).output() == ("shipped by hand" if where == "step" else "shipped")
+
+
+@pytest.mark.proves("E-12")
+async def test_what_a_step_gave_up_with_is_no_pause_of_the_run(store: Store) -> None:
+    @step(retry=1, raises=(PermissionError,))
+    async def ship() -> None:
+        raise PermissionError("not paid yet")
+
+    @workflow(retry=Retry(1, paused=(PermissionError,)))
+    async def sell() -> None:
+        await ship()
+
+    run_id = await begun(store, sell)
+    await drained(store, sell)
+    assert (await store.get_run(run_id)).status == "ERROR"
 
 
 @pytest.mark.proves("P-01")

@@ -15,6 +15,7 @@ from stepwell import (
     StepFailed,
     Store,
     Worker,
+    connect,
     step,
     sync,
     workflow,
@@ -23,6 +24,7 @@ from stepwell.clock import TestClock
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.records import RunStatus, StepRow
 from tests.ground.waiting import until
+from tests.queue.raw import ask
 from tests.store.seam import begin, claim, claim_alone
 from tests.workflows.kit import begun, die, drained, statuses, steps_of, task_of
 
@@ -112,6 +114,38 @@ async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store
     assert await statuses(store, run_id) == {"charge#1": "SUCCESS"}
     assert await drained(store, pay) == 0  # a finished run is not executed again
     assert (await task_of(store, run_id)).turn == 2
+
+
+@pytest.mark.proves("L-18")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_body_extends_its_lease_by_a_heartbeat(store_url: str, kind: str) -> None:
+    ready, go = asyncio.Event(), threading.Event()
+
+    @workflow
+    async def careful(ctx: Context) -> list[bool]:
+        ready.set()
+        await asyncio.to_thread(go.wait, 10)
+        return list(await asyncio.gather(*(ctx.heartbeat() for _ in range(20))))
+
+    @workflow
+    def careful_in_a_thread(ctx: sync.Context) -> list[bool]:
+        ready.set()
+        go.wait(10)
+        return [ctx.heartbeat() for _ in range(20)]
+
+    flow: Any = careful if kind == "async" else careful_in_a_thread
+    async with connect(store_url, lease=600) as store, Worker(store, [flow]) as worker:
+        run_id = await begun(store, flow)
+        await asyncio.wait_for(ready.wait(), 10)
+        session = worker._runtime.session
+        assert session is not None
+        assert await session.renew(0.0)
+        [(begun_at,)] = await ask(store, "select beat_at from {beat}")
+        session.renewed_at -= 101  # seconds: a sixth of the lease is 100
+        go.set()
+        assert await store.result(run_id, list[bool], timeout=10) == [True] * 20
+        [(renewed_at,)] = await ask(store, "select beat_at from {beat}")
+    assert renewed_at > begun_at
 
 
 @pytest.mark.proves("W-13", "E-08", "S-13", "protocol-03")

@@ -25,7 +25,7 @@ from stepwell.engine.rename import in_order
 from stepwell.engine.requests import Course, awaited, followed, recorded, waited_until
 from stepwell.engine.run import RunTurn, Unwinding
 from stepwell.engine.signals import NOTHING, waiting_for
-from stepwell.engine.sync_turn import wait_in_thread
+from stepwell.engine.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.errors import NotInRun
 from stepwell.records import RunId, RunStatus, StepRow
 from stepwell.store.draft import Asked
@@ -206,8 +206,11 @@ class Context(Current):
         raise self._run.restart(_next_input(self._run, args, kwargs))
 
     async def heartbeat(self) -> bool:
-        """True if this claim of the run still stands; beating is done for you."""
-        return not self.is_cancelled()
+        """Extend the lease and say whether this claim of the run still stands; False if it may as well stop.
+
+        Beating is done for you. Call it before what must not be interrupted: at most a sixth of the lease is gone then.
+        """
+        return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
 class SyncContext(Current):
@@ -283,8 +286,10 @@ class SyncContext(Current):
         raise wait_in_thread(run, on_loop())
 
     def heartbeat(self) -> bool:
-        """True if this claim of the run still stands; beating is done for you."""
-        return not self.is_cancelled()
+        """Extend the lease and say whether this claim of the run still stands; False if it may as well stop."""
+        if self.is_cancelled():
+            return False
+        return extended_in_thread(self._run) and not self.is_cancelled()
 
 
 class SyncExecute:

@@ -54,6 +54,7 @@ class Heartbeat:
         """Beat for this session from now on."""
         with self._lock:
             self._sessions[session.id] = session
+            session.beat_soon = self._wake.set
             if self._thread is not None:
                 self._wake.set()  # the helper is to know of it
             else:

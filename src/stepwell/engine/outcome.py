@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 from stepwell.backoff import Retry
 from stepwell.codec import encode, error_of, one_line
 from stepwell.durations import microseconds_of
-from stepwell.errors import NonDeterminismError, PermanentError, SerializationError, TransientError
+from stepwell.errors import NonDeterminismError, Paused, PermanentError, SerializationError, TransientError
 from stepwell.records import NEVER, RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
@@ -116,6 +116,18 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
         return Again(retry_after, described)
     return Again(policy.delay(attempt, randomness), described)
+
+
+def pause_of(error: Exception, policy: Retry) -> Paused | None:
+    """The pause that an error of a step or a workflow means; None if it means none.
+
+    Not what a step gave up with: it is recorded, so the run would come to the same error and pause for ever.
+    """
+    if isinstance(error, Paused):
+        return error
+    if isinstance(error, policy.paused) and not hasattr(error, GAVE_UP):
+        return Paused(one_line(error_of(error)))
+    return None
 
 
 def judge_batch(error: BaseException) -> Outcome:

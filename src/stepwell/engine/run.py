@@ -263,6 +263,10 @@ class RunTurn:
         else:
             self.loop.call_soon_threadsafe(call)
 
+    async def extend_lease(self) -> bool:
+        """Have the lease of its worker begin anew; False if that has lost the run."""
+        return await self.slot.session.renew(self.slot.store.options.lease / 6) and not self.is_lost
+
     # ---- records that nobody waits for -------------------------------------------------------------------------------
 
     def note(self, row: StepRow, *, has_row: bool = False) -> None:

@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any, Protocol
 
 from stepwell.arguments import Arguments
+from stepwell.backoff import Retry
 from stepwell.codec import decode, encode
 from stepwell.engine.cleanup import Cleanup
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.journal import Journal
-from stepwell.engine.outcome import Cancelled, Done, Ended, Restarted, Suspended
+from stepwell.engine.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.served import Body, Slot
 from stepwell.engine.steps import told_of
 from stepwell.engine.sync_turn import SyncTurn
 from stepwell.engine.threads import Threads
-from stepwell.errors import Paused
 from stepwell.losses import refuse_cut
 from stepwell.records import Claimed
 from stepwell.telemetry import StepsUnasked
@@ -42,6 +42,10 @@ class Definition(Protocol):
     @property
     def is_async(self) -> bool:
         """Whether its code runs on the loop, or in a thread."""
+
+    @property
+    def retry(self) -> Retry | None:
+        """What its errors mean; None if the store decides."""
 
     @property
     def cleanup(self) -> float | None:
@@ -81,8 +85,8 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
         if run.cleanup is None or not run.cleanup.is_under_way:
             raise  # of its own making
         return Cancelled()
-    except Paused as pause:
-        return _set_aside(run, pause)
+    except Exception as error:  # noqa: BLE001 - raised again unless it means a pause
+        return _set_aside(run, error, workflow.retry or slot.store.options.retry)
     finally:
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # whatever the workflow has made of it
@@ -106,11 +110,14 @@ def _suspended(pause: Pause, now: int) -> Suspended:
     return Suspended(pause.due, delay, pause.wakes, pause.needed)
 
 
-def _set_aside(run: RunTurn, pause: Paused) -> Suspended:
-    """The workflow has paused itself, outside of its steps: it is called again when somebody unpauses it.
+def _set_aside(run: RunTurn, error: Exception, policy: Retry) -> Suspended:
+    """The workflow has paused itself, outside of its steps: it is called again when an operator unpauses it.
 
     With a `resume_condition` also now and then, to see for itself: what it waits for is in its own code.
     """
+    pause = pause_of(error, policy)
+    if pause is None:
+        raise error
     interval = run.slot.store.options.pause_check_interval
     due = None if pause.resume_condition is None else run.now() + int(1_000_000 * interval)
     return Suspended(due, 0.0 if due is None else interval, said=told_of(pause))

@@ -375,6 +375,7 @@ class Runtime:
             return
         heartbeat = Heartbeat.of(self._store)
         await heartbeat.remove(session)
+        session.end()
         with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
             if session.lost and self._stopping:
                 await self._store.sessions.acquit(session.id)

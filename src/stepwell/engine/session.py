@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 from stepwell.records import Claimed, Owned
+from stepwell.store.futures import resolve
 
 
 class Session:
@@ -18,6 +21,10 @@ class Session:
     ) -> None:
         self.id = worker_id
         self.lost = False
+        self.beat_soon: Callable[[], None] = lambda: None  # the heartbeat sets it
+        self.renewed_at = time.monotonic()  # when the last beat that was answered was sent: the lease began anew
+        self._renewing: asyncio.Future[None] | None = None
+        self._ended = False
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
@@ -44,6 +51,25 @@ class Session:
         if self.held.get(task_id) == turn:
             del self.held[task_id]
 
+    async def renew(self, within: float) -> bool:
+        """Have the lease begin anew, if that is longer ago than `within` seconds; False if the session is over.
+
+        Waits while the database is away. All who ask meanwhile share one beat.
+        """
+        asked_at = time.monotonic()
+        while not (self.lost or self._ended) and self.renewed_at < asked_at - within:
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.get_running_loop().create_future()
+                self.beat_soon()
+            await asyncio.shield(self._renewing)
+        return not (self.lost or self._ended)
+
+    def end(self) -> None:
+        """No beat comes any more: let nobody wait for one."""
+        self._ended = True
+        if self._renewing is not None:
+            resolve(self._renewing, None)
+
     def beaten(self, alive: bool, owned: list[Owned], sent_at: float) -> None:
         """Hear what the database answered to a beat that was sent at this time.
 
@@ -51,6 +77,10 @@ class Session:
         ever, since this session lives; so it is given back. Only if it was so at two beats, and no claim has been under
         way since before the first: what such a claim takes looks just the same.
         """
+        if alive:
+            self.renewed_at = max(self.renewed_at, sent_at)
+        if self._renewing is not None:
+            resolve(self._renewing, None)
         if not alive:
             if not self.lost:
                 self.lost = True

@@ -16,7 +16,7 @@ from stepwell.codec import decode, encode
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.giving_up import failure_of, kept_of
 from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
-from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, judge
+from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, judge, pause_of
 from stepwell.engine.rename import cleared
 from stepwell.engine.requests import (
     Course,
@@ -114,12 +114,10 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         returned = yield attempt
         output, value = stored_as(call, returned)
         done = _succeeded(attempt, output)
-    except Paused as pause:
-        value = pause
-        done = _set_aside(attempt, pause)
     except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
         value = error
-        done = _failed(attempt, error)
+        pause = pause_of(error, _policy(call))
+        done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
     finally:
         showing.end(attempt)
     run.check()

@@ -16,6 +16,7 @@ from stepwell.engine.journal import Journal
 from stepwell.engine.run import RunTurn, Unwinding, hidden, is_stopped
 from stepwell.engine.served import Slot
 from stepwell.engine.threads import Threads, in_thread
+from stepwell.errors import NotInRun
 from stepwell.records import Claimed
 
 T = TypeVar("T")
@@ -25,6 +26,15 @@ def wait_in_thread(run: RunTurn, work: Coroutine[Any, Any, T]) -> T:
     """Have the loop do the work while this thread, one of a sync workflow, waits."""
     assert isinstance(run, SyncTurn)
     return run.wait_in_thread(work)
+
+
+def extended_in_thread(run: RunTurn) -> bool:
+    """Have the loop extend the lease while this thread waits, which may be that of a step of an async workflow too."""
+    if isinstance(run, SyncTurn):
+        return run.wait_in_thread(run.extend_lease())
+    if threading.get_ident() == run.home:
+        raise NotInRun("stepwell.sync's heartbeat() would wait for the loop that calls it: `await ctx.heartbeat()`")
+    return asyncio.run_coroutine_threadsafe(run.extend_lease(), run.loop).result()
 
 
 class SyncTurn(RunTurn):
