@@ -25,9 +25,9 @@ from stepwell.errors import (
     StoreUnavailable,
     StoreUnusable,
     UnknownStore,
-    redact_url,
 )
 from stepwell.names import check_key, check_schema
+from stepwell.redaction import redact_option, redact_url
 from stepwell.store import schema as schema_
 from stepwell.store.audit import AuditLevel
 from stepwell.store.driver import Driver
@@ -68,7 +68,8 @@ class Config:
         telemetry: Telemetry | None = None,
     ) -> None:
         if url is not None and (not isinstance(url, str) or not url):
-            raise InvalidOption("url", url, "it is text like sqlite:///shop.db, or None for what STEPWELL_URL says")
+            shown = url if not url else f"a {type(url).__name__}"  # not as it is: it may have a password
+            raise InvalidOption("url", shown, "it is text like sqlite:///shop.db, or None for what STEPWELL_URL says")
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
         self.schema = check_schema(said.get("schema", schema))
@@ -156,7 +157,7 @@ def configured(url: str | None, options: ConnectOptions) -> Config:
     known = ConnectOptions.__annotations__
     for option, value in options.items():
         if option not in known:
-            raise InvalidOption(option, value, f"options are {', '.join(known)}")
+            raise InvalidOption(option, redact_option(option, value), f"options are {', '.join(known)}")
     return Config(url, **options)
 
 
@@ -234,7 +235,8 @@ def _split(url: str) -> tuple[str, dict[str, Any]]:
     said = parse_qsl(parts.query, keep_blank_values=True)
     theirs = [(name, value) for name, value in said if name not in _OURS]
     if theirs and not parts.scheme.startswith("postgres"):
-        raise InvalidOption(theirs[0][0], theirs[0][1], f"a store's URL takes {', '.join(sorted(_OURS))}")
+        name, value = theirs[0]
+        raise InvalidOption(name, redact_option(name, value), f"a store's URL takes {', '.join(sorted(_OURS))}")
     bare = url.partition("?")[0]  # not put together again from its parts: that would lose slashes of a file's path
     return (f"{bare}?{urlencode(theirs)}" if theirs else bare), {name: value for name, value in said if name in _OURS}
 
@@ -287,7 +289,7 @@ def _retry(value: Any) -> Retry:
 def _listen(value: Any, url: str) -> bool | str:
     """Whether to listen to other processes, and where if not at the store's own address."""
     if not (isinstance(value, str) and "://" in value):
-        return _truth("listen", value)
+        return _truth("listen", redact_url(str(value)))  # perhaps a misspelt address, with a password
     if value.startswith(("postgresql://", "postgres://")) and url.startswith("postgres"):
         return value
     raise InvalidOption("listen", redact_url(value), "it is true, false, or for Postgres a postgresql:// address")

@@ -7,8 +7,9 @@ once, `from` the original, so nothing above them knows a database's own errors, 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
+
+from stepwell.redaction import redact, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -453,24 +454,6 @@ class WrongLoop(StepwellError):
 
 class StoreClosed(StepwellError):
     """This store is closed; open another with `stepwell.connect`."""
-
-
-_CREDENTIALS = re.compile(r"(\w+://[^:/\s@]*):\S*@")
-_CREDENTIALS_OF_URL = re.compile(r"(?s)(\w+://[^:/@]*):.*@")
-_SECRETS = re.compile(r"(?i)\b(\w*(?:password|passwd|secret|token|api_?key)\w*\s*=\s*)('[^']*'|\"[^\"]*\"|[^&\s]+)")
-
-
-def redact(text: str) -> str:
-    """The text without passwords: those in URLs, and the values of `password=`, `token=` and the like.
-
-    Where the end of a password cannot be told, more is hidden rather than less.
-    """
-    return _SECRETS.sub(r"\1***", _CREDENTIALS.sub(r"\1:***@", text))
-
-
-def redact_url(url: str) -> str:
-    """The URL as it may be shown and logged."""
-    return _SECRETS.sub(r"\1***", _CREDENTIALS_OF_URL.sub(r"\1:***@", url))
 
 
 def _sentence(cls: type[BaseException]) -> str:

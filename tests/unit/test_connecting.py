@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Config, DriverMissing, InvalidName, InvalidOption, UnknownStore, connect
+from stepwell import Config, DriverMissing, InvalidName, InvalidOption, StepwellError, UnknownStore, connect
 from stepwell.clock import DatabaseClock, TestClock
 from stepwell.connecting import Opening, file_of
 from stepwell.telemetry import Telemetry
@@ -119,6 +119,50 @@ async def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyP
 def test_a_config_shows_no_password() -> None:
     config = Config("postgresql://ann:s3cret@h/db?password=s3cret")
     assert repr(config) == "Config('postgresql://ann:***@h/db?password=***')"
+
+
+@pytest.mark.proves("security-08")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///app.db?authToken=s3cret",
+        "turso:///app.db?key=s3cret",
+        "memory:?pw=s3cret&lease=2",
+        "sqlite:///app.db?listen=postgresql:/ann:s3cret@h/db",
+        "postgresql://h/db?listen=mysql://ann:s3cret@h/db",
+        b"postgresql://ann:s3cret@h/db",
+    ],
+)
+def test_a_refused_address_is_refused_without_its_secret(url: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        Config(url)
+    assert "s3cret" not in f"{caught.value} {caught.value.__dict__}"
+
+
+@pytest.mark.proves("security-08")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h/db?authToken=s3cret",
+        "postgresql://h/db?sslkeypass=s3cret",
+        "postgresql://ann:s3cret%40h/db",
+        "posgresql:/ann:s3cret@h/db",
+        "postgres//ann:s3cret@h/db",
+        "ann:s3cret@h/db",
+    ],
+)
+async def test_no_secret_of_a_misspelt_address_is_shown(url: str) -> None:
+    assert "s3cret" not in repr(Config(url))
+    with pytest.raises(StepwellError) as caught:
+        await connect(url, timeout=0.2)
+    assert "s3cret" not in f"{caught.value} {caught.value.__dict__} {caught.value.__cause__}"
+
+
+@pytest.mark.proves("security-08")
+def test_the_value_of_an_option_that_there_is_not_is_not_shown() -> None:
+    with pytest.raises(InvalidOption, match="password cannot be") as caught:
+        _ = connect("memory:", password="s3cret")  # type: ignore[call-arg]
+    assert "s3cret" not in f"{caught.value} {caught.value.__dict__}"
 
 
 @pytest.mark.parametrize("url", ["postgresql://ann:s3cret@[::1/db", "postgresql://ann:s3cret@h\u2100/db"])

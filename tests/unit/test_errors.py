@@ -29,9 +29,8 @@ from stepwell.errors import (
     TransientError,
     UnknownStore,
     WorkflowNotFound,
-    redact,
-    redact_url,
 )
+from stepwell.redaction import redact, redact_url
 
 CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, StepwellError)]
 
@@ -139,6 +138,21 @@ SECRET = "hunter2"
         "postgresql://db/shop?user=ann&password=hunter2&lease=2",
         "postgresql://db/shop?sslpassword=hunter2",
         "libsql://db?authToken=hunter2",
+        "libsql://db?auth=hunter2&lease=2",
+        "postgresql://db/shop?hunter2",
+        "postgresql://db/shop?lease=2;key=hunter2",
+        "postgresql://db/shop?listen=postgresql%3A%2F%2Fann%3Ahunter2%40db",
+        "postgresql+psycopg://ann:hunter2@db/shop",
+        "postgres//ann:hunter2@db/shop",
+        "postgresql:/ann:hunter2@db/shop",
+        "postgresql: //ann:hunter2@db/shop",
+        "postgresql;//ann:a:hunter2@db/shop",
+        "postgresql://ann:hunter2%40db/shop",
+        "postgresql://ann:a?hunter2@db/shop",
+        "postgresql://ann:a#hunter2@db/shop",
+        "ann:a:hunter2@db/shop",
+        "postgresql:ann:hunter2@db",
+        "host=db password = hunter2",
     ],
 )
 def test_passwords_never_appear(url: str) -> None:
@@ -153,6 +167,8 @@ def test_passwords_never_appear(url: str) -> None:
         "cannot reach postgresql://ann:hunter2@db/shop (refused)",
         "connection to host=db user=ann password=hunter2 failed",
         "connection to host=db password='a hunter2' failed",
+        "cannot read postgresql:/ann:hunter2@db/shop",
+        "pwd=hunter2;",
     ],
 )
 def test_a_driver_cannot_leak_a_password_through_our_errors(text: str) -> None:
@@ -163,7 +179,17 @@ def test_a_driver_cannot_leak_a_password_through_our_errors(text: str) -> None:
 
 def test_what_is_no_secret_stays_readable() -> None:
     assert redact_url("postgresql://ann:x@db:5432/shop?lease=2") == "postgresql://ann:***@db:5432/shop?lease=2"
-    assert redact_url("sqlite:///my files/app.db?lease=2") == "sqlite:///my files/app.db?lease=2"
+    for url in (
+        "sqlite:///my files/app.db?lease=2",
+        "sqlite:////var/c@d/app.db",
+        "sqlite:///c:/app.db",
+        "memory:?lease=2&keep=",
+        "postgresql://ann@db:5432,other:5433/shop?sslmode=require&application_name=a+b",
+        "postgresql://[::1]:5432/shop",
+        "postgresql://db:5432",
+    ):
+        assert redact_url(url) == url
+    assert redact_url("postgresql://ann:x@db/shop?a=1&pool=5") == "postgresql://ann:***@db/shop?a=***&pool=5"
 
 
 @pytest.mark.proves("E-09")

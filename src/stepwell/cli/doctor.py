@@ -44,7 +44,7 @@ async def facts_of(store: Store, url: str | None) -> Facts:
     """What there is to judge."""
     from stepwell.cli.checks import Facts, now
     from stepwell.connecting import Config
-    from stepwell.errors import redact_url
+    from stepwell.redaction import redact_url
     from stepwell.store.schema import latest
 
     return Facts(

@@ -9,7 +9,7 @@ from stepwell.cli.opening import opened
 from stepwell.cli.output import say, say_json, say_next
 from stepwell.cli.patience import patiently
 from stepwell.connecting import Config
-from stepwell.errors import redact_url
+from stepwell.redaction import redact_url
 from stepwell.store import schema
 from stepwell.store.pieces import watched
 from stepwell.store.sql import Dialect, Statements

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stepwell.cli.exits import NO_STORE, USAGE, Stop
 from stepwell.connecting import Config, connect_with, file_of
-from stepwell.errors import redact_url
+from stepwell.redaction import redact_url
 from stepwell.store.store import Store
 from stepwell.telemetry import Telemetry
 

@@ -150,7 +150,7 @@ class Outside:
     """How a process that knows nothing of stepwell reaches the database and says these calls to it."""
 
     kind: str  # which driver it takes
-    address: str
+    address: str = field(repr=False)  # it may have a password
     lock: str | None  # a file on which the writers queue
     calls: Sequence[Sequence[Statement]]
     hint: Sequence[Statement]  # none where who listens hears of every commit
