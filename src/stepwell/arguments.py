@@ -19,7 +19,7 @@ import msgspec
 
 from stepwell.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.errors import InvalidOption, SerializationError
-from stepwell.losses import may_be_cut, refuse_cut
+from stepwell.losses import may_be_cut, refuse_cut, refuse_unnamed
 
 CONTEXT: Final = "ctx"
 CONTEXTS: Final = "stepwell.engine.context"  # where the classes of contexts are from
@@ -95,11 +95,12 @@ class Arguments:
             return write(given[name] if name in given else self.defaults[name], limit=limit, what=self.what)
         return write(given, limit=limit, what=self.what)
 
-    def refuse_cut(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Refuse an argument that would come back without some of its fields, as a class that it inherits from."""
+    def refuse_losses(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Refuse an argument that would come back as something else, or without some of its fields."""
         for name, value in (*zip(self.names, args, strict=False), *kwargs.items()):
             kind: Any = type(value)
             declared = self.types.get(name, Any)
+            refuse_unnamed(value, declared, what=f"{name} of {self.function}")
             if kind is not declared and may_be_cut(kind, declared):
                 text = encode(value, limit=sys.maxsize, what=self.what)
                 refuse_cut(value, decode(text, declared, what=self.what), what=f"{name} of {self.function}")

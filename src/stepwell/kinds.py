@@ -14,6 +14,7 @@ from typing import Any, Final, ForwardRef, NamedTuple, Never, NoReturn, TypeVar
 
 from stepwell.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.errors import InvalidOption, SerializationError, UnknownRecord
+from stepwell.losses import refuse_unnamed
 from stepwell.names import check_name, check_whole
 
 NAME: Final = "__stepwell_name__"
@@ -55,6 +56,7 @@ class Kinds:
         name, version = self._found(value)
         what = f"{self.part} {name} of {self.of}"
         text = encode(value, limit=limit, what=what)
+        refuse_unnamed(value, type(value), what=what)
         return Written(name, version, text, decode(text, type(value), what=what))
 
     def read(self, name: str, version: int, text: str, *, what: str = "") -> Any:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
 from stepwell.errors import SerializationError
 from stepwell.shapes import alternatives, class_of, fields_of, model_fields_of, pydantic_fields_of
@@ -19,6 +24,10 @@ _SECRETS: Final = frozenset(("SecretStr", "SecretBytes", "Secret"))
 _SERIALIZERS: Final = frozenset(("PlainSerializer", "WrapSerializer"))
 _SCHEMA: Final = "__get_pydantic_core_schema__"
 _Seen = set[tuple[type, bool]]
+_NATIVE: Final = frozenset((str, int, float, bool, type(None)))
+_TEXT: Final = frozenset((str,))
+_UNNAMED: Final = (bytes, bytearray, memoryview, Decimal, date, time, timedelta, UUID, tuple, Enum)
+_ANYTHING: Final = frozenset((Any, object, dict, list, tuple, set, frozenset, Mapping))  # without their arguments
 
 
 @lru_cache(maxsize=1024)
@@ -41,6 +50,98 @@ def refuse_cut(value: object, back: object, *, what: str) -> None:
         why = f"a {kind.__qualname__} would come back as {read.__qualname__}, without what is its own"
         todo = f"annotate {kind.__qualname__}, or convert it to {read.__qualname__}"
         raise SerializationError(f"{why}; {todo}", what=what)
+
+
+def refuse_unnamed(value: Any, declared: Any = Any, *, what: str) -> None:
+    """Refuse bytes, dates, tuples and the like where no type is named for them: they would come back as text or lists.
+
+    The fields of a class name theirs. A value of JSON's own types alone costs next to nothing.
+    """
+    kind = type(value)
+    if kind in _NATIVE or not _is_open(declared):
+        return
+    if kind is dict and _NATIVE.issuperset(map(type, value.values())) and _TEXT.issuperset(map(type, value)):
+        return
+    pending = [(value, declared, "$")]
+    while pending:
+        one, annotation, path = pending.pop()
+        if type(one) in _NATIVE:
+            continue
+        fitting = [part for part in alternatives(annotation) if _fits(one, part)]
+        if not fitting or not _is_open(fitting[0]):
+            continue  # what does not fit is refused where it is read
+        if fitting[0] in (Any, object) and isinstance(one, _UNNAMED) and not isinstance(one, str | int | float):
+            raise _refusal(one, path, what)
+        pending.extend(_parts(one, fitting[0], path, what))
+
+
+def _refusal(one: object, path: str, what: str) -> SerializationError:
+    kind = type(one).__qualname__
+    why = f"nothing says that this is a {kind}, so it would come back as text or a list; convert it first, or let"
+    return SerializationError(
+        f"{why} a dataclass, a model or an annotation of the receiver say so", path=path, what=what
+    )
+
+
+def _parts(value: Any, declared: Any, path: str, what: str) -> Iterator[tuple[Any, Any, str]]:
+    """What a value holds, each with the type that is named for it and its place."""
+    arguments = typing.get_args(declared)
+    if (hints := _hints_of(type(value) if declared in (Any, object) else class_of(declared))) and not arguments:
+        is_mapping = isinstance(value, Mapping)
+        for name, hint in hints.items():
+            yield (value.get(name) if is_mapping else getattr(value, name, None)), hint, f"{path}.{name}"
+    elif isinstance(value, Mapping):
+        keys, inner = arguments if len(arguments) == 2 else (Any, Any)
+        for key, child in value.items():
+            if keys in (Any, object) and not isinstance(key, str):
+                raise _refusal(key, f"{path}.{key!a}", what)
+            yield child, inner, f"{path}.{ascii(key)[1:-1]}"
+    elif isinstance(value, list | tuple | AbstractSet):
+        is_row = isinstance(value, tuple) and len(arguments) == len(value) and Ellipsis not in arguments
+        for index, child in enumerate(value):
+            yield child, arguments[index] if is_row else (arguments or (Any,))[0], f"{path}[{index}]"
+
+
+def _fits(value: Any, declared: Any) -> bool:
+    if declared is Any:
+        return True
+    if typing.is_typeddict(declared):
+        return isinstance(value, dict)
+    cls = class_of(declared)
+    with suppress(TypeError):  # a protocol, say: of what it holds nothing is known
+        return cls is not None and isinstance(value, cls)
+    return False
+
+
+def _is_open(declared: Any) -> bool:
+    """True if a part of the type is not named: Any, or a container that does not say of what."""
+    try:
+        return _opens(declared)
+    except TypeError:  # its metadata cannot be hashed
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _opens(declared: Any) -> bool:
+    seen: set[Any] = set()
+    pending = [declared]
+    while pending:
+        for one in alternatives(pending.pop()):
+            if one in _ANYTHING:
+                return True
+            if one not in seen:
+                seen.add(one)
+                pending.extend(part for part in typing.get_args(one) if part is not Ellipsis)
+                pending.extend(_hints_of(class_of(one)).values())
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _hints_of(cls: type | None) -> Mapping[str, Any]:
+    """The types of the fields that are stored of a class."""
+    hints = {} if cls is None else _hints(cls)
+    stored = None if cls is None else fields_of(cls)
+    return hints if stored is None else {name: hint for name, hint in hints.items() if name in stored}
 
 
 def _is_cut(kind: Any, read: Any) -> bool:

@@ -52,7 +52,7 @@ class Handler(Generic[In_contra]):
         return None if self.retry is None else self.retry.max_attempts
 
     def accepts(self, payload: In_contra, /) -> None:
-        """Nothing at run time; tells a type checker what a payload may be."""
+        """Nothing at run time: tells a type checker what a payload may be; `enqueue` checks it."""
 
     def __call__(self, payload: Any) -> Any:
         return self.fn(payload)

@@ -19,6 +19,7 @@ from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.running import run_body
 from stepwell.engine.served import Served
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, WorkflowNotFound
+from stepwell.losses import refuse_unnamed
 from stepwell.names import check_name, check_whole
 from stepwell.records import Run
 from stepwell.store.store import Store
@@ -65,18 +66,21 @@ class Workflow(Generic[P, R_co]):
         """Ask for a run with these arguments; nothing is written before `execute`.
 
         Arguments that the workflow could not be called with are refused here: `TypeError`, or `SerializationError`
-        where one cannot be stored, or read back as its parameter's type. By name alone there is nothing to check
+        where one cannot be stored, or read back as its parameter's type, or bytes, dates, tuples and the like are
+        given where no type is named. By name alone there is nothing to check
         against: no argument is stored as null, one as itself, several by keyword as an object.
         """
         attempts = None if self.retry is None else self.retry.max_attempts
         if not self.is_defined:
             again = functools.partial(_untyped, self.name, args, kwargs)
-            return Trigger(self.name, False, again(encode), again=again, max_attempts=attempts)
+            text = again(encode)
+            refuse_unnamed(args[0] if args else kwargs, what=f"argument of {self.name}")
+            return Trigger(self.name, False, text, again=again, max_attempts=attempts)
         # No limit here: the store that gets it has one.
         again = functools.partial(self.arguments.encode, args, kwargs, sys.maxsize)
         text = again(encode)
         self.arguments.decode(text)
-        self.arguments.refuse_cut(args, kwargs)
+        self.arguments.refuse_losses(args, kwargs)
         return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
 
     @overload

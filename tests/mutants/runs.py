@@ -40,8 +40,8 @@ RUNS_MUTANTS = (
         "a bare name makes its workflow",
         "T-05",
         "workflow.py",
-        "return Trigger(self.name, False, again(encode)",
-        "return Trigger(self.name, True, again(encode)",
+        "return Trigger(self.name, False, text",
+        "return Trigger(self.name, True, text",
         TRIGGERING + "test_an_unknown_name_is_refused_and_nothing_is_written",
     ),
     Mutant(

@@ -288,10 +288,10 @@ def test_an_argument_that_would_come_back_without_its_own_fields_is_refused() ->
         take.__annotations__ |= {"first": kind, "second": kind}
         for args, named in (((value,), {}), ((None, value), {}), ((), {"first": None, "second": value})):
             with pytest.raises(SerializationError, match=f"a {type(value).__name__} would come back as"):
-                Arguments.of(take, "step").refuse_cut(args, named)
+                Arguments.of(take, "step").refuse_losses(args, named)
     for value, kind in WHOLE:
         take.__annotations__ |= {"first": kind, "second": kind}
-        Arguments.of(take, "step").refuse_cut((value,), {"second": value})
+        Arguments.of(take, "step").refuse_losses((value,), {"second": value})
 
     @workflow
     async def buy(payment: Payment, note: str = "") -> None: ...

@@ -57,7 +57,7 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
         else:
             stored = args[1:] if arguments.takes_context else args
             if definition.queue is not None:  # elsewhere the body gets what is given, and the text is only compared
-                arguments.refuse_cut(stored, kwargs)
+                arguments.refuse_losses(stored, kwargs)
             text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, encode_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 

@@ -367,7 +367,7 @@ def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     assert run.arguments is not None
     text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
     run.arguments.decode(text)
-    run.arguments.refuse_cut(args, kwargs)
+    run.arguments.refuse_losses(args, kwargs)
     return text
 
 

@@ -16,6 +16,7 @@ from stepwell.engine.rename import cleared
 from stepwell.engine.requests import Record, awaited, recording
 from stepwell.engine.run import RunTurn
 from stepwell.errors import InvalidOption
+from stepwell.losses import refuse_unnamed
 from stepwell.records import RunStatus, StepRow
 
 T_co = TypeVar("T_co", covariant=True)
@@ -42,7 +43,9 @@ class Execute:
     async def success(self, value: object) -> None:
         """Record what the step returned."""
         limit = self._run.slot.store.options.payload_limit
-        await self._record(RunStatus.SUCCESS, output=encode(value, limit=limit, what=f"result of {self.key}"))
+        text = encode(value, limit=limit, what=f"result of {self.key}")
+        refuse_unnamed(value, what=f"result of {self.key}")
+        await self._record(RunStatus.SUCCESS, output=text)
 
     async def fail(self, error: BaseException) -> None:
         """Record that the step failed, for good: every replay raises `StepFailed` for it."""

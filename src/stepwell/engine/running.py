@@ -19,7 +19,7 @@ from stepwell.engine.served import Body, Slot
 from stepwell.engine.steps import told_of
 from stepwell.engine.sync_turn import SyncTurn
 from stepwell.engine.threads import Threads
-from stepwell.losses import refuse_cut
+from stepwell.losses import refuse_cut, refuse_unnamed
 from stepwell.records import Claimed
 from stepwell.telemetry import StepsUnasked
 
@@ -100,6 +100,7 @@ def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
         store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
     output = encode(returned, limit=store.options.payload_limit, what=what)
+    refuse_unnamed(returned, returns, what=what)
     if returns is not Any and type(returned) is not returns:
         refuse_cut(returned, decode(output, returns, what=what), what=what)  # nobody could read it: that is no success
     return Done(output)

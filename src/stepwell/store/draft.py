@@ -11,9 +11,10 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from stepwell.arguments import Write
-from stepwell.codec import encode, encode_many, encode_ordered, payload_hash, value_hash
+from stepwell.codec import decode, encode, encode_many, encode_ordered, payload_hash, value_hash
 from stepwell.durations import Duration, microseconds_of, moment_of
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.losses import refuse_cut, refuse_unnamed
 from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.records import NewTask, TaskKind
 from stepwell.store.alike import Alike
@@ -37,7 +38,7 @@ class Addressed(Protocol[In_contra]):
         """How often its messages are tried in all; None leaves it to the store."""
 
     def accepts(self, payload: In_contra, /) -> None:
-        """Nothing at run time; tells a type checker what a payload may be."""
+        """Nothing at run time: tells a type checker what a payload may be; `enqueue` checks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Draft:
         self._defines_queue = not isinstance(queue, str)
         said = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
         self._max_attempts = check_max_attempts(default_attempts if said is None else said)
+        self._type: Any = Any if isinstance(queue, str) else getattr(queue, "payload_type", Any)
         self._payload_limit = payload_limit
         self._priority = check_priority(priority)
         self._delay = 0 if delay is None else microseconds_of(delay, "delay")
@@ -126,6 +128,8 @@ class Draft:
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
         texts = encode_many(payloads, limit=self._payload_limit)
+        for payload, text in zip(payloads, texts, strict=True):
+            self._check(payload, text)
         if keys is None:
             tasks: Sequence[NewTask] = Alike(self._of(""), texts)
         else:
@@ -136,6 +140,7 @@ class Draft:
     def one(self, payload: Any, key: str | None) -> Drafted:
         """The task for one payload, with its key if it has one."""
         text = encode(payload, limit=self._payload_limit)
+        self._check(payload, text)
         task = self._of(text) if key is None else self._of(text, check_key(key), value_hash(payload))
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
@@ -145,6 +150,13 @@ class Draft:
         if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
         return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(ordered_input(asked)))
+
+    def _check(self, payload: Any, text: str) -> None:
+        """Refuse what the handler could not read, or would read as something else."""
+        refuse_unnamed(payload, self._type, what="payload")
+        if self._type is not Any:
+            what = f"payload of {self._queue}"
+            refuse_cut(payload, decode(text, self._type, what=what), what=what)
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, its queue's number still open."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 
 from stepwell.codec import encode
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
+from stepwell.losses import refuse_unnamed
 from stepwell.names import check_filter, check_id, check_key
 from stepwell.records import MARK, RunId
 from stepwell.store.audit import Note, What
@@ -39,10 +40,7 @@ class Forking(Opened):
         alone, whatever its status; the new one has no key, and its `cause` says where it came from.
         """
         self.check()
-        edits = {
-            check_key(step, "step"): encode(value, limit=self.options.payload_limit, what=f"output of {step}")
-            for step, value in (outputs or {}).items()
-        }
+        edits = {check_key(step, "step"): self._output(step, value) for step, value in (outputs or {}).items()}
         cause = f"fork of {check_id(run_id)} at {check_key(at, 'step')}"
         said = cause if reason is None else f"{cause}: {check_filter('reason', reason)}"
         [fork_id] = await self.ids.take(1)
@@ -57,6 +55,11 @@ class Forking(Opened):
         if isinstance(run_id, RunId) and run_id.returns is not Any:
             forked.returns = run_id.returns
         return forked
+
+    def _output(self, step: str, value: Any) -> str:
+        text = encode(value, limit=self.options.payload_limit, what=f"output of {step}")
+        refuse_unnamed(value, what=f"output of {step}")
+        return text
 
     def _forking(self, run_id: int, fork_id: int, at: str, edits: Mapping[str, str], cause: str) -> Script[int]:
         params = self._params(id=run_id, fork_id=fork_id, cause=cause)

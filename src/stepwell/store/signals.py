@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from stepwell.codec import encode
 from stepwell.errors import InvalidName, RunNotFound
+from stepwell.losses import refuse_unnamed
 from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
 from stepwell.store.audit import Audit, What
@@ -69,10 +70,12 @@ class Signals(Together):
         return answer
 
     def _sending(self, run_id: int, name: str, data: Any, key: str | None) -> Sending:
+        text = encode(data, limit=self.options.payload_limit, what=f"signal {name}")
+        refuse_unnamed(data, what=f"signal {name}")
         params: dict[str, Value] = {
             "id": check_id(run_id),
             "name": name,
-            "data": encode(data, limit=self.options.payload_limit, what=f"signal {name}"),
+            "data": text,
             # Without a key of the caller's, one of its own: a try whose reply was lost does not send it twice.
             "key": f"~{uuid.uuid4().hex}" if key is None else check_key(key),
             "now": self.clock.now(),
