@@ -291,6 +291,8 @@ class QueueStats:
     dead: int
     oldest: float | None
     suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
+    scheduled: int = 0  # of those that wait: for a moment ...
+    set_aside: int = 0  # ... and for a signal, a child or an operator: these are PAUSED
 
 
 @dataclass(frozen=True, slots=True)

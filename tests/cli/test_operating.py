@@ -14,7 +14,7 @@ def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
     [emails] = [one for one in cli("queue", "ls", "--json").json if one["queue"] == "emails"]
     assert emails["oldest"] >= 0
     del emails["oldest"]
-    counts = {"ready": 1, "waiting": 1, "running": 0, "dead": 0, "suspects": 0}
+    counts = {"ready": 1, "waiting": 1, "running": 0, "dead": 0, "suspects": 0, "scheduled": 1, "set_aside": 0}
     assert emails == {"queue": "emails", "paused": True, "draining": False, **counts}
     assert "paused" in cli("queue", "ls").out
     assert "is claimed from again" in cli("queue", "resume", "emails").out

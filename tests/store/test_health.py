@@ -34,6 +34,18 @@ async def test_queues_are_counted_by_state_and_the_oldest_is_aged(store: Store, 
     assert [(one.ready, one.dead) for one in await store.queue_stats()] == [(0, 0), (0, 3)]
 
 
+@pytest.mark.proves("MM-02")
+async def test_the_depth_of_a_workflow_is_told_by_due_scheduled_running_and_paused(
+    store: Store, clock: TestClock
+) -> None:
+    for trigger in (asks.trigger("ever"), asks.trigger("soon"), sleeps.trigger(), sleeps.trigger()):
+        await trigger.options(require_worker="ignore").execute(store)
+    await drained(store, asks, sleeps)
+    await asks.trigger("later").options(require_worker="ignore").execute(store)
+    found = {one.queue: (one.ready, one.scheduled, one.running, one.set_aside) for one in await store.queue_stats()}
+    assert found == {"asks": (1, 0, 0, 2), "sleeps": (0, 2, 0, 0)}
+
+
 def test_another_tenants_queues_are_not_counted(store_url: str) -> None:
     with sync.connect(store_url, tenant="a") as store:
         store.create_queue("theirs")

@@ -63,6 +63,8 @@ def _stats(row: Any) -> QueueStats:
         dead=row["dead"],
         oldest=None if row["oldest"] is None else max(0.0, row["oldest"] / 1_000_000),
         suspects=row["suspects"],
+        scheduled=row["waiting"] - row["set_aside"] - row["suspects"],
+        set_aside=row["set_aside"],
     )
 
 
