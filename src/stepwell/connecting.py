@@ -59,6 +59,7 @@ class Config:
         pause_check_interval: Duration = "1h",
         keep: Duration | None = "7d",
         keep_dead_letters: Duration | None = None,
+        unreadable_after: Duration = "7d",
         tenant: str | None = None,
         listen: bool | str = True,
         helper: bool = True,
@@ -85,6 +86,7 @@ class Config:
             pause_check_interval=_span("pause_check_interval", said.get("pause_check_interval", pause_check_interval)),
             keep=_kept("keep", said.get("keep", keep)),
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
+            unreadable_after=_span("unreadable_after", said.get("unreadable_after", unreadable_after)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
             audit=_audit(said.get("audit", audit)),
             helper=_truth("helper", said.get("helper", helper)),
@@ -134,6 +136,7 @@ class ConnectOptions(TypedDict, total=False):
     pause_check_interval: Duration
     keep: Duration | None
     keep_dead_letters: Duration | None
+    unreadable_after: Duration
     tenant: str | None
     listen: bool | str
     helper: bool
@@ -221,7 +224,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
 
 _OURS: Final = frozenset(
     {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
-    | {"audit", "hang_after", "helper", "keep", "keep_dead_letters", "pause_check_interval"}
+    | {"audit", "hang_after", "helper", "keep", "keep_dead_letters", "pause_check_interval", "unreadable_after"}
 )
 
 

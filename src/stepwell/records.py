@@ -293,6 +293,7 @@ class QueueStats:
     suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
     scheduled: int = 0  # of those that wait: for a moment ...
     set_aside: int = 0  # ... and for a signal, a child or an operator: these are PAUSED
+    unreadable: int = 0  # of those that wait: no code that was offered them could read them
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,18 @@ class TaskDied:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskUnreadable:
+    """A task was left to other code, because this code cannot read it."""
+
+    task_id: int
+    queue: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"task {self.task_id} of {self.queue} is left to other code: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
 class SessionsRecovered:
     """Dead sessions were found and their tasks returned."""
 
@@ -222,6 +234,7 @@ Event = (
     | LateWriteRefused
     | TaskFailed
     | TaskDied
+    | TaskUnreadable
     | SessionsRecovered
     | OrphansReleased
     | WorkUnserved
@@ -351,7 +364,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             return logging.WARNING, condition, f"{words}; it stays paused"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
-        case HelperLost() | NoHelper() | LoopBlocked():
+        case HelperLost() | NoHelper() | LoopBlocked() | TaskUnreadable():
             return logging.WARNING, "", str(event)
         case PoolerFound():
             return logging.INFO, "", "a pooler stands before the database: no settings, no prepared statements"

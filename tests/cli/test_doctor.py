@@ -191,6 +191,12 @@ TOLD: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "a long transaction": ({"held": 600.0}, "warning", "open for 10 m", "pg_stat_activity"),
     "a slow database": ({"took": 0.4}, "warning", "400 ms", "stepwell bench"),
     "a silent session": ({"workers": (worker(silent=90.0),)}, "problem", "silent for 1.5 m", "stepwell worker APP"),
+    "tasks that no code can read": (
+        {"queues": (queue(queue="order:effects", waiting=2, unreadable=2, paused=True),)},
+        "problem",
+        "2 tasks of order:effects cannot be read",
+        "last_error",
+    ),
     "a frozen worker beside a living one": (
         {"workers": (worker(), worker(id=8, silent=90.0))},
         "problem",

@@ -7,7 +7,7 @@ import pytest
 
 from stepwell import EffectContext, Engine, PermanentError, Store, Worker
 from stepwell.clock import TestClock
-from tests.deciders.workbench import Ask, Bench, Do, asked, drained, labels, names, tasks
+from tests.deciders.workbench import Ask, Bench, Do, drained, labels, tasks
 from tests.ground.waiting import until
 from tests.workflows.kit import die
 
@@ -255,19 +255,6 @@ async def test_effects_of_a_type_that_nobody_serves_wait_and_are_reported(store:
     assert await drained(store, engine) == 0
     assert [one.queue for one in await store.unserved()] == ["other:effects"]
     assert await drained(store, other) == 1
-
-
-@pytest.mark.proves("F-15")
-async def test_an_effect_of_newer_code_is_left_without_an_attempt_spent(store: Store) -> None:
-    engine = Engine(store).register(Bench())
-    await engine.execute(Do("a", ask="mail", after=0.0))
-    type_ = "json" if store.driver.name == "postgres" else "text"
-    newer = f"""cast(replace(cast(input as text), '"Ask"', '"Newer"') as {type_})"""
-    await asked(store, f"update {{task}} set input = {newer}")
-    await drained(store, engine)
-    [effect] = await tasks(store, "effect")
-    assert (effect["status"], effect["attempt"], effect["last_error"]) == ("PENDING", 0, None)
-    assert await names(engine) == ["Noted", "Noted"]
 
 
 @pytest.mark.proves("F-02", "M-24")

@@ -390,8 +390,8 @@ MUTANTS = (
         "a failed batch costs everybody in it an attempt",
         "Q-20",
         "engine/outcome.py",
-        "                attempt_back=alone,\n                alone=alone,\n",
-        "                alone=alone,\n",
+        "attempt_back=not isinstance(outcome, Again)",
+        "attempt_back=isinstance(outcome, NotThisCode)",
         BATCHES + "test_a_batch_that_fails_is_delivered_again_one_by_one_and_costs_the_innocent_nothing",
     ),
     Mutant(

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 EXECUTE = "tests/deciders/test_execute.py::"
 EFFECTS = "tests/deciders/test_effects.py::"
+UNREADABLE = "tests/deciders/test_unreadable.py::"
 TIMERS = "tests/deciders/test_timers.py::"
 KEYS = "tests/deciders/test_idempotency.py::"
 TOGETHER = "tests/deciders/test_together.py::"
@@ -135,9 +136,25 @@ DECIDER_MUTANTS = (
         "what newer code wrote costs an attempt",
         "F-15",
         "deciders/serving.py",
-        "        except UnknownRecord:\n            return Released(NEWER_CODE)\n",
-        "        except UnknownRecord:\n            raise\n",
-        EFFECTS + "test_an_effect_of_newer_code_is_left_without_an_attempt_spent",
+        "        except UnknownRecord as error:\n",
+        "        except UnknownRecord as error:\n            raise\n",
+        UNREADABLE + "test_what_this_code_cannot_read_is_left_to_other_code_and_says_so",
+    ),
+    Mutant(
+        "what no code can read is offered for ever",
+        "F-15",
+        "engine/outcome.py",
+        "    if unreadable >= bound:\n",
+        "    if unreadable >= bound and False:\n",
+        UNREADABLE + "test_what_no_code_can_read_for_a_week_is_a_dead_letter",
+    ),
+    Mutant(
+        "a week without readers begins anew with every offer",
+        "F-15",
+        "deciders/serving.py",
+        """return error.get("since") if""",
+        "return None if",
+        UNREADABLE + "test_what_no_code_can_read_for_a_week_is_a_dead_letter",
     ),
     Mutant(
         "a task that is not ours any more is delivered",

@@ -177,6 +177,10 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         elif one.ready and (one.oldest or 0.0) > LONG_READY and facts.living and facts.maintenance is None:
             said = f"in {one.queue} the oldest of {one.ready} ready tasks has waited for {span(one.oldest)}"
             yield Finding("warning", "queue", said, f"stepwell worker APP --queue {one.queue}, one more of them")
+        if one.unreadable:
+            said = f"{many(one.unreadable, 'task')} of {one.queue} cannot be read by the code of its workers"
+            next_ = f"deploy code that has the class and version its `last_error` names, for {one.queue}"
+            yield Finding("problem", "queue", f"{said}: a class was renamed, removed or is newer", next_)
         if one.draining:
             said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")

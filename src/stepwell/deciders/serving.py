@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,15 +15,13 @@ from stepwell.decider import Decider, EffectContext, Receipt
 from stepwell.deciders.proposing import ATTEMPTS, Envelope, effects_queue, inputs_queue
 from stepwell.deciders.waiting import Pending, Turn
 from stepwell.durations import datetime_of
-from stepwell.engine.outcome import DONE, Ended, Released, Settled
+from stepwell.engine.outcome import DONE, Ended, NotThisCode, Settled, judge_unreadable
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.threads import Threads, in_thread
-from stepwell.errors import LeaseLost, UnknownRecord
+from stepwell.errors import DeciderNotFound, LeaseLost, UnknownRecord
 from stepwell.family import Family, Registry
 from stepwell.records import Claimed, RunStatus, Settlement, TaskKind
 from stepwell.store.store import Store
-
-NEWER_CODE: Final = 30.0  # seconds until what this code cannot read is offered again, to code that can
 
 Route = Callable[[Pending], Awaitable[Receipt]]
 
@@ -58,8 +57,9 @@ class Serving:
         """Leave to other code what this code does not know, without an attempt spent: a newer one may be starting."""
         try:
             return await body(tasks[0], threads, slot)
-        except UnknownRecord:
-            return Released(NEWER_CODE)
+        except UnknownRecord as error:
+            since = await self._unreadable_since(tasks[0])
+            return judge_unreadable(error, since, tasks[0].claimed_at, self._store.options.unreadable_after)
 
     async def _carry_out(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
         envelope = Envelope.read(task.input)
@@ -90,7 +90,7 @@ class Serving:
         self, envelope: Envelope, task: Claimed, cause: str, settlement: Settlement, *, is_submitted: bool = False
     ) -> Ended:
         """Decide an input and settle the task that it came with, in one transaction."""
-        family = self._registry.of_type(envelope.owner)
+        family = self._owner(envelope)
         value = family.inputs.read(envelope.type, envelope.version, _text(envelope))
         timer_key = None
         if task.kind is TaskKind.TIMER and task.key is not None:
@@ -103,6 +103,21 @@ class Serving:
         except LeaseLost:  # taken by others, or cancelled meanwhile: nothing was decided
             return Settled()
         return Settled(str(settlement.status))
+
+    def _owner(self, envelope: Envelope) -> Family:
+        try:
+            return self._registry.of_type(envelope.owner)
+        except DeciderNotFound as error:
+            what = f"input {envelope.type} of {envelope.owner}"
+            raise UnknownRecord(what, envelope.type, envelope.version, str(error).partition(";")[0]) from error
+
+    async def _unreadable_since(self, task: Claimed) -> int | None:
+        """When code first could not read a task; None if this is the first time."""
+        if task.turn == 1:
+            return None
+        again = await self._store.decisions.task_again(task.id)
+        error = {} if again is None else json.loads(again["error"] or "{}")
+        return error.get("since") if error.get("type") == NotThisCode.__name__ else None
 
     async def _kept_answer(self, task: Claimed) -> Envelope | None:
         """What an earlier turn has kept of this effect's answer: then only routing is left to do."""

@@ -17,6 +17,7 @@ from stepwell.engine.outcome import (
     Cancelled,
     Ended,
     Failed,
+    NotThisCode,
     Outcome,
     Released,
     Settled,
@@ -34,7 +35,7 @@ from stepwell.store.lanes import Answer
 from stepwell.store.polling import SWEEP_EVERY
 from stepwell.store.store import Store
 from stepwell.store.turns import Turns, executing
-from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed
+from stepwell.telemetry import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed, TaskUnreadable
 
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 
@@ -328,10 +329,18 @@ class Execution:
         if error is None:
             return
         described = f"{error.get('type')}: {error.get('message')}"[:500]
-        if isinstance(outcome, Failed) and status == "ERROR":
+        if isinstance(outcome, NotThisCode):
+            self._tell_unreadable(task, str(error.get("message"))[:500])
+        elif isinstance(outcome, Failed) and status == "ERROR":
             self.store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
             self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
+
+    def _tell_unreadable(self, task: Claimed, error: str) -> None:
+        """Warn once for each session: the task comes again and again, and others like it."""
+        if (cause := (self._served.queue, error)) not in self.session.warned:
+            self.session.warned.add(cause)
+            self.store.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
         if task.parent_id is not None and RunStatus(status).finished:

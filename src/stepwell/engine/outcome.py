@@ -13,6 +13,8 @@ from stepwell.records import NEVER, RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
 DEEPEST_CAUSE: Final = 10  # an error may have been raised from itself
+SOONEST_OFFER: Final = 1.0  # seconds until what this code cannot read is offered again, to code that can
+LATEST_OFFER: Final = 60.0
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it, and will so for ever
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
@@ -53,6 +55,14 @@ class Released:
     """Not finished, by no fault of its own: somebody may go on after `delay` seconds, the attempt is given back."""
 
     delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotThisCode:
+    """This code cannot read it, other code may: offered again after `delay` seconds, the attempt is given back."""
+
+    delay: float
+    error: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +107,9 @@ class Settled:
 
 
 # What a body makes of itself, if nothing goes wrong ...
-Ended = Cancelled | Done | Held | Released | Restarted | Settled | Suspended
+Ended = Cancelled | Done | Failed | Held | NotThisCode | Released | Restarted | Settled | Suspended
 # ... and what is left to be written.
-Outcome = Done | Held | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
+Outcome = Done | Held | NotThisCode | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
 
 DONE: Final = Done()
 
@@ -128,6 +138,20 @@ def pause_of(error: Exception, policy: Retry) -> Paused | None:
     if isinstance(error, policy.paused) and not hasattr(error, GAVE_UP):
         return Paused(one_line(error_of(error)))
     return None
+
+
+def judge_unreadable(error: Exception, since: int | None, now: int, bound: float) -> NotThisCode | Failed:
+    """Judge what this code cannot read: left to other code until it has been unreadable `since` so many seconds ago.
+
+    The moments are microseconds of the database's clock; `since` is None the first time. It is offered again sooner
+    while it is new, as in a deploy, and every minute in the end.
+    """
+    begun = now if since is None else since
+    told = {"type": NotThisCode.__name__, "message": error_of(error)["message"], "since": begun}
+    unreadable = (now - begun) / 1_000_000
+    if unreadable >= bound:
+        return Failed(told)
+    return NotThisCode(min(LATEST_OFFER, max(SOONEST_OFFER, unreadable)), told)
 
 
 def judge_batch(error: BaseException) -> Outcome:
@@ -173,13 +197,12 @@ def settlement_of(outcome: Outcome) -> Settlement:
             return _SUCCESS
         case Done(output):
             return Settlement(RunStatus.SUCCESS, output=output)
-        case Again(delay, error) | Alone(delay, error):
-            alone = isinstance(outcome, Alone)
+        case Again(delay, error) | Alone(delay, error) | NotThisCode(delay, error):
             return Settlement(
                 RunStatus.PENDING,
                 delay=microseconds_of(delay, "retry_after"),
-                attempt_back=alone,
-                alone=alone,
+                attempt_back=not isinstance(outcome, Again),
+                alone=isinstance(outcome, Alone),
                 error=encode(error, limit=ERROR_LIMIT, what="error"),
                 last_error=one_line(error),
             )

@@ -28,6 +28,7 @@ class Session:
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
+        self.warned: set[tuple[str, str]] = set()  # queues and what of them this code cannot read: told once
         self.handing: set[int] = set()  # tasks that are being added as ours: not held yet
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}

@@ -91,7 +91,9 @@ class Audit:
         status, error = row[3], row[11]
         if not self.everything and (not self.problems or (error is None and status != RunStatus.CANCELLED)):
             return None
-        task_id, worker, turn, _, delay, _, _, alone = row[:8]
+        task_id, worker, turn, _, delay, _, attempt_back, alone = row[:8]
+        if status == RunStatus.PENDING and attempt_back and not alone and not self.everything:
+            return None  # left to other code, perhaps every minute for a week: `last_error` says why
         what, detail = _outcome(status, error, row[12], int(delay or 0), bool(alone))
         what = What.RESTARTED if row[14] is not None else what
         answer = str(status) if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if somebody has cancelled it

@@ -65,6 +65,7 @@ def _stats(row: Any) -> QueueStats:
         suspects=row["suspects"],
         scheduled=row["waiting"] - row["set_aside"] - row["suspects"],
         set_aside=row["set_aside"],
+        unreadable=row["unreadable"],
     )
 
 

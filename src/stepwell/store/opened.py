@@ -53,6 +53,7 @@ class Options:
     pause_check_interval: float = 3600.0
     keep: float | None = 7 * 86_400.0
     keep_dead_letters: float | None = None
+    unreadable_after: float = 7 * 86_400.0
     tenant: str = ""
     listen: bool = True
     helper: bool = True

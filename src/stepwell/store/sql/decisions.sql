@@ -202,8 +202,8 @@ returning {own task}id;
 
 -- name: task_again
 -- bound: 8
--- What is known of a task besides its claim: the answer that an earlier turn kept, or why it was given up.
-select task.input, task.output, task.last_error, task.status from {task} as task where task.id = :id;
+-- What is known of a task besides its claim: the answer that an earlier turn kept, or why it came back or was given up.
+select task.input, task.output, task.error, task.last_error, task.status from {task} as task where task.id = :id;
 
 -- name: dead_effects
 -- bound: 6 + 10 a row

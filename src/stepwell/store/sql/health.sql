@@ -9,14 +9,15 @@
 select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as ready, coalesce(idle.waiting, 0) as waiting,
        coalesce(owned.tasks, 0) + coalesce(idle.taken, 0) as running, coalesce(dead.tasks, 0) as dead,
        {now} - ready.since as oldest, coalesce(idle.suspects, 0) as suspects,
-       coalesce(idle.set_aside, 0) as set_aside
+       coalesce(idle.set_aside, 0) as set_aside, coalesce(idle.unreadable, 0) as unreadable
   from {queue} as queue
   left join (select task.queue_id, count(*) as tasks, min(task.run_at) as since
                from {task} as task where task.ready group by task.queue_id) as ready on ready.queue_id = queue.id
   left join (select task.queue_id, count(case when task.status <> 'RUNNING' then 1 end) as waiting,
                     count(case when task.status = 'RUNNING' then 1 end) as taken,
                     count(case when task.losses > 0 and task.status = 'PENDING' then 1 end) as suspects,
-                    count(case when task.status = 'PAUSED' then 1 end) as set_aside
+                    count(case when task.status = 'PAUSED' then 1 end) as set_aside,
+                    count(case when task.last_error like 'NotThisCode: %' then 1 end) as unreadable
                from {task} as task
               where not task.ready and task.owner is null and task.deleted_at is null
                 and task.status in ('PENDING', 'PAUSED', 'RUNNING')
