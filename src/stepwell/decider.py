@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 from uuid import UUID
 
+from stepwell.backoff import Retry
 from stepwell.decision import Decision
 from stepwell.durations import Duration
 from stepwell.errors import InvalidOption
@@ -65,11 +66,15 @@ class Decider(ABC, Generic[S, I, E, X]):
 
     With `dedupe`, an input without a key that equals one which its instance decided less than so long ago is a
     duplicate; what timers and effects send is not counted.
+
+    `retry` is how often an effect is tried in all, `timeout` ends an attempt of `handle`; `register` may say otherwise.
     """
 
     type: ClassVar[str]
     route: ClassVar[str | None] = None
     dedupe: ClassVar[Duration | None] = None
+    retry: ClassVar[int | Retry] = 5
+    timeout: ClassVar[Duration | None] = None
 
     def identify(self, input: I) -> str:
         """The id of the instance that the input is for: what its `route` field holds."""

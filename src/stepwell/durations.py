@@ -49,6 +49,14 @@ def microseconds_of(duration: Duration, option: str = "duration") -> int:
     return round(seconds_of(duration, option) * 1_000_000)
 
 
+def timeout_of(timeout: Duration | None) -> float | None:
+    """The seconds that an attempt has; None is no limit, and nothing is refused."""
+    seconds = None if timeout is None else seconds_of(timeout, "timeout")
+    if seconds == 0:
+        raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
+    return seconds
+
+
 def moment_of(moment: datetime, option: str = "run_at") -> int:
     """The moment in microseconds since 1970, UTC; a naive datetime is refused, since it names no moment."""
     if not isinstance(moment, datetime):

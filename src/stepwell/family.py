@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 import typing
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
+from stepwell.backoff import Retry
 from stepwell.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, Decider
 from stepwell.decision import Decision, Outgoing
-from stepwell.durations import microseconds_of
+from stepwell.durations import Duration, microseconds_of, timeout_of
 from stepwell.errors import DeciderNotFound, DuplicateDecider, InvalidOption
 from stepwell.kinds import Kinds, Written, classes_of, version_of
 from stepwell.names import check_key, check_name
@@ -56,6 +58,8 @@ class Family:
     states: States
     takes_now: bool
     dedupe: int | None  # microseconds for which equal inputs without a key count as one
+    retry: Retry  # of effects
+    timeout: float | None  # seconds that an attempt of an effect has
 
     @classmethod
     def of(cls, decider: AnyDecider) -> Family:
@@ -83,6 +87,8 @@ class Family:
             States.of(decider, state),
             _takes_now(decider.decide),
             _window(decider),
+            Retry.of(decider.retry),
+            timeout_of(decider.timeout),
         )
 
     def identify(self, input: Any) -> str:
@@ -152,12 +158,24 @@ class Registry:
         self._by_type: dict[str, Family] = {}
         self._by_input: dict[type, Family] = {}
 
-    def register(self, decider: AnyDecider, *, keep: float | None = None) -> Family:
+    def register(
+        self,
+        decider: AnyDecider,
+        *,
+        keep: float | None = None,
+        retry: int | Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Family:
         """Add a decider; DuplicateDecider if its type or one of its inputs has one already.
 
         `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
+        `retry` and `timeout` go before the decider's own.
         """
         family = Family.of(decider)
+        if retry is not None:
+            family = dataclasses.replace(family, retry=Retry.of(retry))
+        if timeout is not None:
+            family = dataclasses.replace(family, timeout=timeout_of(timeout))
         if family.dedupe is not None and keep is not None and family.dedupe > keep * 1_000_000:
             why = f"the store keeps receipts for {keep:g} s; say less, or open it with a longer `keep`"
             raise InvalidOption("dedupe", decider.dedupe, why)

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from stepwell.backoff import Retry
 from stepwell.codec import check_type, decode
-from stepwell.durations import Duration, seconds_of
+from stepwell.durations import Duration, timeout_of
 from stepwell.engine.outcome import DONE, Done
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.threads import Threads, in_thread
@@ -120,9 +120,7 @@ def handler(
     if batch is not None:
         check_whole("batch", batch, 1, 1_000)
     policy = None if retry is None else Retry.of(retry)
-    seconds = None if timeout is None else seconds_of(timeout, "timeout")
-    if seconds == 0:
-        raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
+    seconds = timeout_of(timeout)
 
     def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
         if isinstance(fn, Handler):

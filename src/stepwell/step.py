@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from stepwell.arguments import Arguments
 from stepwell.backoff import Retry
 from stepwell.definitions import declare
-from stepwell.durations import Duration, seconds_of
+from stepwell.durations import Duration, timeout_of
 from stepwell.engine.background_steps import BackgroundStep, begun_in_background
 from stepwell.engine.branches import Branch, current_branch, is_serving
 from stepwell.engine.calling import course
@@ -135,9 +135,7 @@ def step(
     if queue is not None:
         check_name("queue", queue)
     policy = None if retry is None else Retry.of(retry)
-    seconds = None if timeout is None else seconds_of(timeout, "timeout")
-    if seconds == 0:
-        raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
+    seconds = timeout_of(timeout)
     if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
         raise InvalidOption("raises", raises, "it is a tuple of exception classes")
 

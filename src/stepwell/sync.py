@@ -20,7 +20,7 @@ from stepwell import connecting, decider_engine, worker
 from stepwell.connecting import Config, ConnectOptions
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
-from stepwell.deciders.service import SNAPSHOT_EVERY
+from stepwell.deciders.service import Registering
 from stepwell.decision import Decision
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
@@ -429,11 +429,9 @@ class Engine:
         self._store = store
         self.async_engine = decider_engine.Engine(store.async_store)
 
-    def register(
-        self, decider: Decider[Any, Any, Any, Any], *, workers: int = 10, snapshot_every: int = SNAPSHOT_EVERY
-    ) -> Self:
+    def register(self, decider: Decider[Any, Any, Any, Any], **options: Unpack[Registering]) -> Self:
         """Know a decider from now on."""
-        self.async_engine.register(decider, workers=workers, snapshot_every=snapshot_every)
+        self.async_engine.register(decider, **options)
         return self
 
     def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:

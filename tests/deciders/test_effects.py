@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from stepwell import EffectContext, Engine, PermanentError, Store, Worker
+from stepwell import EffectContext, Engine, InvalidOption, PermanentError, Retry, Store, Worker
 from stepwell.clock import TestClock
 from tests.deciders.workbench import Ask, Bench, Do, drained, labels, tasks
 from tests.ground.waiting import until
@@ -67,6 +68,57 @@ async def test_an_effect_that_fails_is_tried_again_with_the_same_key(store: Stor
     assert await labels(engine) == ["x", "at last"]
     assert [ctx.attempt for ctx in bench.asked] == [1, 2, 3]
     assert len({ctx.key for ctx in bench.asked}) == 1
+
+
+class Twice(Bench):
+    """Tries its effects twice, a quarter of a second each."""
+
+    retry = 2
+    timeout = "250ms"
+
+
+@pytest.mark.proves("F-05")
+@pytest.mark.parametrize(("options", "attempts"), [({}, 2), ({"retry": 1}, 1), ({"retry": Retry(7, base=30)}, 7)])
+async def test_a_decider_says_how_often_its_effects_are_tried(
+    store: Store, clock: TestClock, options: dict[str, Any], attempts: int
+) -> None:
+    bench = Twice(failing(99))
+    engine = Engine(store).register(bench, **options)
+    await engine.execute(Do("a", ask="mail"))
+    for _ in range(attempts):
+        assert await store.dead_letters(kind="effect") == []
+        assert await drained(store, engine) == 1
+        clock.advance("10m")
+    [letter] = await store.dead_letters(kind="effect")
+    assert (letter.attempt, len(bench.asked)) == (attempts, attempts)
+
+
+@pytest.mark.proves("F-05")
+@pytest.mark.parametrize("options", [{}, {"timeout": 0.1}])
+async def test_an_attempt_of_an_effect_ends_at_its_timeout(store: Store, clock: TestClock, options: Any) -> None:
+    async def hangs(effect: Ask, ctx: EffectContext) -> Do:
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+        return Do(effect.id, "at last")
+
+    engine = Engine(store).register(Twice(hangs), **options)
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine)
+    [effect] = await tasks(store, "effect")
+    assert (effect["status"], effect["attempt"]) == ("PENDING", 1)
+    assert "Timeout: `handle` of effect" in effect["last_error"]
+    clock.advance("10m")
+    await drained(store, engine)
+    assert await labels(engine) == ["x", "at last"]
+
+
+@pytest.mark.proves("F-05")
+@pytest.mark.parametrize("options", [{"retry": 0}, {"timeout": 0}, {"timeout": "soon"}])
+async def test_a_policy_of_effects_that_cannot_be_is_refused(store: Store, options: Any) -> None:
+    with pytest.raises(InvalidOption):
+        Engine(store).register(Bench(), **options)
+    with pytest.raises(InvalidOption):
+        Engine(store).register(type("Wrong", (Bench,), options)())
 
 
 @pytest.mark.proves("F-06")

@@ -133,6 +133,22 @@ DECIDER_MUTANTS = (
         EFFECTS + "test_an_instance_is_told_of_an_effect_that_was_given_up",
     ),
     Mutant(
+        "an effect is tried as often as timers are",
+        "F-05",
+        "deciders/proposing.py",
+        "None, family.retry.max_attempts, None,",
+        "None, ATTEMPTS, None,",
+        EFFECTS + "test_a_decider_says_how_often_its_effects_are_tried",
+    ),
+    Mutant(
+        "an effect that hangs holds its place for ever",
+        "F-05",
+        "deciders/serving.py",
+        "asyncio.timeout(family.timeout)",
+        "asyncio.timeout(None)",
+        EFFECTS + "test_an_attempt_of_an_effect_ends_at_its_timeout",
+    ),
+    Mutant(
         "what newer code wrote costs an attempt",
         "F-15",
         "deciders/serving.py",

@@ -21,7 +21,7 @@ from stepwell.store.decisions import Change, ReceiptRow, Standing
 from stepwell.store.draft import Asked, Draft, Drafted
 from stepwell.store.driver import Value
 
-ATTEMPTS: Final = 5  # of effects, timers and inputs
+ATTEMPTS: Final = 5  # of timers and inputs
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
@@ -305,7 +305,7 @@ def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int
     for effect in decision.effects:
         text = _enveloped(pending.id, effect)
         queue_id = queues[effects_queue(family.type)]
-        change.tasks.append(("effect", queue_id, None, ATTEMPTS, None, text, change.id, inside))
+        change.tasks.append(("effect", queue_id, None, family.retry.max_attempts, None, text, change.id, inside))
     for timer in decision.timers:
         timers.set(timer.key, (_enveloped(pending.id, timer.input), timer.due, inside))
 

@@ -8,8 +8,9 @@ import secrets
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypedDict, TypeVar, cast
 
+from stepwell.backoff import Retry
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.deciding import Decided, Deciding
 from stepwell.deciders.mailbox import Mailbox
@@ -42,6 +43,15 @@ LANES: Final = 2  # transactions of decisions at once, where the database writes
 SNAPSHOT_EVERY: Final = 100
 
 
+class Registering(TypedDict, total=False):
+    """What `register` takes besides the decider."""
+
+    workers: int
+    snapshot_every: int
+    retry: int | Retry | None
+    timeout: Duration | None
+
+
 class Service:
     """Deciders in a store: what they are asked, and what is known of their instances. No worker of its own."""
 
@@ -71,16 +81,24 @@ class Service:
         self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
 
     def register(
-        self, decider: Decider[Any, Any, Any, Any], *, workers: int = 10, snapshot_every: int = SNAPSHOT_EVERY
+        self,
+        decider: Decider[Any, Any, Any, Any],
+        *,
+        workers: int = 10,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        retry: int | Retry | None = None,
+        timeout: Duration | None = None,
     ) -> Self:
         """Know a decider from now on: `workers` is how many of its effects are carried out at once in one worker.
+
+        `retry` and `timeout` are those of its effects, in place of the decider's own.
 
         Its state is kept as a snapshot every so many events, so that a process that does not know an instance reads
         one snapshot and what came after it. A type, or a class of inputs, that is known already is refused.
         """
         check_whole("workers", workers, 1, 10_000)
         check_whole("snapshot_every", snapshot_every, 1, 1_000_000)
-        family = self.registry.register(decider, keep=self.store.options.keep)
+        family = self.registry.register(decider, keep=self.store.options.keep, retry=retry, timeout=timeout)
         self._workers[family.type] = workers
         self._snapshot_every[family.type] = snapshot_every
         return self

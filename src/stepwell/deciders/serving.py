@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ from stepwell.durations import datetime_of
 from stepwell.engine.outcome import DONE, Ended, NotThisCode, Settled, judge_unreadable
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.threads import Threads, in_thread
-from stepwell.errors import DeciderNotFound, LeaseLost, UnknownRecord
+from stepwell.errors import DeciderNotFound, LeaseLost, Timeout, UnknownRecord
 from stepwell.family import Family, Registry
 from stepwell.records import Claimed, RunStatus, Settlement, TaskKind
 from stepwell.store.store import Store
@@ -36,16 +37,17 @@ class Serving:
 
     def served(self, family: Family, workers: int) -> list[Served]:
         """The queues of one decider: its effects, so many at once, and its timers and inputs."""
-        retry, inputs = Retry(ATTEMPTS), inputs_queue(family.type)
+        inputs = inputs_queue(family.type)
         told = type(family.decider).on_dead_letter is not Decider.on_dead_letter
         effects = Served(
             effects_queue(family.type),
             partial(self._readable, partial(self._carry_out, family)),
-            retry,
+            family.retry,
             concurrency=workers,
             dead_letter=inputs if told else None,
         )
-        return [effects, Served(inputs, partial(self._readable, partial(self._deliver, family)), retry)]
+        deliver = partial(self._readable, partial(self._deliver, family))
+        return [effects, Served(inputs, deliver, Retry(ATTEMPTS))]
 
     async def _readable(
         self,
@@ -127,6 +129,18 @@ class Serving:
         return None if again is None or again["output"] is None else Envelope.read(again["output"])
 
     async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
+        """What the decider makes of an effect, in the time that an attempt has; deciding its answer does not count."""
+        limit = asyncio.timeout(family.timeout)
+        try:
+            async with limit:
+                return await self._called(family, effect, ctx, threads, slot)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            what = f"`handle` of effect {ctx.effect_id} of {family.type} {ctx.id}"
+            raise Timeout(f"{what} ran longer than {family.timeout:g} s") from error
+
+    async def _called(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
         handle: Callable[..., Any] = family.decider.handle
         if inspect.iscoroutinefunction(handle):
             return await handle(effect, ctx)
