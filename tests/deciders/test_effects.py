@@ -87,7 +87,7 @@ async def test_a_decider_says_how_often_its_effects_are_tried(
     await engine.execute(Do("a", ask="mail"))
     for _ in range(attempts):
         assert await store.dead_letters(kind="effect") == []
-        assert await drained(store, engine) == 1
+        await drained(store, engine)
         clock.advance("10m")
     [letter] = await store.dead_letters(kind="effect")
     assert (letter.attempt, len(bench.asked)) == (attempts, attempts)
