@@ -184,6 +184,7 @@ class Settlement(msgspec.Struct, frozen=True):
     error: str | None = None
     last_error: str | None = None
     cleans_up: bool = False  # the turn knew that its task was cancelled, and cleaned up
+    ends_run: bool = False  # and perhaps not its steps: those that are being executed are closed
     input: str | None = None  # for PENDING, with which it restarts: as another generation
 
 

@@ -57,8 +57,8 @@ WORKFLOW_MUTANTS = (
         "a thread records what its run no longer holds",
         "protocol-03",
         "engine/requests.py",
-        "    request.run.check()\n    return await _submitted(request)\n",
-        "    return await _submitted(request)\n",
+        "        request.run.admit_result(request.row, request.attempt.shown)\n",
+        "        pass\n",
         WORKFLOWS + "test_races.py::test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothing",
     ),
     Mutant(

@@ -96,5 +96,6 @@ def _operation(part: str, row: Sequence[Value], worker: int, *, parent: bool, no
         lane=None if part in ADDING else task_id,
         parent=task_id if parent and part in ENDING else None,
         restarts=parent and part == "settle",
+        ends_run=parent and part == "settle",
         note=Note(task_id, What.FAILED, attempt=2) if noted else None,
     )

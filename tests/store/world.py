@@ -269,6 +269,7 @@ def _belongings(of: Subjects) -> list[str]:
         (of.running, "two#1", 2, "PAUSED"),
         (of.failed, "one#1", 1, "SUCCESS"),
         (of.failed, "two#1", 2, "ERROR"),
+        (of.failed, "three#1", 3, "RUNNING"),
         (of.ended, "one#1", 1, "SUCCESS"),
         (of.ended, "two#1", 2, "SUCCESS"),
         (of.removed, "one#1", 1, "SUCCESS"),

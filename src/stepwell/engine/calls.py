@@ -81,6 +81,7 @@ class Attempt(msgspec.Struct, eq=False):
     since: float = msgspec.field(default_factory=time.monotonic)
     shown: Operation | None = None  # the write that says it is at work, if it takes a while
     inputs: int = 0  # to deciders, that its body has asked for
+    late: Callable[[Any], object] | None = None  # told what a body returned after its run was stopped
 
     @property
     def took(self) -> int:

@@ -279,9 +279,10 @@ class Execution:
                 self._close(task)
             return
         settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
-        if self._cleanup is not None:
-            settlement = msgspec.structs.replace(settlement, cleans_up=True)
-        unknown_run = self._served.body is None and tasks[0].kind is TaskKind.RUN
+        is_run, cleans_up = tasks[0].kind is TaskKind.RUN, self._cleanup is not None
+        if is_run and (cleans_up or isinstance(outcome, Cancelled | Failed)):
+            settlement = msgspec.structs.replace(settlement, cleans_up=cleans_up, ends_run=True)
+        unknown_run = self._served.body is None and is_run
         if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
             for task in tasks:
                 answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)

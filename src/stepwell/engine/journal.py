@@ -99,8 +99,9 @@ class Journal:
                 return GaveUp(row.error or "{}")
             case RunStatus.PAUSED:
                 return Waiting(row)
-            case RunStatus.RUNNING:
-                return Due(row.attempt, has_row=True)  # its worker was lost in the middle of it
+            case RunStatus.RUNNING | RunStatus.CANCELLED:
+                # Its worker was lost in the middle of it, or its run ended then and was retried.
+                return Due(row.attempt, has_row=True)
             case _:
                 return Due(row.attempt + 1, has_row=True, failed=row)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from stepwell.engine.branches import CALLS, current_branch
-from stepwell.engine.calls import Attempt, StepCall
+from stepwell.engine.calls import Attempt
 from stepwell.engine.cleanup import Stopped
 from stepwell.engine.conditions import is_met
 from stepwell.engine.contexts import in_context
@@ -262,7 +262,10 @@ async def _answered(run: RunTurn, question: Question) -> Answered:
 
 async def _recorded(request: Record) -> Answer:
     """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
-    request.run.check()
+    if request.attempt is None:
+        request.run.check()
+    else:
+        request.run.admit_result(request.row, request.attempt.shown)
     return await _submitted(request)
 
 
@@ -282,10 +285,10 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
     definition = call.definition
     context.run(current_branch.set, attempt)
     if not definition.is_async:
-        in_time = None if definition.timeout is None else _in_time(call, definition.timeout)
-        return in_context(context, in_time or _in_thread(call))
+        in_time = None if definition.timeout is None else _in_time(attempt, definition.timeout)
+        return in_context(context, in_time or _in_thread(attempt))
     if definition.timeout is not None:
-        running = in_context(context, _in_time(call, definition.timeout))
+        running = in_context(context, _in_time(attempt, definition.timeout))
     else:
         body = context.run(definition.fn, *call.args, **call.kwargs)
         running = in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
@@ -302,19 +305,20 @@ async def _waited(request: Wait | Noted) -> None:
             await run.noted()
 
 
-async def _in_time(call: StepCall, timeout: float) -> Any:
-    limit = asyncio.timeout(timeout)
+async def _in_time(attempt: Attempt, timeout: float) -> Any:
+    call, limit = attempt.call, asyncio.timeout(timeout)
     try:
         async with limit:
             if call.definition.is_async:
                 return await call.definition.fn(*call.args, **call.kwargs)
-            return await _in_thread(call, limit)
+            return await _in_thread(attempt, limit)
     except TimeoutError as error:
         if not limit.expired():
             raise
         raise Timeout(f"step {call.key} ran longer than {timeout:g} s") from error
 
 
-async def _in_thread(call: StepCall, limit: asyncio.Timeout | None = None) -> Any:
-    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), limit)
+async def _in_thread(attempt: Attempt, limit: asyncio.Timeout | None = None) -> Any:
+    call = attempt.call
+    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), attempt.late, limit)
     return await result if inspect.isawaitable(result) else result

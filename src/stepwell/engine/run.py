@@ -27,8 +27,9 @@ from stepwell.engine.served import Slot
 from stepwell.engine.threads import Threads, in_thread
 from stepwell.engine.waits import waits_for_tasks
 from stepwell.errors import LeaseLost
-from stepwell.records import Claimed, StepRow
+from stepwell.records import Claimed, RunStatus, StepRow
 from stepwell.store.futures import resolve
+from stepwell.store.lanes import Operation
 
 T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
@@ -172,6 +173,13 @@ class RunTurn:
         if self.is_lost:
             raise LeaseLost(self.task.owner, self.task.id)
 
+    def admit_result(self, row: StepRow, begun: Operation | None) -> None:
+        """Refuse a result that cannot be recorded as part of this turn any more; it is kept beside it, for people."""
+        if row.status is RunStatus.SUCCESS and self.unwinding:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody can write it any more
+                self.on_loop(partial(self.slot.store.recorded.keep_late, row, self.task.turn, begun))
+        self.check()
+
     def admit(self, key: str) -> None:
         """Refuse a call that no record answers; to a run that is being cancelled every one outside of its shields."""
         self.check()
@@ -202,10 +210,13 @@ class RunTurn:
         if self._parked:
             self.on_loop(self.look_soon)
 
-    async def body_in_thread(self, body: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
+    async def body_in_thread(
+        self, body: Callable[[], T], late: Callable[[T], object] | None = None, limit: asyncio.Timeout | None = None
+    ) -> T:
         """Call a sync body in a thread; the run is not given back before it has ended, unless its `limit` was over.
 
-        One that outlived that goes on beside the next attempt: nobody knows whether it will ever end.
+        One that outlived that goes on beside the next attempt: nobody knows whether it will ever end. What one returns
+        after the run was stopped is told `late`.
         """
         running: set[asyncio.Future[Any]] = set()
         try:
@@ -213,11 +224,13 @@ class RunTurn:
         except asyncio.CancelledError:
             for left in () if limit is not None and limit.expired() else tuple(running):
                 self._bodies |= {left}
-                left.add_done_callback(self._body_ended)
+                left.add_done_callback(partial(self._body_ended, late))
             raise
 
-    def _body_ended(self, body: asyncio.Future[Any]) -> None:
+    def _body_ended(self, late: Callable[[Any], object] | None, body: asyncio.Future[Any]) -> None:
         self._bodies -= {body}
+        if late is not None and not body.cancelled() and body.exception() is None:
+            late(body.result())
 
     async def park(self, pause: Pause) -> None:
         """Wait until `due`, in memory while a sibling works; when nobody does, the run is given back instead.

@@ -5,7 +5,9 @@ The course of a call is written once, as a script that asks for what takes time:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -108,6 +110,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         yield Noted(run)
         run.admit(call.key)
     attempt = Attempt(call, number, has_row)
+    attempt.late = partial(_returned_late, attempt)
     showing = run.slot.showing
     showing.begin(attempt)
     try:
@@ -120,7 +123,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
     finally:
         showing.end(attempt)
-    run.check()
+    run.admit_result(done, attempt.shown)
     yield from recording(Record(run, done, attempt, has_row))
     return done, value
 
@@ -131,6 +134,14 @@ def _succeeded(attempt: Attempt, output: str) -> StepRow:
     return StepRow(task.id, task.generation, call.key, call.place, RunStatus.SUCCESS, attempt.number, call.input,
                    output, None, attempt.took)
     # fmt: on
+
+
+def _returned_late(attempt: Attempt, returned: Any) -> None:
+    """Keep what a body in a thread returned after its run was stopped; what cannot be stored is not worth an error."""
+    run = attempt.call.run
+    with contextlib.suppress(Exception):
+        done = _succeeded(attempt, stored_as(attempt.call, returned)[0])
+        run.slot.store.recorded.keep_late(done, run.task.turn, attempt.shown)
 
 
 def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:

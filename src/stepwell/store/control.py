@@ -26,8 +26,9 @@ class Control(Opened):
         After either it ends CANCELLED, whatever comes in late, and so do the runs it asked for. TOO_LATE, which counts
         as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
         each branch begins at most one more, and otherwise within a second; a body in a thread cannot be stopped and
-        goes on, but nothing of it is recorded any more. A run that may clean up (`@workflow(cleanup=)`) does so first,
-        until that time is over; if nobody executes it, a worker has to claim it for that: REQUESTED.
+        goes on: what it returns is recorded, so that people know what was done, and changes nothing. A run that may
+        clean up (`@workflow(cleanup=)`) does so first, until that time is over; if nobody executes it, a worker has to
+        claim it for that: REQUESTED.
         """
         said, tries, woken = check_filter("reason", reason), itertools.count(), set[int]()
         changed = await self._steered(
@@ -160,6 +161,8 @@ def cancelling(
         before = {row["id"] for row in children if row["requested"]}
         level = [(row["id"],) for row in children if row["id"] not in changed]
     ended = [row for row in changed.values() if row["status"] == RunStatus.CANCELLED]
+    if ended:
+        yield Call("end_steps", params, [(row["id"], row["status"]) for row in ended])
     woken |= {row["queue_id"] for row in changed.values() if row["ready"]}
     yield from audit.noted(params, [_cancel_note(row, run_ids, reason) for row in changed.values()])
     woken |= yield from wake_parents(params, ended)

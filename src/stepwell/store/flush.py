@@ -394,6 +394,8 @@ class GroupCommit:
             calls.append(Call("wake_parents", clock, fed_by=closing))
         if any(operation.restarts for operation in operations):
             calls.append(Call("forget_generations", fed_by=closing))
+        if any(operation.ends_run for operation in operations):
+            calls.append(Call("end_steps", clock, fed_by=closing))
         if notes := [operation.note for operation in operations if operation.note is not None]:
             calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
         return calls

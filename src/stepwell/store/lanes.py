@@ -54,6 +54,7 @@ class Operation(msgspec.Struct, eq=False):
     key: Key | None = None  # that it takes, or finds taken: it waits until whoever is taking it has committed
     adds_to: int | None = None  # the queue that has something to claim when it is written
     restarts: bool = False  # its task: what earlier generations of it recorded is removed
+    ends_run: bool = False  # its task, perhaps before its steps: those that are being executed are closed
     note: Note | None = None  # what the audit is to say of it, if it is written
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from stepwell.clock import Clock
 from stepwell.durations import datetime_of
-from stepwell.records import Owned, SeenWorker, WorkerInfo
+from stepwell.records import Owned, RunStatus, SeenWorker, WorkerInfo
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, Value
 from stepwell.store.letters import tell_dead_letters
@@ -164,6 +164,8 @@ class Sessions:
                 yield from self._audit.lost(self._params(), worker, rows)
                 returned += rows
             yield Call("forget_requests_of", {"worker": worker})
+        if ended := [(row["id"], row["status"]) for row in returned if RunStatus(row["status"]).finished]:
+            yield Call("end_steps", self._params(), ended)
         yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
         yield from wake_parents(self._params(), returned)
         return returned

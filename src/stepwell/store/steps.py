@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from stepwell.clock import Clock
-from stepwell.errors import LeaseLost
+from stepwell.errors import LeaseLost, StepwellError
 from stepwell.records import RunStatus, StepRow
 from stepwell.store.adding import ROW_BYTES
 from stepwell.store.apart import begin_apart
 from stepwell.store.audit import Audit
-from stepwell.store.driver import Call, Driver, Row, Value
+from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.futures import resolve, resolve_all
 from stepwell.store.lanes import Answer, Operation
 from stepwell.store.repeat import repeated
-from stepwell.telemetry import Telemetry
+from stepwell.telemetry import InternalTaskFailed, Telemetry
 
 MOST_RUNS: Final = 500  # whose steps are read at once
 
@@ -39,6 +39,7 @@ class Steps:
         self._timeout = timeout
         self._wanted: dict[Which, asyncio.Future[list[StepRow]]] = {}
         self._reading: asyncio.Task[None] | None = None
+        self._late: set[asyncio.Task[None]] = set()
 
     async def of(self, run_id: int, generation: int) -> list[StepRow]:
         """What a run has recorded in this generation, in its order.
@@ -77,6 +78,32 @@ class Steps:
         operation = _recording(row, worker, has_row=has_row or not withdrawn)
         operation.note = self._audit.failed_step(row, worker)
         return self._flusher.submitted(operation)
+
+    def keep_late(self, row: StepRow, turn: int, begun: Operation | None) -> None:
+        """Have it written what a body returned after its run was stopped, unless somebody has claimed the run since.
+
+        Nobody waits for it. It is for people, who want to know what was done; a run that is retried does it no more.
+        """
+        if begun is not None:
+            self._flusher.withdraw(begun)
+        task = begin_apart(self._record_late(row, turn), "stepwell-late-result")
+        self._late.add(task)
+        task.add_done_callback(self._late.discard)
+
+    async def _record_late(self, row: StepRow, turn: int) -> None:
+        values = (row.run_id, turn, row.generation, row.key, row.place, row.attempt, row.took, row.input, row.output)
+        call = Call("record_late", {"now": self._clock.now()}, [values])
+        try:
+            await repeated(
+                lambda: self._driver.transact(lambda: _say(call)),
+                clock=self._clock,
+                telemetry=self._telemetry,
+                within=self._timeout,
+            )
+        except StepwellError as error:
+            self._telemetry.emit(
+                InternalTaskFailed(f"recording {row.key} of run {row.run_id}, which came late", str(error))
+            )
 
     async def doubted(self, row: StepRow, worker: int, answer: Answer) -> None:
         """Ask about a row that did not come back: raises `LeaseLost` unless it had been written before."""
@@ -157,6 +184,10 @@ def step_of(row: Row) -> StepRow:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
     )
+
+
+def _say(call: Call) -> Script[list[Row]]:
+    return (yield call)
 
 
 def _unheard(_: Answer | BaseException) -> None:

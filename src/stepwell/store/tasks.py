@@ -247,6 +247,8 @@ class Tasks:
         settled, *_ = yield from one_by_one([Call("settle", params, [settling.row]), counting, noting])
         if not settled:
             return None
+        if settling.ends_run:
+            yield Call("end_steps", params, [(settled[0]["id"], settled[0]["answer"])])
         told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
         told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == RunStatus.ERROR else [])
@@ -335,6 +337,7 @@ class Tasks:
             order=row,
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
             restarts=done.input is not None,
+            ends_run=done.ends_run,
             note=self._audit.settled(row, attempt),
         )
 

@@ -40,6 +40,40 @@ on conflict (run_id, generation, key) do update
  where step.status not in ('SUCCESS', 'ERROR')
 returning {own step}run_id as id, {own step}key as answer;
 
+-- name: record_late
+-- bound: 6 + 13 a row
+-- Record what the bodies of steps returned after their run was cancelled or has failed, if nobody has claimed the run since: the turn is
+-- the fence, and the task is locked, so that a claim comes before this or finds it. A step that has a result keeps it.
+with rows as ({rows run_id bigint, turn bigint, generation bigint, key name, place bigint, attempt bigint, took bigint,
+                    input json, output json}),
+stopped as materialized (
+    select task.id from rows join {task} as task on task.id = rows.run_id
+     where task.id {any_of rows.run_id}
+       and (task.turn = rows.turn and task.generation = rows.generation
+            and (task.status in ('CANCELLED', 'ERROR')
+                 or (task.status = 'RUNNING' and task.cancel_requested_at is not null))) is true
+     {for_update_of_task}
+)
+insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, started_at, finished_at)
+select rows.run_id, rows.generation, rows.key, rows.place, 'SUCCESS', rows.attempt, rows.input, rows.output,
+       {now} - rows.took, {now}
+  from rows where rows.run_id in (select stopped.id from stopped)
+on conflict (run_id, generation, key) do update
+   set status = 'SUCCESS', attempt = excluded.attempt, output = excluded.output, error = null,
+       started_at = excluded.started_at, finished_at = excluded.finished_at
+ where step.status not in ('SUCCESS', 'ERROR')
+returning {own step}run_id as id, {own step}key as answer;
+
+-- name: end_steps
+-- bound: 6 + 12 a row
+-- Close the steps that were being executed when their runs ended, so that none is shown at work for ever; in the
+-- transaction that ended the runs, or fed by it.
+with rows as ({rows id bigint, answer name})
+update {step} set status = 'CANCELLED', finished_at = {now}
+ where run_id {any_of rows} and (status = 'RUNNING') is true
+   and (select rows.answer from rows where rows.id = run_id) in ('CANCELLED', 'ERROR')
+returning run_id as id, '' as answer;
+
 -- name: steps_of
 -- bound: 6 + 5 a row
 -- List what these runs have recorded in a generation, in the order in which they asked for it.
