@@ -27,6 +27,7 @@ NEVER: Final = 253_370_764_800_000_000
 MARK: Final = "#"
 ACCEPTED: Final = "#accepted/"
 HELD: Final = "#held/"
+ANSWERED: Final = "#answered/"  # by a child that was finished when its parent was forked: it may be removed meanwhile
 
 
 class RunStatus(StrEnum):

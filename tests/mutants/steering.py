@@ -76,6 +76,22 @@ STEERING_MUTANTS = (
         "tests/runs/test_cancel.py::test_what_a_finished_run_asked_for_and_did_not_wait_for_goes_on",
     ),
     Mutant(
+        "a fork forgets what its finished children answered",
+        "R-20",
+        "store/forking.py",
+        "        if ended:\n",
+        "        if False and ended:\n",
+        FORK + "test_a_fork_has_the_answers_of_children_that_were_removed_meanwhile",
+    ),
+    Mutant(
+        "a child that failed answers a fork as if it was cancelled",
+        "R-20",
+        "store/waiting.py",
+        """RunStatus(told["ended"]), told["output"], told["error"])""",
+        """RunStatus.CANCELLED, None, None)""",
+        FORK + "test_a_fork_knows_which_of_its_removed_children_failed",
+    ),
+    Mutant(
         "a fork keeps the step at which it begins",
         "R-20",
         "store/sql/control.sql",

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from stepwell import (
+    Context,
+    ExecutionFailed,
     InvalidOption,
     NonDeterminismError,
     PermanentError,
@@ -20,9 +22,10 @@ from stepwell import (
     sync,
     workflow,
 )
+from tests.queue.raw import change
 from tests.runs.kit import record, tick
 from tests.store.seam import begin, claim, count, once, watched
-from tests.workflows.kit import drained, executed, steps_of
+from tests.workflows.kit import begun, drained, executed, steps_of
 
 ran: list[str] = []
 
@@ -172,3 +175,51 @@ def test_a_sync_store_forks_too(store_url: str) -> None:
         forked = store.fork(run_id, at="ship")
         sync.Worker(store, [buy]).drain()
         assert store.result(forked) == f"parcel with receipt 10 of {forked}"
+
+
+@workflow
+async def part(number: int) -> int:
+    ran.append(f"part {number}")
+    if number < 0:
+        raise PermanentError("less than nothing")
+    return 2 * number
+
+
+@workflow
+async def assembled(ctx: Context, number: int) -> list[int]:
+    one = await part.trigger(number).execute(ctx)
+    others = await ctx.trigger_many([part.trigger(number + 1), part.trigger(number + 2)])
+    await price("lamp")
+    return await ctx.results([one, *others])
+
+
+async def pruned(store: Store, *, but: set[int]) -> None:
+    """Have the runs removed as if their time was over."""
+    keep = ", ".join(map(str, but))
+    await change(store, f"delete from {{task}} where id not in ({keep})")
+
+
+@pytest.mark.proves("R-20")
+async def test_a_fork_has_the_answers_of_children_that_were_removed_meanwhile(store: Store) -> None:
+    run_id = await begun(store, assembled, 1)
+    await drained(store, assembled, part)
+    again = await store.fork(run_id, at="results()#1")
+    once_more = await store.fork(again, at="price#1")
+    await pruned(store, but={run_id, again, once_more})
+    ran.clear()
+    await drained(store, assembled, part)
+    assert [await store.result(one, timeout=0) for one in (again, once_more)] == [[2, 4, 6], [2, 4, 6]]
+    assert ran == ["price lamp"], "no child is asked for again"
+    assert [one.name for one in await store.steps(again)] == ["part()", "trigger_many()", "price", "results()"]
+
+
+@pytest.mark.proves("R-20")
+async def test_a_fork_knows_which_of_its_removed_children_failed(store: Store) -> None:
+    run_id = await begun(store, assembled, -1)
+    await drained(store, assembled, part)
+    assert (await store.get_run(run_id)).status == "ERROR"
+    again = await store.fork(run_id, at="results()#1")
+    await pruned(store, but={run_id, again})
+    await drained(store, assembled, part)
+    with pytest.raises(ExecutionFailed, match="less than nothing"):
+        await store.result(again, timeout=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
@@ -10,7 +11,7 @@ from stepwell.codec import encode
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.losses import refuse_unnamed
 from stepwell.names import check_filter, check_id, check_key
-from stepwell.records import MARK, RunId
+from stepwell.records import ANSWERED, MARK, RunId
 from stepwell.store.audit import Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.opened import Opened
@@ -78,11 +79,31 @@ class Forking(Opened):
             edited.append((fork_id, _before(step_called(run_id, steps, step), first), output))
         if (yield Call("fork_run", params)):  # else by a try before this one, whose reply was lost
             yield Call("copy_steps", {**params, "generation": generation, "place": first["place"]})
+            edited += yield from self._answers(run_id, fork_id, [row for row in steps if row["place"] < first["place"]])
             if edited:
                 yield Call("edit_steps", {}, edited)
             forked = Note(run_id, What.FORKED, f"as run {fork_id} at {first['key']}")
             yield from self.audit.noted(params, [forked, Note(fork_id, What.FORKED, cause)])
         return queue_id
+
+    def _answers(self, run_id: int, fork_id: int, kept: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
+        """What the finished ones answered of the children that the fork takes over, as marks: they may be removed."""
+        ids = sorted({child for row in kept for child in _children_in(row)})
+        found = (yield Call("ends_of", self._params(), [(child,) for child in ids])) if ids else []
+        ended = {row["id"]: row for row in found if row["ended"] is not None and row["parent_id"] == run_id}
+        if ended:
+            yield Call("mark_run", self._params(), [(fork_id, 0, f"{ANSWERED}{child}") for child in ended])
+        told = {child: {name: row[name] for name in ("ended", "output", "error")} for child, row in ended.items()}
+        return [(fork_id, f"{ANSWERED}{child}", json.dumps(end)) for child, end in told.items()]
+
+
+def _children_in(step: Row) -> list[int]:
+    """The runs that a call has asked for, if it is one; what a child returned may look like it, and is no child's id."""
+    if not step["key"].rpartition("#")[0].endswith("()") or step["status"] != "SUCCESS":
+        return []
+    told = json.loads(step["output"] or "null")
+    is_ids = isinstance(told, list) and all(isinstance(one, int) and 0 < one < 2**63 for one in told)
+    return told if is_ids else []
 
 
 def step_called(run_id: int, steps: Sequence[Row], called: str) -> Row:

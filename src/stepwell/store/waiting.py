@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -18,7 +19,7 @@ from stepwell.clock import Clock
 from stepwell.codec import encode
 from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
 from stepwell.names import is_shielded
-from stepwell.records import RunStatus, StepRow
+from stepwell.records import ANSWERED, RunStatus, StepRow
 from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
 from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
@@ -306,7 +307,11 @@ class Waiting:
         ids = sorted({child for one in asked for child in one.ids})
         found = (yield Call("ends_of", params, [(child,) for child in ids])) if ids else []
         children = {row["id"]: row for row in found}
-        return {one: _seen(one, children, runs[one.task.id]) for one in asked}
+        # A fork keeps what the children it took over had answered, as marks: they are looked for if a child is gone.
+        gone = {(one.task.id, one.task.generation) for one in asked if not children.keys() >= set(one.ids)}
+        marks = (yield Call("steps_of", params, sorted(gone))) if gone else []
+        kept = {(row["run_id"], row["key"]): row["output"] for row in marks if row["key"].startswith(ANSWERED)}
+        return {one: _seen(one, children, runs[one.task.id], kept) for one in asked}
 
 
 def _signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
@@ -362,8 +367,8 @@ def _note_stake(question: Question, answer: Answered | CancelRequested | None) -
         question.stake.winner = question.place
 
 
-def _seen(one: LookAtChildren, children: Mapping[int, Row], run: Row) -> Answered:
-    ends = [_end_of(child, children.get(child)) for child in one.ids]
+def _seen(one: LookAtChildren, children: Mapping[int, Row], run: Row, kept: Mapping[tuple[int, str], str]) -> Answered:
+    ends = [_end_of(child, children.get(child), kept.get((one.task.id, f"{ANSWERED}{child}"))) for child in one.ids]
     unfinished = {child for child, end in zip(one.ids, ends, strict=True) if end is None}  # each ends once
     if not unfinished:
         return Recorded(one.recorded([end for end in ends if end is not None]))
@@ -374,7 +379,10 @@ def _seen(one: LookAtChildren, children: Mapping[int, Row], run: Row) -> Answere
     return Waits(needed=needed, foreign=needed is None)
 
 
-def _end_of(child: int, row: Row | None) -> End | None:
+def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
+    if row is None and kept is not None:
+        told = json.loads(kept)
+        return End(child, RunStatus(told["ended"]), told["output"], told["error"])
     if row is None:
         missing = {"type": "RunNotFound", "message": f"there is no run {child}"}
         return End(child, RunStatus.CANCELLED, None, encode(missing))
