@@ -349,7 +349,8 @@ class Maintenance:
 class WorkerInfo:
     """One session of a worker; `silent` is how long ago it was heard of, None when it has ended.
 
-    One that is silent for longer than its `lease` is dead, or will soon be found to be. `helper` says which process
+    One that is silent for longer than its `lease`, or whose process is known to be gone, is not `alive`, though it ends
+    only when a living worker takes over: then it has `stopped_at`. `helper` says which process
     beats for it while it cannot: its `supervisor` (`stepwell worker`) or a `child`; else in a word why none does.
     """
 

@@ -203,6 +203,12 @@ TOLD: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "session 8",
         "see what holds up process",
     ),
+    "a killed worker": (
+        {"workers": (worker(alive=False),)},
+        "problem",
+        "its process was killed",
+        "stepwell worker APP",
+    ),
     "lost workers": (
         {"workers": (worker(), worker(id=6, alive=False, silent=None, stop_reason="lost", stopped_at=NOW))},
         "warning",

@@ -12,6 +12,22 @@ WALKS = "tests/upkeep/test_walks.py::"
 
 UPKEEP_MUTANTS = (
     Mutant(
+        "a killed worker is alive until somebody takes over",
+        "PR-16",
+        "store/sessions.py",
+        "        alive=in_time and ",
+        '        alive=row["silent"] is not None and ',
+        "tests/upkeep/test_unserved.py::test_a_worker_that_is_silent_for_longer_than_its_lease_serves_nothing",
+    ),
+    Mutant(
+        "what a killed worker served is served",
+        "PR-16",
+        "store/living.py",
+        """if not row["gone"] and not guards.proves_dead(row["id"])]""",
+        "]",
+        "tests/upkeep/test_unserved.py::test_a_process_that_is_known_to_be_gone_serves_nothing_from_then_on",
+    ),
+    Mutant(
         "retention takes a child from its unfinished parent",
         "rule-25",
         "store/sql/upkeep.sql",

@@ -1,17 +1,22 @@
 """Work that no living worker serves is found, and told once."""
 
 import logging
+import os
+import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepwell import Store, Unserved, Worker, connect, handler, telemetry
+from stepwell import NoWorkerAvailable, Store, Unserved, Worker, connect, handler, telemetry, workflow
 from stepwell.clock import TestClock
 from stepwell.engine import upkeep
 from stepwell.engine.upkeep import Tidying
 from stepwell.store import serving
 from stepwell.store.sessions import Identity
 from stepwell.telemetry import LogBudget, WorkUnserved
+from tests.ground.processes import spawn
 from tests.ground.waiting import until
 from tests.queue.raw import change
 from tests.store.seam import LEASE
@@ -114,3 +119,57 @@ async def test_a_running_worker_looks_again_and_again(store: Store, monkeypatch:
             " select 1001, 'message', queue.id, true, 1, 3, 1, 1 from {queue} as queue where queue.name = 'zip'",
         )
         await until(lambda: WorkUnserved((("zip", 1),)) in events)
+
+
+@pytest.mark.proves("PR-16")
+async def test_a_worker_that_is_silent_for_longer_than_its_lease_serves_nothing(store: Store, clock: TestClock) -> None:
+    await serve(store, "mail")
+    await put(store, [1], queue="mail", ready=True)
+    assert ([one.alive for one in await store.workers()], await store.unserved()) == ([True], [])
+    clock.advance(LEASE / 1_000_000 + 1, leases=True)
+    [dead] = await store.workers()
+    assert (dead.alive, dead.stopped_at) == (False, None), "nobody has taken over yet"
+    assert await store.unserved() == [Unserved("mail", 1)]
+
+
+@pytest.mark.proves("PR-16")
+async def test_a_process_that_is_known_to_be_gone_serves_nothing_from_then_on(store: Store) -> None:
+    worker = await serve(store, "mail", "mail.flow")
+    await put(store, [1], queue="mail", ready=True)
+    await change(store, f"update {{beat}} set gone = true where worker_id = {worker}")  # as its helper notes it
+    assert [one.alive for one in await store.workers()] == [False]
+    assert await store.unserved() == [Unserved("mail", 1)]
+    await store.create_workflow("mail.flow")
+    with pytest.raises(NoWorkerAvailable):
+        await workflow("mail.flow").trigger().options(require_worker="error").execute(store)
+
+
+@pytest.mark.proves("PR-16")
+@pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process")
+async def test_the_only_worker_is_killed(live_store: Store, store_url: str, tmp_path: Path) -> None:
+    """Its process and the one above it: nobody is left to say that it is gone, but on SQLite a lock that is free."""
+    url = f"{store_url}{'&' if '?' in store_url else '?'}lease=1s"
+    environment = {**os.environ, "STEPWELL_URL": url}
+    command = [sys.executable, "-m", "stepwell", "worker", "tests.cli.shop", "--queue", "emails"]
+    with (tmp_path / "out").open("wb") as out:
+        above = spawn(command, stdout=out, stderr=out, env=environment)
+    try:
+        await live_store.create_queue("emails")
+
+        async def lives() -> bool:
+            return [one.alive for one in await live_store.workers()] == [True]
+
+        await until(lives, 30, message="it to begin")
+        [worker] = await live_store.workers()
+        above.send_signal(signal.SIGSTOP)
+        os.kill(worker.pid, signal.SIGKILL)
+    finally:
+        above.kill()
+        above.wait(10)
+    await live_store.enqueue("emails", "ada@example.org")
+
+    async def noticed() -> bool:
+        gone = [one.alive for one in await live_store.workers()] == [False]
+        return gone and await live_store.unserved() == [Unserved("emails", 1)]
+
+    await until(noticed, 20)

@@ -125,12 +125,15 @@ def _workers(facts: Facts) -> Iterator[Finding]:
             "stepwell worker APP",
         )
     for one in facts.workers:
-        if one.alive and (one.silent or 0.0) > one.lease:
-            said = f"session {one.id} ({one.name}, pid {one.pid}) has been silent for {span(one.silent)}"
-            next_ = "stepwell worker APP" if not facts.living else f"see what holds up process {one.pid}"
-            yield Finding(
-                "problem", "workers", f"{said}, its lease is {span(one.lease)}: a living worker takes over", next_
-            )
+        if one.stopped_at is not None or one in facts.living:
+            continue
+        said, next_ = f"session {one.id} ({one.name}, pid {one.pid})", "stepwell worker APP"
+        if (one.silent or 0.0) > one.lease:
+            said = f"{said} has been silent for {span(one.silent)}, its lease is {span(one.lease)}"
+            next_ = next_ if not facts.living else f"see what holds up process {one.pid}"
+        else:
+            said = f"{said} is gone: its process was killed"
+        yield Finding("problem", "workers", f"{said}: a living worker takes over", next_)
     lost = [one for one in facts.workers if one.stop_reason == "lost" and _is_late(one, facts.now)]
     if lost:
         said = f"{many(len(lost), 'session')} lost in the last hour, the last one {ago(lost[0].stopped_at)}"

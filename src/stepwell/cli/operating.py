@@ -83,7 +83,7 @@ def end(asked: Asked) -> None:
 async def _workers(store: Store, asked: Asked, *, everyone: bool) -> None:
     from stepwell.cli.output import ago, say, say_json, say_next, span, table
 
-    found = [one for one in await store.workers() if everyone or one.alive]
+    found = [one for one in await store.workers() if everyone or one.stopped_at is None]
     if asked.as_json:
         say_json(found)
         return
@@ -101,9 +101,9 @@ async def _workers(store: Store, asked: Asked, *, everyone: bool) -> None:
 
 def state_of(one: WorkerInfo) -> str:
     """How a session stands, in a word."""
-    if not one.alive:
+    if one.stopped_at is not None:
         return one.stop_reason or "ended"
-    return "silent" if one.silent is not None and one.silent > one.lease else "alive"
+    return "silent" if (one.silent or 0.0) > one.lease else "alive" if one.alive else "gone"
 
 
 async def _prune(store: Store, asked: Asked, older_than: str, *, dead_letters: bool, dry_run: bool) -> None:

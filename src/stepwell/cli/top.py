@@ -72,8 +72,8 @@ async def _redraw(store: Store, every: float) -> None:
 
 
 async def _look(store: Store) -> Frame:
-    living = [one for one in await store.workers() if one.alive]
-    return Frame(await store.queue_stats(), living, await store.runs(limit=MOST))
+    unended = [one for one in await store.workers() if one.stopped_at is None]
+    return Frame(await store.queue_stats(), unended, await store.runs(limit=MOST))
 
 
 def lines_of(frame: Frame) -> list[str]:

@@ -11,6 +11,7 @@ from stepwell.names import check_filter, check_id
 from stepwell.records import CancelAnswer, RunStatus, Wish
 from stepwell.store.audit import Audit, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.living import living
 from stepwell.store.opened import Opened
 from stepwell.store.parents import wake_parents
 from stepwell.store.repeat import repeated
@@ -69,7 +70,7 @@ class Control(Opened):
         if not rows:
             raise RunNotFound(run_id)
         serving = await self.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
-        return why(standing_of(rows, serving))
+        return why(standing_of(rows, living(serving, self.driver.guards)))
 
     async def _steered(self, script: Callable[[], Script[list[Row] | None]], run_id: int) -> list[Row]:
         """What a script has changed; it may be repeated, and there has to be such a run."""

@@ -98,7 +98,7 @@ class Forking(Opened):
 
 
 def _children_in(step: Row) -> list[int]:
-    """The runs that a call has asked for, if it is one; what a child returned may look like it, and is no child's id."""
+    """The runs that a call has asked for, if it is one; what a child returned may look like that, and is none's id."""
     if not step["key"].rpartition("#")[0].endswith("()") or step["status"] != "SUCCESS":
         return []
     told = json.loads(step["output"] or "null")

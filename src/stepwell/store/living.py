@@ -11,11 +11,16 @@ from stepwell.clock import Clock
 from stepwell.errors import NoWorkerAvailable
 from stepwell.names import is_served
 from stepwell.store.draft import RequireWorker
-from stepwell.store.driver import Call, Driver, Row, Script
+from stepwell.store.driver import Call, Driver, Row, Script, SessionGuards
 from stepwell.store.repeat import repeated
 from stepwell.telemetry import NoWorker, Telemetry
 
 REMEMBERED: Final = 1.0  # seconds, for a warning; an error is never raised on what was known a moment ago
+
+
+def living(rows: Iterable[Row], guards: SessionGuards) -> list[Row]:
+    """Those of the sessions that were heard of in time whose process is not known to be gone."""
+    return [row for row in rows if not row["gone"] and not guards.proves_dead(row["id"])]
 
 
 class Living:
@@ -70,6 +75,7 @@ class Living:
         return Call("living_handlers", params)
 
     def _learned(self, rows: Sequence[Row]) -> frozenset[str]:
+        rows = living(rows, self._driver.guards)
         self._served = frozenset(name for row in rows for name in json.loads(row["handlers"]))
         self._learned_at = self._clock.monotonic()
         return self._served

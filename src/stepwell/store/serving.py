@@ -14,6 +14,7 @@ from stepwell.names import is_served
 from stepwell.records import Maintenance, Unserved
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.living import living
 from stepwell.store.parents import lock_families, wake_parents
 
 MOST_COUNTED: Final = 10_000
@@ -51,8 +52,9 @@ class Serving:
     async def unserved(self) -> list[Unserved]:
         """The queues with unfinished tasks that no living worker serves, by name."""
         queues = await self._driver.read(Call("queues", self._params()))
-        serving = await self._driver.read(Call("serving", self._params()))
-        handlers = {name for row in serving for name in json.loads(row["handlers"])}
+        params = self._params(beat_now=self._clock.beat_now())
+        serving = await self._driver.read(Call("living_handlers", params))
+        handlers = {name for row in living(serving, self._driver.guards) for name in json.loads(row["handlers"])}
         alone = [row for row in queues if not is_served(row["name"], handlers)]
         counts = [(row["name"], await self._unfinished([row["id"]])) for row in alone]
         return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]

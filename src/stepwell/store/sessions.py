@@ -13,7 +13,7 @@ from stepwell.clock import Clock
 from stepwell.durations import datetime_of
 from stepwell.records import Owned, RunStatus, SeenWorker, WorkerInfo
 from stepwell.store.audit import Audit
-from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, Value
+from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
 from stepwell.store.letters import tell_dead_letters
 from stepwell.store.parents import wake_parents
 
@@ -113,7 +113,7 @@ class Sessions:
     async def latest(self, limit: int = 100) -> list[WorkerInfo]:
         """Sessions, newest first."""
         rows = await self._driver.read(Call("workers", self._params(limit=limit, tenant=self._tenant)))
-        return [_worker_info(row) for row in rows]
+        return [_worker_info(row, self._driver.guards) for row in rows]
 
     def _begin(self, identity: Identity, lease: int, helper: str | None) -> Script[int]:
         [row] = yield Call(
@@ -174,7 +174,8 @@ class Sessions:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
 
 
-def _worker_info(row: Any) -> WorkerInfo:
+def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
+    in_time = row["silent"] is not None and abs(row["silent"]) <= row["lease"]
     moment: Callable[[int | None], Any] = lambda value: None if value is None else datetime_of(value)  # noqa: E731
     return WorkerInfo(
         id=row["id"],
@@ -185,7 +186,7 @@ def _worker_info(row: Any) -> WorkerInfo:
         version=row["version"],
         handlers=tuple(json.loads(row["handlers"])),
         lease=row["lease"] / 1_000_000,
-        alive=row["silent"] is not None,
+        alive=in_time and not row["gone"] and not guards.proves_dead(row["id"]),
         silent=None if row["silent"] is None else row["silent"] / 1_000_000,
         started_at=moment(row["started_at"]),
         stopped_at=moment(row["stopped_at"]),

@@ -138,8 +138,9 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
 -- name: serving_now
 -- unbounded: it counts for people, and looks at all that is being executed.
 -- scans beat: a row for each session that lives.
--- List the living workers of a tenant, what they serve, and how many tasks each executes.
-select worker.name, worker.handlers,
+-- List the living workers of a tenant, what they serve, and how many tasks each executes; and whether their process is
+-- known to be gone all the same.
+select worker.id, beat.gone, worker.name, worker.handlers,
        (select count(*) from {task} as task where task.owner is not null and task.owner = worker.id) as holds
   from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant

@@ -34,8 +34,9 @@ select queue.name, workflow.options, workflow.created_at
 -- name: living_handlers
 -- bound: 12 + 4 a row
 -- scans beat: a row for each session that lives.
--- List what the living sessions of a tenant serve: those whose last beat is younger than their lease.
-select {text_of worker.handlers} as handlers from {beat} as beat {one_of worker.id beat.worker_id}
+-- List what the living sessions of a tenant serve: those whose last beat is younger than their lease; and whether their
+-- process is known to be gone all the same.
+select worker.id, beat.gone, {text_of worker.handlers} as handlers from {beat} as beat {one_of worker.id beat.worker_id}
  where worker.tenant = :tenant
    and beat.beat_at >= {beat_now} - worker.lease and beat.beat_at <= {beat_now} + worker.lease;
 

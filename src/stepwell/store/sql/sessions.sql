@@ -206,7 +206,7 @@ select holder.id as worker from holder
 -- List sessions, newest first, with how long ago each was heard of; one without a beat has ended.
 select worker.id, worker.name, worker.host, worker.pid, worker.port, worker.version, worker.handlers, worker.lease,
        worker.started_at, worker.stopped_at, worker.stop_reason, {beat_now} - beat.beat_at as silent,
-       beat.helper
+       beat.helper, beat.gone
   from {worker} as worker left join {beat} as beat on beat.worker_id = worker.id
  where worker.tenant = :tenant
  order by worker.id desc limit :limit;
