@@ -131,17 +131,33 @@ class Worker:
             stack.callback(self._stop.clear)  # when all is over: it may run again
             if signals:  # first, so that they are heard to the end: the second one comes while the first is obeyed
                 stack.enter_context(caught_signals(partial(loop.call_soon_threadsafe, self._end)))
-            await stack.enter_async_context(self)
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
                 waiting.append(asyncio.ensure_future(shutdown))
             try:
+                if not await self._begun(stack, waiting):
+                    return
                 ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for one in ended:
                     one.result()  # a shutdown that failed is not to be taken for a wish
             finally:
                 for one in waiting:
                     one.cancel()
+
+    async def _begun(self, stack: contextlib.AsyncExitStack, waiting: Sequence[asyncio.Future[Any]]) -> bool:
+        """Start, which waits while the database is away; False if it is to end before it has started."""
+        starting = asyncio.ensure_future(self.__aenter__())
+        try:
+            await asyncio.wait([starting, *waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait([starting])
+        if starting.cancelled():
+            return False
+        starting.result()
+        stack.push_async_exit(self.__aexit__)
+        return True
 
     async def poll_forever(self) -> None:
         """Work until `stop()`."""

@@ -1,20 +1,36 @@
 """Sessions: a living one is never taken for dead, a dead one writes nothing, and its worker goes on under another."""
 
 import asyncio
+import os
+import sqlite3
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepwell import LeaseLost, PermanentError, Store, TransientError, Worker, connect, handler
+from stepwell import (
+    LeaseLost,
+    PermanentError,
+    Store,
+    StoreBusy,
+    StoreUnavailable,
+    TransientError,
+    Worker,
+    connect,
+    handler,
+)
 from stepwell.clock import TestClock
 from stepwell.engine.heartbeat import Heartbeat
 from stepwell.records import RunStatus, Settlement
 from stepwell.store.recovery import Recovery
-from stepwell.telemetry import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted
+from stepwell.telemetry import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted, StoreBack, StoreLost
+from tests.ground.faultproxy import FaultProxy
+from tests.ground.processes import spawn
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
 
@@ -298,3 +314,108 @@ async def test_whatever_ends_a_claim_clears_the_owner(store: Store, clock: TestC
     task = await store.get(waiting)
     assert task is not None
     assert task.status == "CANCELLED"
+
+
+@handler("early")
+async def early(number: int) -> None: ...
+
+
+@pytest.mark.proves("promise-14")
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreBusy("locked")])
+async def test_a_worker_that_starts_while_the_database_is_away_waits_and_says_so(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    events: list[Any] = []
+    live_store.telemetry.subscribe(events.append)
+    begin, failures = live_store.sessions.begin, iter([error, error])
+
+    async def beginning(*args: Any) -> int:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await begin(*args)
+
+    monkeypatch.setattr(live_store.sessions, "begin", beginning)
+    message = await live_store.enqueue(early, 1)
+    async with Worker(live_store, [early]) as worker:
+        assert await worker.drain() <= 1
+        await until(lambda: _succeeded(live_store, message), message="it works as if nothing had been")
+    assert [type(event) for event in events if isinstance(event, StoreLost | StoreBack)] == [
+        StoreLost,
+        StoreLost,
+        StoreBack,
+    ]
+
+
+async def _succeeded(store: Store, message: int) -> bool:
+    task = await store.get(message)
+    return task is not None and task.status == RunStatus.SUCCESS
+
+
+@pytest.mark.proves("promise-14")
+async def test_a_worker_that_waits_for_the_database_can_be_stopped(
+    live_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def beginning(*args: Any) -> int:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(live_store.sessions, "begin", beginning)
+    worker = Worker(live_store, [early])
+    running = asyncio.ensure_future(worker.run())
+    await until(lambda: live_store.telemetry.counts[StoreLost] > 0)
+    worker.stop()
+    await asyncio.wait_for(running, 10)
+    with pytest.raises(StoreUnavailable):
+        await worker.drain()  # does what is due now, and does not wait for a later day
+
+
+@pytest.mark.proves("promise-14")
+@pytest.mark.backends("postgres", reason="a file is not away")
+async def test_the_process_of_a_worker_waits_for_a_server_that_is_away(
+    live_store: Store, store_url: str, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    proxy.refuse()
+    log = tmp_path / "log"
+    environment = {**os.environ, "STEPWELL_URL": proxy.url(store_url)}
+    command = [sys.executable, "-m", "stepwell", "worker", "tests.cli.shop"]
+    with log.open("wb") as out:
+        process = spawn(command, stdout=out, stderr=out, env=environment)
+    try:
+        await until(lambda: "the database does not answer" in log.read_text(), 30, message="it to say so")
+        assert process.poll() is None, log.read_text()
+        proxy.heal()
+
+        async def lives() -> bool:
+            return [one.alive for one in await live_store.workers()] == [True]
+
+        await until(lives, 30, message="it to begin")
+        assert "the database answers again" in log.read_text()
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.proves("promise-14")
+@pytest.mark.backends("sqlite", reason="one writer, and other processes beside it")
+async def test_the_process_of_a_worker_waits_for_a_file_that_is_locked(
+    live_store: Store, store_url: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    environment = {**os.environ, "STEPWELL_URL": f"{store_url}?timeout=300ms"}
+    command = [sys.executable, "-m", "stepwell", "worker", "tests.cli.shop"]
+    other = sqlite3.connect(store_url.removeprefix("sqlite:///"), isolation_level=None)
+    other.execute("begin immediate")
+    with log.open("wb") as out:
+        process = spawn(command, stdout=out, stderr=out, env=environment)
+    try:
+        await until(lambda: "the database does not answer" in log.read_text(), 30, message="it to say so")
+        assert process.poll() is None, log.read_text()
+        other.execute("rollback")
+
+        async def lives() -> bool:
+            return [one.alive for one in await live_store.workers()] == [True]
+
+        await until(lives, 30, message="it to begin")
+    finally:
+        other.close()
+        process.terminate()
+        process.wait(30)

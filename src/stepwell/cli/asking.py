@@ -30,16 +30,20 @@ class Asked:
         work: Callable[[Store], Coroutine[Any, Any, int | None]],
         *,
         install: bool = False,
+        patient: bool = False,
         loop: str = "asyncio",
     ) -> None:
-        """Open the store, do the work and end the process with its exit code; an error is told in one sentence."""
+        """Open the store, do the work and end the process with its exit code; an error is told in one sentence.
+
+        With `patient` a database that is away is waited for.
+        """
         import asyncio
 
         from stepwell.cli.loops import factory_of
         from stepwell.cli.opening import opened
 
         async def whole() -> int | None:
-            async with opened(self.url, install=install) as store:
+            async with opened(self.url, install=install, patient=patient) as store:
                 return await work(store)
 
         def run() -> int | None:

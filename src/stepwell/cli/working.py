@@ -45,6 +45,8 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
     APP is a module, for every workflow, handler and decider defined in it, or module:attribute: one of these, a list of
     them, or a function of the store that returns them, or an engine. The tables are made or upgraded first.
 
+    If the database is away at the start, the worker says so and waits for it; with --once it ends.
+
     The first signal lets bodies finish within the grace; the second gives back at once what is under way.
 
     \b
@@ -60,7 +62,8 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
     if above is None and _is_to_be_supervised(processes, once=options["once"]):
         asked.end(lambda: supervise(processes))
     loop = options.pop("loop")
-    asked.do(lambda store: _work(store, asked, app, above, **options), install=True, loop=loop)
+    patient = not options["once"]
+    asked.do(lambda store: _work(store, asked, app, above, **options), install=True, patient=patient, loop=loop)
 
 
 @click.command()

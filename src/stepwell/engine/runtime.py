@@ -39,6 +39,7 @@ from stepwell.telemetry import (
     OrphansReleased,
     SessionLost,
     SessionStarted,
+    StoreBack,
     StoreLost,
 )
 
@@ -99,6 +100,20 @@ class Runtime:
                 await self._end_session()  # begun or not: nobody would beat for nothing
                 raise
 
+    async def _register_patiently(self) -> None:
+        """Begin the session however long the database is away, slow or locked, as one that runs does; and say so."""
+        lost_at: float | None = None
+        pauses = waits(LONGEST_POLL, self._store.clock.random)
+        while self.session is None:
+            try:
+                await self.register()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+                lost_at = time.monotonic() if lost_at is None else lost_at
+                await asyncio.sleep(next(pauses))
+        if lost_at is not None:
+            self._store.telemetry.emit(StoreBack(time.monotonic() - lost_at))
+
     def _workflows(self) -> list[int]:
         return [number for number, one in self._served.items() if one.is_workflow and one.body is not None]
 
@@ -118,7 +133,7 @@ class Runtime:
         self._threads = Threads(f"stepwell-{self._identity.name}")
         if self.session is None:
             self._served = {}
-            await self.register()
+            await (self._register_patiently() if upkeep else self.register())
         else:
             self._serve(self._served)
         if any(one.is_workflow for one in self._by_name.values()):
