@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -209,7 +210,8 @@ def test_a_wish_to_end_the_process_waits_for_no_grace() -> None:
     async def main() -> None:
         @handler("mail")
         async def work(number: int) -> None:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # the first asks the loop to end, the second does not wait for that
+            signal.raise_signal(signal.SIGINT)
 
         async with connect("memory:") as store, Worker(store, [work], grace=6):
             await store.enqueue(work, 1)

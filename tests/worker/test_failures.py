@@ -3,14 +3,16 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from stepwell import PermanentError, Retry, Store, Task, TransientError, Worker, handler
+from stepwell import PermanentError, Retry, Store, Task, TransientError, Worker, handler, step, workflow
 from stepwell.clock import TestClock
+from stepwell.engine.outcome import is_ctrl_c
 from stepwell.telemetry import TaskDied, TaskFailed
 from tests.queue.raw import ask
 
@@ -246,15 +248,13 @@ STRANGE: list[tuple[BaseException, str]] = [
     (asyncio.CancelledError("by itself"), "RuntimeError: the body was cancelled"),
     (asyncio.InvalidStateError("x"), "InvalidStateError: x"),
     (SystemExit(3), "SystemExit: 3"),
+    (KeyboardInterrupt(), "RuntimeError: a body raised KeyboardInterrupt"),
     (BaseExceptionGroup("b", [SystemExit()]), "BaseExceptionGroup: b (1 sub-exception)"),
     (type("Own", (BaseException,), {})("own"), "Own: own"),
 ]
 
 
-SYNC: list[tuple[BaseException, str]] = [  # on the loop's own thread the second ends the process: a person's wish
-    (GeneratorExit("g"), "RuntimeError: a body raised GeneratorExit"),
-    (KeyboardInterrupt(), "RuntimeError: a body raised KeyboardInterrupt"),
-]
+SYNC: list[tuple[BaseException, str]] = [(GeneratorExit("g"), "RuntimeError: a body raised GeneratorExit")]
 ASYNC: list[tuple[BaseException, str]] = [(GeneratorExit("g"), "GeneratorExit: g")]
 
 
@@ -329,3 +329,48 @@ async def test_failures_and_deaths_are_told_as_events(store: Store, clock: TestC
         clock.advance("1m")
     told = [event for event in events if isinstance(event, TaskFailed | TaskDied)]
     assert told == [TaskFailed(message, "mail", 1, "ValueError: no"), TaskDied(message, "mail", "ValueError: no")]
+
+
+@pytest.mark.parametrize(("error", "line"), [(KeyboardInterrupt, "a body raised KeyboardInterrupt"), (SystemExit, "")])
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_step_that_raises_what_ends_a_process_has_failed_and_its_worker_works_on(
+    store: Store, error: type[BaseException], line: str, *, together: bool
+) -> None:
+    @step(retry=1)
+    async def leave() -> None:
+        raise error
+
+    @workflow
+    async def leaving() -> None:
+        await asyncio.gather(*(leave() for _ in range(1 + together)))
+
+    run_id = await leaving.trigger().execute(store)
+    await asyncio.wait_for(Worker(store, [leaving]).drain(), 20)
+    run = await store.get_run(run_id)
+    assert run.status == "ERROR"
+    assert line in (run.last_error or "")
+    assert (await store.steps(run_id))[0].status == "ERROR"
+
+
+def raised_by_a_person() -> KeyboardInterrupt:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        return error
+    raise AssertionError("no signal came")
+
+
+def raised_by_code() -> KeyboardInterrupt:
+    try:
+        raise KeyboardInterrupt  # noqa: TRY301 - just that
+    except KeyboardInterrupt as error:
+        return error
+
+
+def test_ctrl_c_is_told_from_what_code_raises() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert is_ctrl_c(raised_by_a_person())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not is_ctrl_c(raised_by_code())

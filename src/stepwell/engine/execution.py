@@ -21,6 +21,7 @@ from stepwell.engine.outcome import (
     Outcome,
     Released,
     Settled,
+    interrupted,
     judge,
     judge_batch,
     settlement_of,
@@ -239,8 +240,8 @@ class Execution:
             return self._judged(tasks, RuntimeError("the body was cancelled"))
         except NoThread:
             return Released(SWEEP_EVERY)
-        except KeyboardInterrupt:
-            raise  # a person's wish to end the process, wherever it came in
+        except KeyboardInterrupt as error:
+            return self._judged(tasks, interrupted(error))
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
         finally:

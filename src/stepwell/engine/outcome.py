@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import dis
+import threading
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -12,6 +15,7 @@ from stepwell.errors import NonDeterminismError, Paused, PermanentError, Seriali
 from stepwell.records import NEVER, RunStatus, Settlement
 
 ERROR_LIMIT = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
+RAISE: Final = dis.opmap["RAISE_VARARGS"]
 DEEPEST_CAUSE: Final = 10  # an error may have been raised from itself
 SOONEST_OFFER: Final = 1.0  # seconds until what this code cannot read is offered again, to code that can
 LATEST_OFFER: Final = 60.0
@@ -112,6 +116,27 @@ Ended = Cancelled | Done | Failed | Held | NotThisCode | Released | Restarted | 
 Outcome = Done | Held | NotThisCode | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
 
 DONE: Final = Done()
+
+
+def is_ctrl_c(error: KeyboardInterrupt) -> bool:
+    """True if a person pressed Ctrl-C while this code ran, False if the code has raised it by itself.
+
+    Python tells the main thread alone, and there between two instructions; asyncio raises it in a handler of its own.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or threading.current_thread() is not threading.main_thread():
+        return False
+    code = trace.tb_frame.f_code
+    return code.co_code[trace.tb_lasti] != RAISE or code.co_filename == asyncio.runners.__file__
+
+
+def interrupted(error: KeyboardInterrupt) -> RuntimeError:
+    """The failure of a body that has raised this; raises it, which ends the process, if a person pressed Ctrl-C."""
+    if is_ctrl_c(error):
+        raise error
+    return RuntimeError("a body raised KeyboardInterrupt")
 
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:

@@ -18,7 +18,7 @@ from stepwell.codec import decode, encode
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.giving_up import failure_of, kept_of
 from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
-from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, judge, pause_of
+from stepwell.engine.outcome import ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
 from stepwell.engine.rename import cleared
 from stepwell.engine.requests import (
     Course,
@@ -114,12 +114,15 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     showing = run.slot.showing
     showing.begin(attempt)
     try:
-        returned = yield attempt
+        try:
+            returned = yield attempt
+        except KeyboardInterrupt as error:  # in a branch of its own it would end the loop, and the worker with it
+            raise interrupted(error) from None
         output, value = stored_as(call, returned)
         done = _succeeded(attempt, output)
-    except Exception as error:  # noqa: BLE001 - whatever a body raises is its outcome
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a body raises is its outcome, sys.exit() too
         value = error
-        pause = pause_of(error, _policy(call))
+        pause = pause_of(error, _policy(call)) if isinstance(error, Exception) else None
         done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
     finally:
         showing.end(attempt)
@@ -159,11 +162,11 @@ def told_of(pause: Paused) -> dict[str, Any]:
     return {"type": "Paused", "message": str(pause), "resume_condition": pause.resume_condition}
 
 
-def _failed(attempt: Attempt, error: Exception) -> StepRow:
+def _failed(attempt: Attempt, error: Exception | SystemExit) -> StepRow:
     call, policy = attempt.call, _policy(attempt.call)
     outcome = judge(error, attempt.number, policy.max_attempts, policy, 0.0)
     assert isinstance(outcome, Again | Failed)
-    told = outcome.error | kept_of(error, call.definition.raises)
+    told = outcome.error | (kept_of(error, call.definition.raises) if isinstance(error, Exception) else {})
     status = RunStatus.ERROR if isinstance(outcome, Failed) else RunStatus.PENDING
     return msgspec.structs.replace(
         call.row(status, attempt.number, attempt.took),
