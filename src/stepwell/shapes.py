@@ -1,4 +1,4 @@
-"""What classes are made of: pydantic models, msgspec structs, dataclasses and attrs classes, none of them imported."""
+"""What classes are made of: pydantic models, structs, dataclasses and attrs classes; and what JSON could be one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+SCHEMA_LIMIT: Final = 4_096
+_OF_JSON: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
 
 
 @lru_cache(maxsize=1024)
@@ -63,3 +76,45 @@ def class_of(annotation: Any) -> type | None:
     """The class that values of the annotation are of, None if it names none: `list` of `list[int]`."""
     found = typing.get_origin(annotation) or annotation
     return found if isinstance(found, type) else None
+
+
+@lru_cache(maxsize=1024)
+def schema_of(annotation: Any) -> Mapping[str, Any] | None:
+    """The JSON schema of what can be read as the annotation; None where it is not known, or takes anything."""
+    if annotation is Any or annotation is object:
+        return None
+    try:
+        schema = msgspec.json.schema(annotation)  # refuses pydantic's models, whose validators may take what they like
+    except Exception:  # noqa: BLE001 - a type that says nothing of itself is not checked before it is read
+        return None
+    return schema if len(msgspec.json.encode(schema)) <= SCHEMA_LIMIT else None
+
+
+def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
+    """What of a JSON value certainly does not fit the schema, None if it may fit: what reads it has the last word."""
+    return _misfit(schema, value, "$", schema.get("$defs", {}))
+
+
+def _misfit(schema: Mapping[str, Any], value: Any, path: str, defs: Mapping[str, Any]) -> str | None:
+    if (name := schema.get("$ref")) is not None:
+        return _misfit(defs.get(name.rpartition("/")[2], {}), value, path, defs)
+    if (choices := schema.get("anyOf")) is not None:
+        found = [_misfit(one, value, path, defs) for one in choices]
+        return found[0] if all(one is not None for one in found) else None
+    if "enum" in schema:
+        return None if value in schema["enum"] else f"expected one of {schema['enum']} at `{path}`"
+    kind = schema.get("type")
+    if not isinstance(kind, str) or schema.get("format") == "decimal":
+        return None
+    if not isinstance(value, _OF_JSON[kind]) or (isinstance(value, bool) and kind != "boolean"):
+        return f"expected {kind} at `{path}`"
+    if isinstance(value, list) and isinstance(inner := schema.get("items"), Mapping):
+        parts = ((inner, one, f"{path}[{index}]") for index, one in enumerate(value))
+    elif isinstance(value, dict):
+        if missing := [name for name in schema.get("required", ()) if name not in value]:
+            return f"missing `{missing[0]}` at `{path}`"
+        known = schema.get("properties", {})
+        parts = ((known[name], one, f"{path}.{name}") for name, one in value.items() if name in known)
+    else:
+        return None
+    return next((why for part in parts if (why := _misfit(*part, defs)) is not None), None)

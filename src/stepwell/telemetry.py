@@ -154,6 +154,20 @@ class ConditionUnanswered:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalSetAside:
+    """A signal could not be read as what its wait is for; it is kept aside, and the run goes on waiting."""
+
+    run_id: int
+    workflow: str
+    signal: str
+    why: str
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} was sent a signal {self.signal} that it cannot read: {self.why}"
+        return f"{words}; it is set aside, and the run waits for another: `store.signal({self.run_id}, ...)`"
+
+
+@dataclass(frozen=True, slots=True)
 class NoWorker:
     """A run was triggered of a workflow that no living worker serves; it waits until one does."""
 
@@ -242,6 +256,7 @@ Event = (
     | StepsUnasked
     | RunHeld
     | ConditionUnanswered
+    | SignalSetAside
     | InternalTaskFailed
     | HelperLost
     | NoHelper
@@ -357,7 +372,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case NoWorker(workflow):
             words = f"no living worker serves the workflow {workflow}: what is triggered waits until one starts"
             return logging.WARNING, workflow, words
-        case StepsUnasked() | RunHeld():
+        case StepsUnasked() | RunHeld() | SignalSetAside():
             return logging.WARNING, event.workflow, str(event)
         case ConditionUnanswered(run_id, workflow, condition, why):
             words = f"run {run_id} of {workflow} waits for the condition {condition}, which could not be asked: {why}"

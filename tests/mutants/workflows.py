@@ -185,6 +185,22 @@ WORKFLOW_MUTANTS = (
         "tests/queue/test_unnamed_types.py::test_enqueue_trigger_signal_and_fork_refuse_it_before_anything_is_written",
     ),
     Mutant(
+        "a wait takes a signal that it cannot read",
+        "P-04",
+        "store/waiting.py",
+        '    why = one.misfit(data or "null")\n',
+        "    why = None\n",
+        "tests/waiting/test_misfits.py::test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting",
+    ),
+    Mutant(
+        "a waiting run is sent what it cannot read",
+        "P-04",
+        "store/signals.py",
+        "    if woke and check:\n",
+        "    if False:\n",
+        "tests/waiting/test_misfits.py::test_one_that_the_waiting_run_could_not_read_is_refused_and_nothing_is_kept",
+    ),
+    Mutant(
         "a run that returns more than it declares is a success",
         "S-19",
         "engine/running.py",

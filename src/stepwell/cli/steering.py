@@ -72,8 +72,9 @@ def resume(asked: Asked, run: str, step: str | None, data: Sequence[str]) -> Non
 @click.argument("name")
 @click.argument("data", nargs=-1)
 @click.option("--key", help="Of several signals with this name and key the first counts.")
+@click.option("--no-check", is_flag=True, help="Send it though the run waits for another type: for code to come.")
 @asks_store
-def signal(asked: Asked, run: str, name: str, data: Sequence[str], *, key: str | None) -> None:
+def signal(asked: Asked, run: str, name: str, data: Sequence[str], *, key: str | None, no_check: bool) -> None:
     """Send a signal to a run: its wait for NAME returns DATA.
 
     It is kept if the run does not wait yet; each signal is taken by one wait, once. DATA is one value, JSON if it is
@@ -85,7 +86,7 @@ def signal(asked: Asked, run: str, name: str, data: Sequence[str], *, key: str |
       stepwell signal order-7 approved by=grace
       stepwell signal order-7 budget 4900 --key decision
     """
-    asked.do(lambda store: _signal(store, asked, run, name, data, key=key))
+    asked.do(lambda store: _signal(store, asked, run, name, data, key=key, check=not no_check))
 
 
 @click.command()
@@ -194,7 +195,9 @@ async def _resume(store: Store, asked: Asked, name: str, step: str, data: Sequen
     return _answer(asked, run, await store.resume(run.id, step, _value(data)), said)
 
 
-async def _signal(store: Store, asked: Asked, name: str, signal: str, data: Sequence[str], *, key: str | None) -> int:
+async def _signal(
+    store: Store, asked: Asked, name: str, signal: str, data: Sequence[str], *, key: str | None, check: bool
+) -> int:
     from stepwell.cli.naming import run_named
     from stepwell.records import SignalAnswer
 
@@ -206,7 +209,7 @@ async def _signal(store: Store, asked: Asked, name: str, signal: str, data: Sequ
         SignalAnswer.KEPT: f"does not wait for {signal} yet: it is kept for its next wait of that name",
         SignalAnswer.TOO_LATE: f"is finished, or has had a {signal} with this key; nothing was kept",
     }
-    return _answer(asked, run, await store.signal(run.id, signal, _value(data), key=key), said)
+    return _answer(asked, run, await store.signal(run.id, signal, _value(data), key=key, check=check), said)
 
 
 def _value(data: Sequence[str]) -> Any:

@@ -9,17 +9,20 @@ from typing import Any, Final
 
 import msgspec
 
-from stepwell.codec import decode
+from stepwell.codec import decode, encode
 from stepwell.durations import Duration, microseconds_of
 from stepwell.engine.branches import Branch
 from stepwell.engine.journal import Due, Replay, Waiting
 from stepwell.engine.rename import in_order
 from stepwell.engine.requests import Course, Request, Wait, asked, at_stake
 from stepwell.engine.run import Pause, RunTurn
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, SerializationError
 from stepwell.names import check_name
 from stepwell.records import RunStatus, StepRow
+from stepwell.shapes import schema_of
 from stepwell.store.questions import Recorded, TakeSignal
+from stepwell.store.signals import ACCEPTS
+from stepwell.telemetry import SignalSetAside
 
 NOTHING: Final = object()
 
@@ -33,6 +36,7 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
     run, key = branch.run, branch.key(name)
     run.journal.ask(key)
     row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED)
+    row = msgspec.structs.replace(row, error=noted_of(type_))
     return _wait(run, row, wanted)
 
 
@@ -45,11 +49,36 @@ class Wanted:
     limit: int | None
     default: Any
 
+    def misfit(self, data: str) -> str | None:
+        """Why the data of a signal is not what the wait is for."""
+        return misfit_of(self.name, self.type, data)
+
     def came(self, output: str | None, error: str | None) -> Any:
         """What the wait returns, of what is recorded of it."""
         if error is not None:
             return None if self.default is NOTHING else self.default
         return decode(output or "null", self.type, what=f"signal {self.name}")
+
+
+def noted_of(type_: Any) -> str | None:
+    """What is noted of a wait for those who signal: which type it takes, where that can be said."""
+    schema = schema_of(type_)
+    return None if schema is None else encode({ACCEPTS: schema, "named": getattr(type_, "__qualname__", str(type_))})
+
+
+def misfit_of(name: str, type_: Any, data: str) -> str | None:
+    """Why the data of a signal cannot be read as the type that is waited for; None if it can."""
+    try:
+        decode(data, type_, what=f"signal {name}")
+    except SerializationError as error:
+        return str(error)
+    return None
+
+
+def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
+    """Say of each signal that was set aside that it was."""
+    for why in asked.misfits:
+        run.slot.store.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
 
 
 def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
@@ -69,7 +98,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
         if wanted.limit is not None:
             row = msgspec.structs.replace(row, output=str(run.now() + wanted.limit))
     try:
-        row = yield from _taken(run, row, wanted.name, is_new=is_new)
+        row = yield from _taken(run, row, wanted, is_new=is_new)
     except asyncio.CancelledError:
         # By the workflow itself, a sibling that failed: from now on no signal is told that somebody waits.
         stake, _ = at_stake.get()
@@ -80,11 +109,13 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
     return wanted.came(row.output, row.error)
 
 
-def _taken(run: RunTurn, row: StepRow, name: str, *, is_new: bool) -> Generator[Request, Any, StepRow]:
+def _taken(run: RunTurn, row: StepRow, wanted: Wanted, *, is_new: bool) -> Generator[Request, Any, StepRow]:
     """Wait until there is an answer, and it is recorded."""
     due = None if row.output is None else decode(row.output, int)
     while True:
-        answer = yield from asked(run, TakeSignal(run.task, row, name, due, is_new, *at_stake.get()))
+        question = TakeSignal(run.task, row, wanted.name, due, is_new, *at_stake.get(), misfit=wanted.misfit)
+        answer = yield from asked(run, question)
+        told_misfits(run, question)
         if isinstance(answer, Recorded):
             return answer.row
         if is_new:

@@ -34,6 +34,7 @@ from stepwell.engine.requests import (
     waited_until,
 )
 from stepwell.engine.run import Pause, RunTurn
+from stepwell.engine.signals import misfit_of, noted_of, told_misfits
 from stepwell.errors import Paused, SerializationError
 from stepwell.losses import refuse_cut
 from stepwell.records import RunStatus, StepRow
@@ -80,7 +81,10 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
     condition = told.get("resume_condition")
     while True:
         check_at = None if row.output is None else decode(row.output, int)
-        answer = yield from asked(run, TakeSignal(run.task, row, call.definition.name, None, False, *at_stake.get()))
+        fits = partial(misfit_of, call.definition.name, call.definition.returns)
+        question = TakeSignal(run.task, row, call.definition.name, None, False, *at_stake.get(), misfit=fits)
+        answer = yield from asked(run, question)
+        told_misfits(run, question)
         if isinstance(answer, Recorded):
             return Replay(answer.row.output)
         if condition is None or check_at is None or not run.is_past(check_at):
@@ -150,10 +154,11 @@ def _returned_late(attempt: Attempt, returned: Any) -> None:
 def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
     """A step that has paused itself: until somebody resumes it, or its condition, asked now and then, is met."""
     run = attempt.call.run
+    accepted = decode(noted_of(attempt.call.definition.returns) or "{}")
     return msgspec.structs.replace(
         attempt.call.row(RunStatus.PAUSED, attempt.number, attempt.took),
         output=None if pause.resume_condition is None else str(_next_check(run)),
-        error=encode(told_of(pause), limit=ERROR_LIMIT, what="error"),
+        error=encode({**told_of(pause), **accepted}, limit=ERROR_LIMIT, what="error"),
     )
 
 

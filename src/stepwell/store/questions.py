@@ -21,6 +21,7 @@ class Stake(msgspec.Struct, eq=False):
 class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     """Has a signal of this name come? If so it is taken, and recorded as what the call returned.
 
+    One that `misfit` cannot read is set aside, and the next is asked for; what it says is added to `misfits`.
     Else, if `due` has passed, it is recorded that none came in time; else `row` is, unless it is there already.
     In a race, an answer also records that this `place` has won; once another has, nothing is taken.
     """
@@ -32,6 +33,8 @@ class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     is_new: bool
     stake: Stake | None = None
     place: int = 0
+    misfit: Callable[[str], str | None] = lambda _: None  # why the data of a signal cannot be read
+    misfits: list[str] = msgspec.field(default_factory=list)
 
 
 class EndRace(msgspec.Struct, frozen=True, eq=False):

@@ -51,10 +51,18 @@ def step_info(row: Any) -> StepInfo:
         attempt=row["attempt"],
         input=_value(row["input"]),
         output=_value(row["output"]),
-        error=_value(row["error"]),
+        error=_error(row["error"]),
         started_at=_moment(row["started_at"]),
         finished_at=_moment(row["finished_at"]),
     )
+
+
+def _error(text: str | None) -> Any:
+    """What went wrong; which type a wait takes is not told as an error."""
+    told = _value(text)
+    if not isinstance(told, dict) or "accepts" not in told:
+        return told
+    return {name: one for name, one in told.items() if name not in ("accepts", "named")} or None
 
 
 def _name_in(key: str) -> str:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from stepwell.codec import encode
-from stepwell.errors import InvalidName, RunNotFound
+from stepwell.codec import decode, encode
+from stepwell.errors import InvalidName, RunNotFound, SerializationError
 from stepwell.losses import refuse_unnamed
 from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
+from stepwell.shapes import misfit
 from stepwell.store.audit import Audit, What
-from stepwell.store.driver import Call, Script, Value
+from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.repeat import repeated
 from stepwell.store.together import Together
 
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
+ACCEPTS: Final = "accepts"  # in what is noted of a call that waits: the JSON schema of what it takes
 RESUMED: Final = "resumed"  # the key of a resume: the second one of a step is a repeated one
 
 
@@ -25,35 +28,43 @@ class Signals(Together):
     """Runs, as those who have something to tell them see them."""
 
     async def signal(
-        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object = None
+        self,
+        run_id: int,
+        name: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        check: bool = True,
+        tx: object = None,
     ) -> SignalAnswer:
         """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
 
         WOKE if the run waits for it just now, KEPT if it does not yet; TOO_LATE, which counts as false, and nothing is
         kept, if the run is finished or being cancelled, or if a signal with this `key` was sent before. With `tx`, your
         own connection in a transaction, it is sent if that commits and never was if it does not; the answer is what it
-        will be then.
+        will be then. What the wait could not read is refused, if the run waits already and `check` is not False; a
+        wait that begins later sets it aside and goes on waiting.
         """
-        sending = self._sending(run_id, check_name("signal", name), data, key)
+        sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
         return await self._signal(sending, run_id) if tx is None else await self.play_joined(_joined(sending), tx)
 
-    async def resume(self, run_id: int, step: str, data: Any = None) -> SignalAnswer:
+    async def resume(self, run_id: int, step: str, data: Any = None, *, check: bool = True) -> SignalAnswer:
         """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
 
-        A run that has restarted since may be resumed again.
+        A run that has restarted since may be resumed again. What the step could not return is refused, as by `signal`.
         """
         name = checked_call(step)
         found = await self.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
         # Read once, and not where it is sent: a try whose reply was lost has to have the same key, whatever came of it.
         generation = found[0]["generation"] if found else 0
         key = f"{RESUMED}.{generation}" if generation else RESUMED
-        return await self._signal(self._sending(run_id, name, data, key), run_id)
+        return await self._signal(self._sending(run_id, name, data, key, check=check), run_id)
 
     def signal_in_this_thread(
-        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, tx: object
+        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, check: bool = True, tx: object
     ) -> SignalAnswer:
         """Send a signal through the user's own sync connection, in the user's thread."""
-        sending = self._sending(run_id, check_name("signal", name), data, key)
+        sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
         return self.play_joined_here(_joined(sending), tx)
 
     async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
@@ -69,7 +80,7 @@ class Signals(Together):
         self.tasks.hint(queues)
         return answer
 
-    def _sending(self, run_id: int, name: str, data: Any, key: str | None) -> Sending:
+    def _sending(self, run_id: int, name: str, data: Any, key: str | None, *, check: bool = True) -> Sending:
         text = encode(data, limit=self.options.payload_limit, what=f"signal {name}")
         refuse_unnamed(data, what=f"signal {name}")
         params: dict[str, Value] = {
@@ -81,7 +92,7 @@ class Signals(Together):
             "now": self.clock.now(),
             "tenant": self.options.tenant,
         }
-        return partial(_send, params, self.audit)
+        return partial(_send, params, self.audit, check=check)
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
@@ -90,14 +101,15 @@ def _joined(sending: Sending) -> Script[SignalAnswer]:
     return answer
 
 
-def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
+def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
     """Lock the run, so that it neither pauses, ends nor takes a signal meanwhile; keep the signal; wake who waits."""
     found = yield Call("lock_run", params)
     if not found:
         raise RunNotFound(int(params["id"] or 0))
     [sent] = yield Call("untaken_signals", params)
     paused = yield Call("paused_steps", {**params, "generation": found[0]["generation"]})
-    waits = sum(name_of(row["key"]) == params["name"] and not _for_runs(row["output"]) for row in paused)
+    waiting = [row for row in paused if name_of(row["key"]) == params["name"] and not _for_runs(row["output"])]
+    waits = len(waiting)
     if sent["repeated"]:
         if not again:
             return SignalAnswer.TOO_LATE, set()
@@ -106,13 +118,31 @@ def _send(params: dict[str, Value], audit: Audit, *, again: bool) -> Script[tupl
     cleans_up = found[0]["cleanup_until"] is not None  # then a shield of it may wait for this
     if found[0]["finished_at"] is not None or (found[0]["cancel_requested_at"] is not None and not cleans_up):
         return SignalAnswer.TOO_LATE, set()
-    yield Call("add_signal", params)
     woke = sent["kept"] < waits
+    if woke and check:
+        _refuse_misfit(params, waiting)
+    yield Call("add_signal", params)
     [row] = yield Call("wake_run", {**params, "waits": woke})
     if woke:
         what = What.RESUMED if str(params["key"]).startswith(RESUMED) else What.SIGNALLED
         yield from audit.of_all(params, [row], what, str(params["name"]))
     return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
+
+
+def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
+    """Refuse what none of the calls that wait for the name could read, where each says what it takes."""
+    noted = [decode(row["error"] or "{}") for row in waiting]
+    if not all(ACCEPTS in one for one in noted):
+        return
+    data = decode(str(params["data"]))
+    why = [misfit(one[ACCEPTS], data) for one in noted]
+    if all(why):
+        named, name = noted[0].get("named"), params["name"]
+        raise SerializationError(
+            f"run {params['id']} waits for {named}: {why[0]}; nothing was sent. Send what it waits for, or, if code "
+            "that takes this is being deployed, send it with `check=False`",
+            what=f"signal {name}",
+        )
 
 
 def _for_runs(output: str | None) -> bool:

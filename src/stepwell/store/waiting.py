@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from stepwell.clock import Clock
-from stepwell.codec import encode
+from stepwell.codec import decode, encode
 from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
 from stepwell.names import is_shielded
 from stepwell.records import ANSWERED, RunStatus, StepRow
@@ -48,6 +48,7 @@ MOST_TOGETHER: Final = 500
 TIMED_OUT: Final = "Timeout"
 Answers = dict[Question, Answered | CancelRequested]
 KEYS_KEPT: Final = 3600.0  # seconds, at least, for which the key of a signal is known: its sender may try again
+ASIDE: Final = "!"  # before the key of a wait that could not read the signal
 FORGET_EVERY: Final = 100  # signals of a name that a run takes: then those it took long ago are removed, twice as many
 
 Batch = Mapping[Question, asyncio.Future[Answered]]
@@ -263,19 +264,23 @@ class Waiting:
     def _signals(
         self, params: dict[str, Value], asked: Sequence[TakeSignal], runs: Mapping[int, Row]
     ) -> Script[dict[Question, Answered]]:
-        wanted = [
-            (one.task.id, one.name, one.row.key) for one in asked if one.stake is None or one.stake.winner is None
-        ]
-        found = (yield Call("first_signals", params, wanted)) if wanted else []
-        signals = {(row["run_id"], row["key"]): row for row in found}
-        taken = [
-            (one.task.id, one.name, signals[one.task.id, one.row.key]["place"], one.row.key)
-            for one in asked
-            if (one.task.id, one.row.key) in signals
-        ]
-        if taken:
-            yield Call("take_signals", params, taken)
-            yield from self._forget([(*one[:3], runs[one[0]]["now"]) for one in taken])
+        wanted = {(one.task.id, one.row.key): one for one in asked if one.stake is None or one.stake.winner is None}
+        signals: dict[tuple[int, str], Row] = {}
+        for one in asked:
+            one.misfits.clear()  # of a try that was undone
+        while wanted:
+            names = [(run_id, one.name, key) for (run_id, key), one in wanted.items()]
+            found = {(row["run_id"], row["key"]): row for row in (yield Call("first_signals", params, names))}
+            aside = {place for place, row in found.items() if _set_aside(wanted[place], row["data"])}
+            taken = [
+                (run_id, row["name"], row["place"], f"{ASIDE}{key}" if (run_id, key) in aside else key)
+                for (run_id, key), row in found.items()
+            ]
+            if taken:
+                yield Call("take_signals", params, taken)
+                yield from self._forget([(*one[:3], runs[one[0]]["now"]) for one in taken])
+            signals |= {place: row for place, row in found.items() if place not in aside}
+            wanted = {place: wanted[place] for place in aside}
         return {one: _signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
 
     def _forget(self, taken: Sequence[tuple[int, str, int, int]]) -> Script[None]:
@@ -314,6 +319,14 @@ class Waiting:
         return {one: _seen(one, children, runs[one.task.id], kept) for one in asked}
 
 
+def _set_aside(one: TakeSignal, data: str | None) -> bool:
+    """Whether the wait cannot read the signal, which is noted: nobody takes it, and the wait goes on."""
+    why = one.misfit(data or "null")
+    if why is not None:
+        one.misfits.append(why)
+    return why is not None
+
+
 def _signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
     """A signal that is there wins; else the deadline, if it has passed by the database's clock."""
     if signal is not None:
@@ -334,6 +347,8 @@ def _rows_of(one: Question, answer: Answered) -> list[StepRow]:
     if isinstance(answer, Waits):
         if isinstance(one, TakeSignal) and one.stake is not None and one.stake.winner is not None:
             return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
+        if isinstance(one, TakeSignal) and one.misfits:
+            return [msgspec.structs.replace(one.row, error=with_misfit(one.row.error, one.misfits[-1]))]
         return [one.row] if not isinstance(one, AddChildren | EndRace) and one.is_new else []
     if not isinstance(one, TakeSignal | EndRace) or one.stake is None:
         return [answer.row]
@@ -390,6 +405,11 @@ def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
         gone = {"type": "Deleted", "message": f"run {child} was deleted before it ended"}
         return End(child, RunStatus.CANCELLED, None, encode(gone))
     return None if row["ended"] is None else End(child, RunStatus(row["ended"]), row["output"], row["error"])
+
+
+def with_misfit(noted: str | None, why: str) -> str:
+    """What is noted of a wait, and why the last signal was set aside."""
+    return encode({**(decode(noted) if noted else {}), "misfit": why[:1000]})
 
 
 def _ended(row: StepRow, output: str | None, error: str | None) -> StepRow:

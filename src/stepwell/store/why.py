@@ -247,7 +247,7 @@ def _waiting(run: Standing) -> Why:
     if aside := next((step for step in waits if "resume_condition" in step.error), None):
         return _step_paused(run, aside)
     if names := tuple(step.name for step in waits if not step.awaits_runs):
-        message = f"it waits for the signal {', '.join(names)}"
+        message = f"it waits for the signal {', '.join(names)}{_misfit_in(waits)}"
         return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, names, f"`store.signal(run, {names[0]!r}, data)`")
     if calls := tuple(step.name for step in waits):
         count = f"{run.task['waiting']} of the {run.task['children']} unfinished runs it asked for"
@@ -256,9 +256,15 @@ def _waiting(run: Standing) -> Why:
     return _timed(run)
 
 
+def _misfit_in(waits: Sequence[OpenStep]) -> str:
+    """That a signal came and could not be read, in words; or nothing."""
+    found = [str(step.error["misfit"]) for step in waits if "misfit" in step.error]
+    return f"; one that it could not read is set aside: {found[-1]}"[:500] if found else ""
+
+
 def _step_paused(run: Standing, step: OpenStep) -> Why:
     condition = step.error.get("resume_condition")
-    said = step.error.get("message") or "it gave no reason"
+    said = (step.error.get("message") or "it gave no reason") + _misfit_in([step])
     if condition is None:
         after = f"`store.resume(run, {step.name!r}, data)`"
         return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (step.name,), after)
