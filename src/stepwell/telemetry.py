@@ -267,6 +267,15 @@ Event = (
     | NotifyFailed
 )
 Subscriber = Callable[[Event], object]
+# What a log record has as attributes of its own, for those who format it as JSON.
+_SHOWN_AS: Final = {
+    "run_id": "run",
+    "task_id": "task",
+    "worker_id": "worker",
+    "workflow": "workflow",
+    "queue": "queue",
+    "attempt": "attempt",
+}
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -341,7 +350,8 @@ def write_log(event: Event) -> None:
         return
     held = _budget.spend((type(event), cause))
     if held is not None:
-        logger.log(level, "%s (%d more)" if held else "%s", *((words, held) if held else (words,)))
+        about = {_SHOWN_AS[name]: getattr(event, name) for name in _SHOWN_AS if hasattr(event, name)}
+        logger.log(level, "%s (%d more)" if held else "%s", *((words, held) if held else (words,)), extra=about)
 
 
 def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one case an event

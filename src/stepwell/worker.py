@@ -30,7 +30,7 @@ from stepwell.store.by_hand import Message
 from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
-from stepwell.workflow import Workflow, discover_workflows
+from stepwell.workflow import Workflow, discover_workflows, is_of
 
 Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType
 OnMissing = Literal["fail", "release"]
@@ -333,7 +333,7 @@ def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..
             case ModuleType():
                 yield from discover_workflows(one).values()
                 handlers = {id(each): each for each in vars(one).values() if isinstance(each, Handler)}
-                yield from (each for each in handlers.values() if each.fn.__module__ == one.__name__)
+                yield from (each for each in handlers.values() if is_of(each.fn, one))
                 steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
             case _:
                 why = (
@@ -345,7 +345,7 @@ def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..
 
 
 def _is_spawned(one: object, module: ModuleType) -> bool:
-    return isinstance(one, Step) and one.definition.queue is not None and one.fn.__module__ == module.__name__
+    return isinstance(one, Step) and one.definition.queue is not None and is_of(one.fn, module)
 
 
 def _twice(name: str, first: object, second: object) -> Exception:

@@ -251,18 +251,25 @@ workflow_decorator = workflow
 def discover_workflows(module: ModuleType | None = None) -> dict[str, Workflow[..., Any]]:
     """The workflows that are defined in a module, by name; without one, all that are defined in this process.
 
-    What the module only imports is not among them, and nothing is imported for it. Two of one name are refused.
+    What the module only imports is not among them, but for what a package imports of its own modules; nothing is
+    imported for it. Two of one name are refused.
     """
     if module is None:
         found: list[Workflow[..., Any]] = sorted(_defined, key=_place)
     else:
         members = {id(one): one for one in vars(module).values() if isinstance(one, Workflow)}
-        found = [one for one in members.values() if one.is_defined and one.fn.__module__ == module.__name__]
+        found = [one for one in members.values() if one.is_defined and is_of(one.fn, module)]
     named: dict[str, Workflow[..., Any]] = {}
     for one in found:
         if (first := named.setdefault(one.name, one)) is not one and _place(first) != _place(one):
             raise DuplicateWorkflow(one.name, _place(first), _place(one))
     return named
+
+
+def is_of(fn: object, module: ModuleType) -> bool:
+    """True if the function is defined in the module, or in a module of that package."""
+    place = str(getattr(fn, "__module__", ""))
+    return place == module.__name__ or (hasattr(module, "__path__") and place.startswith(f"{module.__name__}."))
 
 
 _NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"

@@ -43,6 +43,26 @@ def test_data_is_one_value_or_an_object(desk: Cli) -> None:
     assert "was resumed before; nothing was changed" in desk("resume", run, "approval", code=4).out
 
 
+def test_a_number_that_is_also_a_key_is_refused_with_both_readings(desk: Cli) -> None:
+    first = triggered(desk, "purchase", "lamp")
+    second = triggered(desk, "purchase", "desk", "--key", str(first))
+    for words in (["cancel", first], ["pause", first], ["show", first], ["signal", first, "approved", "ada"]):
+        refused = desk(*words, code=4)
+        assert f"{first} is run {first} (purchase), and the key of run {second} (purchase {first})" in refused.error
+        assert f"@{first}, or purchase:{first}" in refused.error
+    assert status(desk, f"@{first}") == status(desk, f"purchase:{first}") == "PAUSED", "nothing was done"
+    desk("cancel", f"purchase:{first}")
+    assert (status(desk, f"@{first}"), status(desk, f"@{second}")) == ("PAUSED", "CANCELLED")
+
+
+def test_a_key_of_digits_is_found_where_no_run_has_that_number(desk: Cli) -> None:
+    run = triggered(desk, "purchase", "lamp", "--key", "90210")
+    assert desk("show", "90210", "--json").json["id"] == run
+    own = triggered(desk, "purchase", "desk")
+    assert desk("show", own, "--json").json["id"] == own
+    desk("show", "90211", code=3)
+
+
 @pytest.mark.proves("P-02")
 def test_a_run_is_held_back_and_let_go(desk: Cli) -> None:
     run = triggered(desk, "purchase", "lamp")

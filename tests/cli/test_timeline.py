@@ -148,6 +148,24 @@ def test_of_a_wait_that_is_over_its_end_is_drawn_and_no_length_is_made_up() -> N
     assert "note: of a wait only its end is recorded" in lines
 
 
+def test_after_a_retry_all_of_it_is_summed_up_from_its_first_beginning() -> None:
+    steps = [a_step("a#1", 0, 5), a_step("b#1", 8, 9)]
+    marks = [Mark(at(6), "failed"), Mark(at(7), "retried")]
+    again = a_run(started_at=at(8))
+    lines = lines_of(Look(again, steps, marks=marks))
+    assert "took 10 s" in lines[0]
+    assert "  ✕ after 6.0 s: failed" in lines
+    assert "  · after 7.0 s: retried" in lines
+    assert bar(next(line for line in lines if "a#1" in line)).startswith("█")
+    assert not bar(next(line for line in lines if "b#1" in line)).startswith("█")
+
+
+def test_a_step_that_a_retry_has_done_again_is_not_drawn_as_if_it_were_at_work() -> None:
+    queued = a_run(RunStatus.PENDING, None, started_at=None)
+    lines = lines_of(Look(queued, [a_step("a#1", 0, 5), a_step("b#1", 5, None, status=RunStatus.PENDING, attempt=0)]))
+    assert "  ◌ b#1  to be done again" in lines
+
+
 def test_the_runs_it_asked_for_stand_below_it_as_a_tree() -> None:
     child = Child(
         a_run(id=RunId(8), key="a"), [Child(a_run(RunStatus.ERROR, id=RunId(9), last_error="Oops: no"))], True

@@ -28,6 +28,36 @@ async def greet(name: str) -> str:
     return f"{greeting}, {{name}}"
 """
 
+LOGGED = """
+import logging
+from stepwell import step, workflow
+
+log = logging.getLogger("shop")
+
+@step(retry=2)
+async def charge(cents: int) -> int:
+    log.info("charging %d", cents)
+    return cents
+
+@step
+def ship() -> None:
+    log.warning("shipping")
+
+@workflow
+async def order(cents: int) -> int:
+    log.info("ordered")
+    await ship()
+    return await charge(cents)
+"""
+
+IMPORTING = """
+from flows import greet
+from stepwell import workflow
+
+@workflow
+async def own() -> None: ...
+"""
+
 LOOPED = """
 import asyncio
 from stepwell import workflow
@@ -97,9 +127,48 @@ def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> No
         assert (code, ended in told.splitlines()) == (200, True), told
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-    logged = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.startswith("{")]
+    logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]  # and nothing else
+    assert any("serving greet" in line["message"] for line in logged)
     assert any("session" in line["message"] and line["level"] == "info" for line in logged)
     assert cli("workers").out.startswith("no worker lives")
+
+
+def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder: Path) -> None:
+    (folder / "logged.py").write_text(LOGGED)
+    port = free_port()
+    with started(folder, "worker", "logged", "--health", str(port), "--json-logs"):
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "20s", "--json").json
+    logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    of_shop = {line["message"]: line for line in logged if line["logger"] == "shop"}
+    where = {"run": done["run"], "workflow": "order", "attempt": 1}
+    names = ("run", "workflow", "step", "attempt")
+    said = {words: {name: line[name] for name in names if name in line} for words, line in of_shop.items()}
+    assert said == {
+        "ordered": where,
+        "shipping": {**where, "step": "ship#1"},
+        "charging 5": {**where, "step": "charge#1"},
+    }
+
+
+def test_a_worker_says_what_its_module_only_imports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "flows.py").write_text(CODE.format(greeting="hello"))
+    (folder / "importing.py").write_text(IMPORTING)
+    (folder / "only.py").write_text("from flows import greet\n")
+    package = folder / "shelf"
+    package.mkdir()
+    (package / "__init__.py").write_text("from shelf.inner import greet\n")
+    (package / "inner.py").write_text(CODE.format(greeting="hello"))
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    for name in ("flows", "importing", "only", "shelf", "shelf.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    assert "note: importing only imports flows:greet: not served here" in cli("worker", "importing", "--once").error
+    refused = cli("worker", "only", "--once", code=3).error
+    assert "flows:greet is only imported there" in refused
+    assert "only imports" not in cli("worker", "shelf", "--once").error, "a package's own modules are its own"
+    assert [one["name"] for one in cli("workflows", "--json").json] == ["greet", "own"]
 
 
 def test_a_worker_leaves_what_was_imported_to_no_garbage_collector(folder: Path) -> None:

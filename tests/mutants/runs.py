@@ -198,7 +198,7 @@ RUNS_MUTANTS = (
         "discovery takes what a module imports",
         "DD-05",
         "workflow.py",
-        " and one.fn.__module__ == module.__name__]",
+        " and is_of(one.fn, module)]",
         "]",
         DISCOVERY + "test_a_modules_workflows_are_those_it_defines",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from stepwell import Context, Paused, Reason, SerializationError, SignalAnswer, Store, step, sync, workflow
+from stepwell import Context, Paused, Reason, SerializationError, SignalAnswer, Store, connect, step, sync, workflow
 from stepwell.records import RunStatus
 from stepwell.shapes import misfit, schema_of
 from stepwell.telemetry import SignalSetAside
@@ -180,3 +180,13 @@ def test_only_what_certainly_does_not_fit_is_called_a_misfit() -> None:
     money = schema_of(list[Decimal])
     assert money is not None
     assert misfit(money, ["1.10", 2]) is None
+
+
+async def test_a_wait_that_is_over_has_one_moment_and_no_length_by_the_clock_of_the_database(store_url: str) -> None:
+    async with connect(store_url) as store:
+        run_id = await begun(store, approve)
+        await drained(store, approve)
+        await store.signal(run_id, "approved", Approval("grace"))
+        await drained(store, approve)
+        [wait] = await store.steps(run_id)
+        assert wait.started_at == wait.finished_at

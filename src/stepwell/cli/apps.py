@@ -67,8 +67,25 @@ async def served(app: str, store: Store) -> list[Named]:
     serves: list[Named] = [*each_served(one for one in several if not isinstance(one, Decider | Service)), *deciders]
     if not serves:
         said = f"{app} defines no workflow, handler or decider"
+        if others := left_out(app, serves):
+            raise Stop(NOT_FOUND, f"{said}; {', '.join(others)} is only imported there", f"one of {', '.join(others)}")
         raise Stop(NOT_FOUND, said, "@workflow or @handler(queue) on a function, or a class of Decider")
     return serves
+
+
+def left_out(app: str, serves: Iterable[Named]) -> list[str]:
+    """What the module of APP imports and a worker of it does not serve, as APP would name it."""
+    module = load(app)
+    if not isinstance(module, ModuleType):
+        return []
+    known = set(map(id, serves))
+    values = {id(one): one for one in vars(module).values() if isinstance(one, Handler | Workflow)}
+    others = [
+        one
+        for one in values.values()
+        if id(one) not in known and not (isinstance(one, Workflow) and not one.is_defined)
+    ]
+    return sorted(f"{one.fn.__module__}:{getattr(one, '__name__', '')}" for one in others)
 
 
 async def deciders_of(app: str, store: Store) -> Engine:

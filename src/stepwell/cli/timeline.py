@@ -44,7 +44,7 @@ def lines_of(look: Look) -> list[str]:
     """The whole picture of a run."""
     run, steps = look.run, look.steps
     bars = [_bar(step) for step in steps]
-    begin = run.started_at or run.created_at
+    begin = begin_of(look)
     end = run.finished_at or max([datetime.now(UTC), *(bar.end for bar in bars if bar.end is not None)])
     scale = Scale.over(begin, end, bars)
     names = max([len(bar.name) for bar in bars], default=0)
@@ -104,10 +104,24 @@ class Scale:
         return at - self.begin - hidden
 
 
+def begin_of(look: Look) -> datetime:
+    """When the run first began: what was recorded before a retry is older than its last start."""
+    run = look.run
+    known = [run.started_at, *(step.started_at for step in look.steps)]
+    return min((one for one in known if one is not None), default=run.created_at)
+
+
+def _lasted(look: Look) -> float | None:
+    """Seconds from its first beginning to its end, or to now; None if it has not begun."""
+    if took(look.run) is None:
+        return None
+    return ((look.run.finished_at or datetime.now(UTC)) - begin_of(look)).total_seconds()
+
+
 def _head(look: Look) -> list[str]:
     run = look.run
     about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
-    if (seconds := took(run)) is not None:
+    if (seconds := _lasted(look)) is not None:
         about.append(f"{'took' if run.finished_at else 'for'} {span(seconds)}")
     lines = ["   ".join(about), " · ".join(_facts(run))]
     if look.why is not None:
@@ -151,6 +165,8 @@ def _bar(step: StepInfo) -> Bar:
         return Bar("◷" if end > datetime.now(UTC) else "✓", name, f"{length} asleep", begin, end, waiting=True)
     if step.status == RunStatus.PAUSED or (end is not None and end == begin):
         return _wait(step, name)
+    if step.status == RunStatus.PENDING and step.attempt == 0:  # `retry` has it done again
+        return Bar(glyph_of(step.status), name, "to be done again", None, None, False, step.key)
     lasted = (end or datetime.now(UTC)) - begin if begin else None
     tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
     again = step.status == RunStatus.PENDING and step.attempt > 0

@@ -58,7 +58,7 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
     from stepwell.cli.supervisor import supervise
 
     processes, above = options.pop("processes"), _above()
-    _set_up_logs(as_json=options.pop("json_logs"))
+    _set_up_logs(as_json=options["json_logs"])
     if above is None and _is_to_be_supervised(processes, once=options["once"]):
         asked.end(lambda: supervise(processes))
     loop = options.pop("loop")
@@ -123,14 +123,22 @@ async def _work(
     concurrency: int,
     grace: str,
     health: str,
+    json_logs: bool,
 ) -> None:
-    from stepwell.cli.apps import names_of, served
+    import logging
+    from functools import partial
+
+    from stepwell.cli.apps import left_out, names_of, served
     from stepwell.cli.health import healthy
     from stepwell.cli.output import say, say_json
     from stepwell.engine.heartbeat import Heartbeat
     from stepwell.worker import Worker
 
-    serves, limits = _chosen(await served(app, store), _limits(queues), store)
+    tell = logging.getLogger("stepwell.worker").info if json_logs else partial(say, to_stderr=True)
+    found = await served(app, store)
+    if others := left_out(app, found):
+        tell(f"note: {app} only imports {', '.join(others)}: not served here")
+    serves, limits = _chosen(found, _limits(queues), store)
     names = [name for each in serves for name in names_of(each)]
     one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
     if above is not None:
@@ -140,10 +148,10 @@ async def _work(
             attempts = await one.drain()
             say_json({"attempts": attempts}) if asked.as_json else say(f"nothing is due any more: {attempts} attempts")
             return
-        say(_introduction(store, names, concurrency), to_stderr=True)
+        tell(_introduction(store, names, concurrency))
         _keep_what_is_here()
         await one.run(signals=True)
-        say("stopped: what was not finished goes on in another worker", to_stderr=True)
+        tell("stopped: what was not finished goes on in another worker")
 
 
 def _keep_what_is_here() -> None:
@@ -208,4 +216,5 @@ def _set_up_logs(*, as_json: bool) -> None:
     handler = logging.StreamHandler()
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler.setFormatter(JsonLines() if as_json else plain)
+    logging.captureWarnings(as_json)  # otherwise Python writes them as plain lines
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

@@ -23,16 +23,19 @@ returning run_id as id, key as answer;
 
 -- name: change_steps
 -- bound: 6 + 12 a row
--- Record what became of steps that may have a row; one that has a result keeps it, and does not come back.
+-- Record what became of steps that may have a row; one that has a result keeps it, and does not come back. The clock is
+-- read once: a wait ends when it begins, as it is recorded, and not some microseconds later.
 with rows as ({rows new_step}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
-)
+),
+clock as materialized (select {now} as now)
 insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, error, started_at,
                             finished_at)
 select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
-       {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
+       (select clock.now from clock) - rows.took,
+       case when rows.status in ('RUNNING', 'PAUSED') then null else (select clock.now from clock) end
   from rows where rows.worker in (select fence.worker_id from fence)
 on conflict (run_id, generation, key) do update
    set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,
