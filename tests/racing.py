@@ -25,8 +25,10 @@ QUIET = ("tests.typing.", "tests.bench.", "tests.shape.", "tests.examples.", "te
 NAMED = re.compile(r"^tests\.crash\.|race|contention|other_processes|lost_|deadlock|stall")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what races."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what races, where a run chooses by it: to read every test takes seconds in each process of a run."""
+    if "racing" not in config.getoption("markexpr"):
+        return
     for item in items:
         if isinstance(item, pytest.Function) and races(item.function, _fixtures_of(item)):
             item.add_marker(pytest.mark.racing)
