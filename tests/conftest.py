@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -22,6 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of every later garbage collection: thousands of tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Callable[[], Any]]:

@@ -20,7 +20,7 @@ LEAST_HIT = 0.05  # the share of messages that must have been executed more than
 @pytest.mark.proves("W-14", "W-10", "W-07", "L-02", "L-03", "promise-01", "promise-03", "rule-08", "protocol-01")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process; its own test is below")
 def test_a_random_worker_killed_every_half_second(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
-    processes, count = scale.of(4, 8), scale.of(600, 5000)
+    processes, count = scale.of(4, 8), scale.of(200, 5000)
     site.enqueue(messages(count, seconds=scale.of(0.3, 0.45)))
     with site.crew(processes, lease=LEASE, concurrency=10) as crew:
         site.wait_for_sessions(crew)

@@ -29,7 +29,7 @@ Marks = dict[int, list[str]]
 def test_workers_killed_every_half_second_lose_no_run_and_repeat_no_recorded_step(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    count, lasts = scale.of(60, 2000), scale.of(6.0, 60.0)
+    count, lasts = scale.of(40, 2000), scale.of(4.0, 60.0)
     _trigger(site, count, scale.of(0.2, 0.5))
     with site.crew(4, module="tests.crash.pipeline", lease=LEASE, concurrency=scale.of(8, 25)) as crew:
         site.wait_for_sessions(crew)

@@ -85,7 +85,7 @@ async def test_a_migrator_is_waited_for_longer_than_a_statement_may_take(store_u
 @pytest.mark.proves("DP-01")
 @pytest.mark.timeout(600)
 async def test_a_migrator_may_die_at_any_statement(store_url: str, scale: Scale) -> None:
-    step = scale.of(6, 1)
+    step = scale.of(12, 1)
     command = [sys.executable, "-m", "tests.store.migrator", "sweep", store_url, str(step)]
     ended = await asyncio.to_thread(
         subprocess.run, command, cwd=ROOT, env=ENV, capture_output=True, text=True, timeout=590
