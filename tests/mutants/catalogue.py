@@ -49,6 +49,14 @@ JOINED_FRAMEWORKS = "tests/queue/test_joined_frameworks.py::"
 
 MUTANTS = (
     Mutant(
+        "a consumer keeps what others may see again",
+        "Q-22",
+        "store/messages.py",
+        "                while waiting and loop.time() < until:\n",
+        "                while waiting:\n",
+        "tests/worker/test_reviewed.py::test_two_consumers_never_see_a_message_twice",
+    ),
+    Mutant(
         "a settle does not ask for the turn",
         "protocol-03",
         "store/sql/tasks.sql",
