@@ -6,7 +6,10 @@ each at some moment of its life.
 
 import argparse
 import asyncio
+import itertools
 import random
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ SLEEPS, FAILS = 0, 1  # what is to happen to runs of `undoes`, by their number
 BRANCHES = 3
 STEPS = 40  # of each branch
 AT_ONCE = 50
+TOO_LATE = ("too_late", "False")  # what those hear who steer a run that has ended
 
 
 def steered(ledger: Ledger) -> Workflow[[int], Any]:
@@ -79,18 +83,27 @@ def undoes(ledger: Ledger) -> Workflow[[int], Any]:
 
 
 async def steer(options: argparse.Namespace, ledger: Ledger) -> None:
-    """Trigger the runs, many at a time; cancel the even ones and pause the odd ones, and write down the answers."""
-    flow, room, chance = steered(ledger), asyncio.Semaphore(AT_ONCE), random.Random(1)
+    """Trigger runs, many at a time; cancel even ones and pause odd ones until so many of each were stopped in time."""
+    flow, chance = steered(ledger), random.Random(1)
+    in_time: Counter[int] = Counter()
 
     async def one(store: Store, n: int) -> None:
-        async with room:
-            run_id = await flow.trigger(n).options(key=str(n)).execute(store)
-            await asyncio.sleep(chance.uniform(0, options.within))
-            answer = await store.pause(run_id) if n % 2 else await store.cancel(run_id)
-            ledger.write(phase="answer", n=n, run=run_id, answer=str(answer))
+        run_id = await flow.trigger(n).options(key=str(n)).execute(store)
+        await asyncio.sleep(chance.uniform(0, options.within))
+        answer = str(await store.pause(run_id) if n % 2 else await store.cancel(run_id))
+        ledger.write(phase="answer", n=n, run=run_id, answer=answer)
+        in_time[n % 2] += answer not in TOO_LATE
+
+    async def each(store: Store, numbers: Iterator[int]) -> None:
+        for n in numbers:
+            if in_time[n % 2] < options.count / 2:
+                await one(store, n)
+            elif min(in_time[0], in_time[1]) >= options.count / 2:
+                return
 
     async with connect(options.url) as store:
-        await asyncio.gather(*(one(store, n) for n in range(options.count)))
+        numbers = itertools.count()
+        await asyncio.gather(*(each(store, numbers) for _ in range(min(AT_ONCE, options.count))))
     ledger.write(phase="steered")
 
 
