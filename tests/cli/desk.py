@@ -1,6 +1,7 @@
 """An APP whose runs wait: for signals, for a person, for a moment, for other runs."""
 
 import asyncio
+from typing import Any
 
 from stepwell import Context, Paused, PermanentError, Retry, sleep, step, workflow
 
@@ -23,7 +24,7 @@ async def pay(cents: int) -> str:
 
 
 @step
-async def approval(cents: int) -> str:
+async def approval(cents: int) -> Any:
     raise Paused("more than ten euros")
 
 
@@ -40,7 +41,7 @@ async def buy(what: str) -> str:
 
 
 @workflow
-async def approve(cents: int) -> str:
+async def approve(cents: int) -> Any:
     return await approval(cents)
 
 
