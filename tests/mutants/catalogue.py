@@ -395,6 +395,14 @@ MUTANTS = (
         SCHEMA + "test_twenty_stores_of_one_process_install_at_once",
     ),
     Mutant(
+        "a file that was removed is written on",
+        "B-03",
+        "store/embedded.py",
+        "                self._engine.check_file()\n",
+        "",
+        "tests/store/test_embedded.py::test_a_file_that_was_removed_or_replaced_is_noticed_and_not_written",
+    ),
+    Mutant(
         "a failed batch costs everybody in it an attempt",
         "Q-20",
         "engine/outcome.py",

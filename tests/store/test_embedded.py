@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from stepwell import Store, connect
+from stepwell import Store, connect, sync
 from stepwell.clock import TestClock
-from stepwell.errors import InvalidName, SerializationError, StoreUnavailable
+from stepwell.errors import InvalidName, SerializationError, StoreUnavailable, StoreUnusable
 from stepwell.records import RunStatus, Settlement
 from stepwell.store.driver import Call, Script
 from stepwell.store.embedded import ConnectionThread
@@ -431,3 +431,35 @@ async def test_who_waits_for_another_store_is_told_so(store_url: str, backend: s
         async with other.transaction():
             with pytest.raises(StoreUnavailable, match=r"another process has been writing this file for [12] s"):
                 await store.enqueue("q", 1)
+
+
+@EMBEDDED
+@pytest.mark.parametrize("fate", ["removed", "replaced"])
+async def test_a_file_that_was_removed_or_replaced_is_noticed_and_not_written(
+    backend: str, tmp_path: Path, fate: str
+) -> None:
+    place, aside = tmp_path / "a.db", tmp_path / "aside.db"
+    async with connect(f"{backend}:///{place}") as store:
+        await store.create_queue("mail")
+        await store.enqueue("mail", 1)
+        place.rename(aside)
+        if fate == "replaced":
+            place.write_bytes(b"")
+        for asked in (lambda: store.enqueue("mail", 2), lambda: store.create_queue("other"), store.queues):
+            with pytest.raises(StoreUnusable, match=r"a\.db was removed or replaced while it was open"):
+                await asked()
+        place.unlink(missing_ok=True)
+        aside.rename(place)
+        await store.enqueue("mail", 3)
+        assert await store.counts("mail") == {"PENDING": 2}, "what was refused was not written"
+
+
+@FILE
+def test_a_joined_transaction_of_a_removed_file_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "a.db"
+    with sync.connect(f"sqlite:///{place}") as store, closing(sqlite3.connect(place)) as own:
+        store.create_queue("mail")
+        own.execute("begin immediate")
+        place.unlink()
+        with pytest.raises(StoreUnusable, match="removed or replaced"):
+            store.enqueue("mail", 1, tx=own)

@@ -63,6 +63,9 @@ class Engine(Protocol):
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn among those that write the file."""
 
+    def check_file(self) -> None:
+        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
+
     def file(self) -> tuple[str, str] | None:
         """The file and the one on which its writers queue; None if no other process can open it."""
 
@@ -143,8 +146,12 @@ class Embedded:
 
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
-        work = self._reader.submit(lambda connection: self._answer(connection, call))
+        work = self._reader.submit(partial(self._read, call))
         return await self._wait(work, self._timeout)
+
+    def _read(self, call: Call, connection: Any) -> list[Row]:
+        self._engine.check_file()
+        return self._answer(connection, call)
 
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
@@ -221,6 +228,7 @@ class Embedded:
                 # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
                 connection.execute("begin immediate")
                 self._writing.began("this process")
+                self._engine.check_file()
                 value = body()
                 connection.execute("commit")
             except Exception as error:

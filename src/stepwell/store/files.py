@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepwell.errors import StoreUnusable
+
 try:
     import fcntl
 except ImportError:  # Windows: no proof of death there, the lease alone decides
@@ -47,6 +49,37 @@ class WriteTurn:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+class OpenedFile:
+    """The file that a path named when it was opened: what is written to one that was removed is lost with it."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._opened: tuple[int, int] | None = None
+
+    def note(self) -> None:
+        """It is open: from now on, or from when it is made, the path has to name this very file."""
+        self._opened = self._opened or self._found()
+
+    def check(self) -> None:
+        """Refuse to go on if the path names no file any more, or another one."""
+        if self._opened is None:
+            self.note()
+        elif self._found() != self._opened:
+            raise StoreUnusable(
+                f"{self._path} was removed or replaced while it was open, and whatever is written now would be lost "
+                "with it: put the file back, or start this process anew"
+            )
+
+    def _found(self) -> tuple[int, int] | None:
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 class FileGuards:

@@ -15,7 +15,7 @@ from typing import Any
 
 from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
-from stepwell.store.files import FileGuards, ProcessGuards, WriteTurn
+from stepwell.store.files import FileGuards, OpenedFile, ProcessGuards, WriteTurn
 from stepwell.store.joins.through import is_a, read_row
 from stepwell.store.sql import Statements
 
@@ -48,6 +48,7 @@ class SQLite:
         self._timeout = timeout
         self.folder = Path(f"{path}-stepwell")
         self._turn = WriteTurn(self.folder)
+        self._opened = OpenedFile(path)
         self._log = Path(f"{path}-wal")
         self._checkpoint_at = CHECKPOINT_BYTES
 
@@ -73,7 +74,12 @@ class SQLite:
             if getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB}:
                 raise StoreUnusable(f"{self._path}: {error}") from error
             raise StoreUnavailable(f"{self._path}: {error}") from error
+        self._opened.note()
         return connection
+
+    def check_file(self) -> None:
+        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
+        self._opened.check()
 
     def touched(self) -> object:
         """Size and time of the log, to which every commit is written first."""
@@ -130,6 +136,7 @@ class SQLite:
     def _check_file(self, tx: object, databases: list[Any]) -> None:
         """Refuse a connection to another file: what it wrote would be there, and nobody here would find it."""
         [place] = [row["file"] for row in databases if row["name"] == "main"]
+        self.check_file()
         if os.path.realpath(place) != self._path:
             raise InvalidOption("tx", tx, f"it is connected to {place or 'memory'}, and the store is {self._path}")
 

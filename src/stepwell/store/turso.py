@@ -15,7 +15,7 @@ import turso
 
 from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreInUse, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded import Embedded
-from stepwell.store.files import OneProcess, ProcessGuards
+from stepwell.store.files import OneProcess, OpenedFile, ProcessGuards
 from stepwell.store.sql import Statements
 
 
@@ -38,6 +38,7 @@ class Turso:
         self._path = path
         self._process = OneProcess(Path(f"{path}-stepwell"))
         self._opened = False
+        self._file = OpenedFile(path)
 
     def connect(self, *, reading: bool) -> Any:
         """Open the file for this process."""
@@ -53,7 +54,12 @@ class Turso:
                 connection.execute("pragma foreign_keys = on")
         except turso.Error as error:
             raise StoreUnavailable(f"{self._path}: {error}") from error
+        self._file.note()
         return connection
+
+    def check_file(self) -> None:
+        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
+        self._file.check()
 
     def translate(self, error: Exception) -> Exception:
         """Say which of the driver's errors a Turso error is."""
