@@ -141,7 +141,7 @@ def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder
         done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "20s", "--json").json
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     of_shop = {line["message"]: line for line in logged if line["logger"] == "shop"}
-    where = {"run": done["run"], "workflow": "order", "attempt": 1}
+    where = {"run": done["id"], "workflow": "order", "attempt": 1}
     names = ("run", "workflow", "step", "attempt")
     said = {words: {name: line[name] for name in names if name in line} for words, line in of_shop.items()}
     assert said == {
