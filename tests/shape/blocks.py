@@ -1,4 +1,4 @@
-"""The fenced Python blocks of the documentation, and a runner: `python -m tests.shape.blocks README.md 12`.
+"""The fenced Python blocks of the documentation, and a runner: `python -m tests.shape.blocks README.md apart 12 40`.
 
 A block is a whole program. It may use `await` at its top level; the line numbers of a traceback are the document's.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +55,32 @@ def run(block: Block) -> None:
         asyncio.run(result)
 
 
+def run_each(chosen: Sequence[Block], *, apart: bool) -> list[Block]:
+    """Execute each as a program, here or in an empty folder of its own; those that failed.
+
+    Each is forked from this process, which has imported stepwell already: that would take most of the time.
+    """
+    import stepwell.api  # noqa: F401, PLC0415
+
+    return [block for block in chosen if _failed(block, Path(f"line-{block.line}") if apart else Path())]
+
+
+def _failed(block: Block, folder: Path) -> bool:
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1] != 0
+    folder.mkdir(exist_ok=True)
+    os.chdir(folder)
+    run(block)
+    raise SystemExit(0)
+
+
+def main(document: str, where: str, *lines: str) -> None:
+    """Run the blocks of a document that begin at these lines, each `apart` or all `here`."""
+    wanted = [block for block in blocks(Path(document).resolve()) if str(block.line) in lines]
+    if failed := run_each(wanted, apart=where == "apart"):
+        sys.exit(f"failed: {', '.join(map(str, failed))}")
+
+
 if __name__ == "__main__":
-    wanted, at = Path(sys.argv[1]).resolve(), int(sys.argv[2])
-    run(next(block for block in blocks(wanted) if block.line == at))
+    main(*sys.argv[1:])

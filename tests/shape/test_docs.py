@@ -12,6 +12,7 @@ import pytest
 from tests.shape.blocks import ROOT, Block, blocks, documents
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 PYTHON_BLOCKS = [block for document in documents() for block in blocks(document) if block.is_python]
@@ -22,30 +23,34 @@ FIRST_PAGES = [
 BY_ITSELF = [block for block in PYTHON_BLOCKS if block.document not in FIRST_PAGES]
 
 
-def check_runs(block: Block, folder: Path) -> None:
+def check_run(chosen: Sequence[Block], folder: Path, where: str) -> None:
+    """Blocks of one document run, each in a folder of its own (`apart`), or all in this one (`here`)."""
+    lines = [str(block.line) for block in chosen]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.shape.blocks", str(block.document), str(block.line)],
+        [sys.executable, "-W", "error", "-m", "tests.shape.blocks", str(chosen[0].document), where, *lines],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
-    assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("block", BY_ITSELF, ids=str)
-def test_block_runs(block: Block, tmp_path: Path) -> None:
-    check_runs(block, tmp_path)
+def _named(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("document", sorted({block.document for block in BY_ITSELF}), ids=_named)
+def test_every_block_runs(document: Path, tmp_path: Path) -> None:
+    check_run([block for block in BY_ITSELF if block.document == document], tmp_path, "apart")
 
 
 def test_what_people_meet_first_runs_from_top_to_bottom_in_one_folder(tmp_path: Path) -> None:
     """As somebody does who saves every block of the README and the tutorials in the same place."""
     for document in FIRST_PAGES:
-        for block in blocks(document):
-            if block.is_python:
-                check_runs(block, tmp_path)
+        check_run([block for block in blocks(document) if block.is_python], tmp_path, "here")
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)

@@ -156,7 +156,7 @@ def test_the_documents_warn_of_recording_what_one_machine_knows(tmp_path: Path) 
     page = DOCS / "howto" / "idempotency.md"
     [example] = [block for block in blocks(page) if "taken away" in block.code]
     assert "do-not-record-what-only-one-machine-knows" in anchors(page)
-    command = [sys.executable, "-m", "tests.shape.blocks", str(page), str(example.line)]
+    command = [sys.executable, "-m", "tests.shape.blocks", str(page), "here", str(example.line)]
     done = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
     )
