@@ -128,4 +128,12 @@ STALL_MUTANTS = (
         "tests/store/test_embedded.py::"
         "test_who_waits_for_another_connection_is_told_that_it_writes_the_file_and_since_when",
     ),
+    Mutant(
+        "who waits behind others is not told what they wait for",
+        "rule-28",
+        "store/flush.py",
+        "(operation.trouble, *(lane.trouble for lane in self._every_lane))",
+        "(operation.trouble,)",
+        "tests/store/test_embedded.py::test_so_is_who_waits_behind_another_caller",
+    ),
 )

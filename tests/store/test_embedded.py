@@ -425,6 +425,21 @@ async def test_who_waits_for_a_transaction_of_the_store_is_told_that_it_is_one(s
 
 @pytest.mark.proves("rule-28", "promise-20")
 @pytest.mark.backends("sqlite", "turso", reason="Postgres has many writers")
+async def test_so_is_who_waits_behind_another_caller(store_url: str, backend: str) -> None:
+    async with connect(store_url, timeout=0.5) as store, connect(store_url) as other:
+        await store.create_queue("q")
+        await store.enqueue("q", 0)  # so that it has numbers for more
+        async with other.transaction():
+            first = asyncio.ensure_future(store.enqueue("q", 1))
+            await asyncio.sleep(0.1)
+            second = asyncio.ensure_future(store.enqueue("q", 2))  # not tried before the first is given up
+            for one in (first, second):
+                with pytest.raises(StoreUnavailable, match="another process has been writing this file"):
+                    await one
+
+
+@pytest.mark.proves("rule-28", "promise-20")
+@pytest.mark.backends("sqlite", "turso", reason="Postgres has many writers")
 async def test_who_waits_for_another_store_is_told_so(store_url: str, backend: str) -> None:
     async with connect(store_url, timeout=1) as store, connect(store_url) as other:
         await store.create_queue("q")

@@ -217,7 +217,9 @@ class GroupCommit:
             held = f"not written in {operation.within:g} s: {what} is held by a transaction that has not ended"
             self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
             return
-        why = getattr(operation.trouble, "why", operation.trouble) or "others before it were not written either"
+        troubles = (operation.trouble, *(lane.trouble for lane in self._every_lane))  # its own, or of those before it
+        trouble = next((one for one in troubles if one is not None), None)
+        why = getattr(trouble, "why", trouble) or "others before it were not written either"
         self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     def _lane_of(self, operation: Operation) -> Lane:
@@ -409,6 +411,7 @@ class GroupCommit:
 
     def _lost(self, lane: Lane, batch: Sequence[Operation], error: StoreBusy | StoreUnavailable) -> None:
         again = any(operation.trouble is not None for operation in batch)
+        lane.trouble = error
         for operation in batch:
             operation.trouble = error
         if isinstance(error, StoreBusy):
@@ -425,6 +428,7 @@ class GroupCommit:
             lane.lost_since = self._clock.monotonic()
 
     def _found(self, lane: Lane) -> None:
+        lane.trouble = None
         if lane.lost_since is not None:
             self._telemetry.emit(StoreBack(self._clock.monotonic() - lane.lost_since))
             lane.lost_since = None

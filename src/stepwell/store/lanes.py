@@ -80,6 +80,7 @@ class Lane:
         self.tasks: dict[int, int] = {}  # how many operations of each task wait here, or are under way
         self.task: asyncio.Task[None] | None = None
         self.lost_since: float | None = None
+        self.trouble: StepwellError | None = None  # why its last flush was not written, if it was not
 
     def append(self, operation: Operation) -> None:
         """Have the operation wait behind the others."""
