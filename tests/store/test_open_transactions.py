@@ -165,7 +165,7 @@ async def test_whatever_library_and_verb_keeps_a_transaction_open_others_do_not_
                 for one in cells:
                     beside = Rival(of.store, of.engine, one.desk.subject, one.label)
                     wanted[one.label] = partial(RIVALS[one.verb.name], beside)
-                for hold in scale.of((), HOLDS if first == 0 else ()):
+                for hold in scale.of([], list(HOLDS) if first == 0 else []):
                     wanted[hold.__name__] = await hold(of, await kept.enter_async_context(of.holder.transaction()))
                 others = asyncio.ensure_future(of.meanwhile(over))
                 rivals = {}
@@ -202,7 +202,7 @@ async def test_where_there_is_one_writer_the_others_are_told_who_writes(
 ) -> None:
     libraries, verbs = scale.of(LIBRARIES[backend][:1], LIBRARIES[backend]), scale.of(VERBS[:1], VERBS)
     told = 0
-    async with connect(store_url, timeout=0.2) as store:
+    async with connect(store_url, timeout=scale.of(1, 0.3)) as store:
         engine = Engine(store).register(Bench())
         await what_all_share(Scene(store, engine, store, engine))
         for library, verb in itertools.product(libraries, verbs):

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import asyncpg
 import pytest
@@ -201,9 +201,9 @@ async def parent_of_children(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]
     await of.holder.signal(run_id, "nothing", 1, tx=tx)
 
     async def ended() -> Any:
-        for one in children:  # one after the other: each would hold up another flush
+        for number, one in enumerate(children, 1):  # one after the other: each would hold up another flush
             await of.store.signal(one, "go", 1)
-            await asyncio.sleep(0.05)
+            await until(lambda: len(of.store.aside) >= number)  # noqa: B023 - asked at once
         return await asyncio.gather(*map(of.store.result, children))
 
     return ended
@@ -228,7 +228,12 @@ async def paused(store: Store, run_id: int) -> None:
     await until(is_paused)
 
 
-HOLDS: tuple[Hold, ...] = (ten_keys, run_under_way, parent_of_children, new_instance)
+HOLDS: Final[dict[Hold, int]] = {  # and how many wait aside because of it
+    ten_keys: 10,
+    run_under_way: 1,
+    parent_of_children: 8,
+    new_instance: 1,
+}
 
 
 @pytest.mark.timeout(120)
@@ -243,7 +248,7 @@ async def test_an_open_transaction_holds_up_nobody_but_those_who_need_what_it_ho
             asked = await hold(of, tx)
             held = asyncio.ensure_future(asked())
             others = asyncio.gather(of.meanwhile(over), of.look(tx.connection.get_server_pid(), over))
-            await asyncio.sleep(0.5)
+            await until(lambda: len(of.store.aside) >= HOLDS[hold], 20, message="what is held waits aside")
             await until(lambda: of.came_back(5), 20, message=f"others come back beside {hold.__name__}")
             assert not held.done(), "nothing was held: void"
             locked, without_keys = of.locked.copy(), of.without_keys()

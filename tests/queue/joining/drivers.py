@@ -23,6 +23,7 @@ class Asyncpg(User):
         self.tx = await self.pool.acquire()
 
     async def close(self) -> None:
+        await self.pool.release(self.tx)
         await self.pool.close()
 
     async def leave(self) -> None:
@@ -47,10 +48,6 @@ class Asyncpg(User):
 
     async def in_autocommit(self) -> Any:
         return self.tx
-
-    async def __aexit__(self, *errors: object) -> None:
-        await self.pool.release(self.tx)
-        await super().__aexit__(*errors)
 
 
 class AsyncpgWithCodecs(Asyncpg):

@@ -86,7 +86,7 @@ class Table:
             self._check(verb, before, self._facts())
         elif end == "rollback":
             await self._in_transaction(desk, verb, label, undone=True)
-            assert self._facts() == before
+            self._check_same(before)
         else:
             if self.faults_of != "last":
                 await self._after_each_fault(desk, verb, label, before)
@@ -120,7 +120,7 @@ class Table:
         else:
             await desk.user.commit()
             before["order", label] += 1
-        assert self._facts() == before
+        self._check_same(before)
 
     async def _faulty(self, desk: Desk, verb: Verb, label: str, kind: Fault, at: int) -> bool:
         """Call with a fault at that statement; False if it has fewer."""
@@ -149,6 +149,10 @@ class Table:
             await verb.call(desk, label)
         self._said = len(told)
         await (user.rollback() if undone else user.commit())
+
+    def _check_same(self, before: Counter[tuple[str, str]]) -> None:
+        after = self._facts()
+        assert after == before, f"came: {sorted(after - before)}, went: {sorted(before - after)}"
 
     def _check(self, verb: Verb, before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> None:
         """Exactly what a commit adds is there; and where a worker lives, whatever that led to as well."""

@@ -24,8 +24,11 @@ class Desk:
 
     def __init__(self, user: User) -> None:
         self.user = user
-        self.engine: Any = (Engine if user.is_async else sync.Engine)(user.store).register(Bench(), snapshot_every=2)
+        self.engine, self.other = self._engine(), self._engine()  # the other one's states are nothing to the first
         self.subject: Any = None
+
+    def _engine(self) -> Any:
+        return (Engine if self.user.is_async else sync.Engine)(self.user.store).register(Bench(), snapshot_every=2)
 
     async def do(self, verb: str, *args: Any, **options: Any) -> Any:
         """Use the store."""
@@ -96,7 +99,7 @@ async def execute(desk: Desk, label: str) -> None:
 
 async def an_instance(desk: Desk, label: str) -> None:
     for number in range(3):  # one event more than its snapshot has
-        await desk.ask("execute", Do(label, f"{number}", after=3600, timer="k"))
+        await given(desk.other.execute(Do(label, f"{number}", after=3600, timer="k")))
 
 
 async def execute_again(desk: Desk, label: str) -> None:
