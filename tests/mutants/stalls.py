@@ -64,11 +64,19 @@ STALL_MUTANTS = (
         ASIDE + "test_who_gives_up_and_who_closes_see_what_waits_aside",
     ),
     Mutant(
+        "who met a lock for a moment waits for all who wait for long",
+        "rule-23",
+        "store/aside.py",
+        "key=lambda waiter: (min(waiter.tries, LATELY), waiter.due)",
+        "key=lambda waiter: waiter.due",
+        ASIDE + "test_who_came_lately_is_tried_before_those_who_have_waited_for_long",
+    ),
+    Mutant(
         "all who wait for rows try again at once",
         "rule-23",
         "store/postgres.py",
-        "            turn = self._again  #",
-        "            turn = contextlib.nullcontext()  #",
+        "            turn, locks = self._again, LOCKS_AGAIN  #",
+        "            turn, locks = contextlib.nullcontext(), LOCKS_AGAIN  #",
         ASIDE + "test_those_who_wait_for_a_row_leave_connections_of_the_pool_to_others",
     ),
     Mutant(
@@ -117,7 +125,7 @@ STALL_MUTANTS = (
         "store/parents.py",
         "    if rows := [(task_id,) for task_id in ids]:\n",
         "    if rows := [(task_id,) for task_id in ids if task_id < 0]:\n",
-        DEADLOCKS,
+        "tests/store/test_deadlocks.py::test_who_waits_for_a_parent_holds_none_of_its_children",
     ),
     Mutant(
         "who waits for the file is not told who writes it",

@@ -312,5 +312,31 @@ async def test_no_two_verbs_wait_for_each_other(
     measured("deadlocks", first=first, pairs=pairs, locked=locked)
 
 
+@pytest.mark.proves("rule-23", "protocol-15")
+@pytest.mark.backends("postgres", reason="an embedded database has one writer")
+@pytest.mark.parametrize("name", ["settle", "fail", "delete", "delete all"])
+async def test_who_waits_for_a_parent_holds_none_of_its_children(store_url: str, name: str) -> None:
+    """Its number is the lower one, so that it is locked first; each try for it ends soon, and then begins anew."""
+    asking = (
+        "with free as (select id from stepwell.task where id = $1 for update skip locked)"
+        " select (select count(*) from free) as free, (select count(*) from pg_stat_activity"
+        " where wait_event_type = 'Lock' and $2 = any(pg_blocking_pids(pid))) as waiting"
+    )
+    async with stage(store_url) as on:
+        await on.begin()
+        holder = await asyncpg.connect(store_url)
+        async with holder.transaction():
+            await holder.execute("select 1 from stepwell.task where id = $1 for update", PARENT)
+            verb = asyncio.ensure_future(VERBS[name](on, THEIRS))
+            seen = []
+            while len(seen) < 3:
+                row = await on.raw.fetchrow(asking, SECOND, holder.get_server_pid())
+                seen += [row["free"]] if row["waiting"] else []
+                assert not verb.done(), "it needs nothing of what is held: void"
+        await asyncio.wait_for(verb, 20)
+        await holder.close()
+    assert seen == [1, 1, 1]
+
+
 def _is_strange(answer: object) -> bool:
     return isinstance(answer, BaseException) and not isinstance(answer, StepwellError)

@@ -171,7 +171,7 @@ async def test_whatever_library_and_verb_keeps_a_transaction_open_others_do_not_
                 rivals = {}
                 for name, call in wanted.items():
                     rivals[name] = asyncio.ensure_future(call())
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(scale.of(0.02, 0.05))
                 await asyncio.sleep(scale.of(0.3, 30))
                 await until(partial(of.came_back, 5), 20)
                 assert not [name for name, one in rivals.items() if one.done()], "answered before the commit: void"

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import asyncpg
 import pytest
@@ -19,6 +19,8 @@ from stepwell.errors import StoreLocked
 from stepwell.store.driver import Call, Row
 from tests.deciders.workbench import Bench, Do
 from tests.ground.waiting import until
+
+T = TypeVar("T")
 
 
 @step
@@ -71,36 +73,42 @@ class Scene:
     async def meanwhile(self, over: asyncio.Event) -> None:
         """Call each verb that needs nothing of what is held again and again, and note how long each call takes."""
 
-        async def again(name: str, verb: Callable[[int], Awaitable[Any]]) -> None:
+        async def again(verb: Callable[[int], Awaitable[Any]]) -> None:
             while not over.is_set():
-                began = time.monotonic()
                 await verb(next(self.count))
-                self.waits[name].append(time.monotonic() - began)
                 await asyncio.sleep(self.pause)
 
-        await asyncio.gather(*(again(name, verb) for name, verb in self.verbs().items()))
+        await asyncio.gather(*map(again, self.verbs()))
 
-    def verbs(self) -> dict[str, Callable[[int], Awaitable[Any]]]:
+    async def timed(self, name: str, call: Awaitable[T]) -> T:
+        """The answer of a call; how long it took is noted."""
+        began = time.monotonic()
+        answer = await call
+        self.waits[name].append(time.monotonic() - began)
+        return answer
+
+    def verbs(self) -> tuple[Callable[[int], Awaitable[Any]], ...]:
         """Calls that need nothing of what is held."""
-        store, engine = self.store, self.engine
+        store, engine, timed = self.store, self.engine, self.timed
 
         async def run(number: int) -> None:
             options = sums.trigger(number).options(key=f"run {number}") if number % 2 else sums.trigger(number)
-            assert await store.result(await store.trigger(options)) == number + 2
+            run_id = await timed("trigger with a key" if number % 2 else "trigger", store.trigger(options))
+            assert await timed("a run", store.result(run_id)) == number + 2
 
         async def signalled(number: int) -> None:
-            run_id = await store.trigger(patient.trigger())
-            await store.signal(run_id, "go", number)
-            assert await store.result(run_id) == number
+            run_id = await timed("trigger", store.trigger(patient.trigger()))
+            await timed("signal", store.signal(run_id, "go", number))
+            assert await timed("a signalled run", store.result(run_id)) == number
 
-        return {
-            "enqueue": lambda number: store.enqueue("q", number),
-            "enqueue with a key": lambda number: store.enqueue("q", number, key=f"own {number}"),
-            "a run": run,
-            "a run that is signalled": signalled,
-            "execute": lambda number: engine.execute(Do(f"other {number % 7}", "x")),
-            "execute for a new instance": lambda number: engine.execute(Do(f"new {number}", "x")),
-        }
+        return (
+            run,
+            signalled,
+            lambda number: timed("enqueue", store.enqueue("q", number)),
+            lambda number: timed("enqueue with a key", store.enqueue("q", number, key=f"own {number}")),
+            lambda number: timed("execute", engine.execute(Do(f"other {number % 7}", "x"))),
+            lambda number: timed("execute for a new instance", engine.execute(Do(f"new {number}", "x"))),
+        )
 
     async def look(self, holder: int, over: asyncio.Event) -> None:
         """Note which connections of the server wait for the one whose transaction stays open."""
@@ -121,7 +129,8 @@ class Scene:
 
     def came_back(self, times: int) -> bool:
         """True if each of the verbs came back so often."""
-        return all(len(self.waits[name]) >= times for name in self.verbs())
+        last = ("a run", "a signalled run", "enqueue", "enqueue with a key", "execute", "execute for a new instance")
+        return all(len(self.waits[name]) >= times for name in last)
 
     def watch(self) -> None:
         """Count the flushes that wait in vain for a lock."""

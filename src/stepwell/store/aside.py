@@ -1,13 +1,15 @@
 """What waits for a transaction of somebody else's that stays open: apart from everybody, and tried alone.
 
 Whoever meets a lock that is not let go soon leaves the transaction it would share with others and comes here. One job
-tries what waits, in its order; of several that need the same row or key only the first is tried.
+tries what waits; of several that need the same row or key only the first. Who came lately is tried before those who
+have waited in vain for long: most locks are let go soon, however many are not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -24,6 +26,7 @@ SEEKING: Final = 0.003  # ... and each part of a transaction that waited for lon
 MOST_IN_VAIN: Final = 24  # parts that wait in vain before all that is left untried counts as held
 SHORTEST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.25
+LATELY: Final = 4  # tries in which one that came lately is tried before others
 
 T = TypeVar("T")
 Need = object  # a row or a key, as those who come here name them
@@ -37,6 +40,8 @@ class Waiter(msgspec.Struct, eq=False):
     attempt: Callable[[], Awaitable[bool]]  # write it, alone; False if it has to wait further
     drop: Callable[[BaseException], object]  # nobody will try it any more
     go_on: Callable[[], object] | None = None  # what it stood behind is written: back to where the others are
+    tries: int = 0
+    due: float = 0.0  # when it is to be tried again, by the loop's clock
 
 
 class Aside:
@@ -49,6 +54,7 @@ class Aside:
         self._held: collections.Counter[Need] = collections.Counter()
         self._tried: Waiter | None = None
         self._job: asyncio.Task[None] | None = None
+        self._came = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -61,6 +67,7 @@ class Aside:
         """Have it tried until it is done, after those that were here before it."""
         self._waiters[waiter] = None
         self._held.update(waiter.held)
+        self._came.set()
         if self._job is None:
             self._job = begin_apart(self._work(), "stepwell-aside")
             self._job.add_done_callback(self._ended)
@@ -78,28 +85,38 @@ class Aside:
             await asyncio.wait([self._job])
 
     async def _work(self) -> None:
-        pause = SHORTEST_PAUSE
+        loop = asyncio.get_running_loop()
         try:
             while self._waiters:
-                pause = SHORTEST_PAUSE if await self._round() else min(LONGEST_PAUSE, 2 * pause)
-                if self._waiters:
-                    await asyncio.sleep(pause * (1 - self._clock.random() / 2))  # two that met do not meet again
+                self._came.clear()
+                waiter, until = self._next(loop.time())
+                if waiter is None:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(until):
+                            await self._came.wait()
+                elif await self._try(waiter):
+                    self._remove(waiter)
+                    self._let_go(waiter.held)
+                    for other in self._waiters:  # its transaction may have held more
+                        other.due = min(other.due, loop.time() + SHORTEST_PAUSE)
+                else:
+                    pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(waiter.tries, 10))
+                    waiter.tries += 1
+                    waiter.due = loop.time() + pause * (1 - self._clock.random() / 2)  # who met does not meet again
         finally:
             self._job = None
 
-    async def _round(self) -> bool:
-        """Try each that stands behind no other; True if one of them is done."""
-        went, before = False, set[Need]()
-        for waiter in tuple(self._waiters):
-            if waiter not in self._waiters:
-                continue  # it has gone on
-            if before.isdisjoint(waiter.needs) and await self._try(waiter):
-                went = True
-                self._remove(waiter)
-                self._let_go(waiter.held)
-            else:
-                before |= waiter.held
-        return went
+    def _next(self, now: float) -> tuple[Waiter | None, float | None]:
+        """Of those that stand behind no other and are due, the one to try; or when the next of them is due."""
+        before, free = set[Need](), list[Waiter]()
+        for waiter in self._waiters:
+            if before.isdisjoint(waiter.needs):
+                free.append(waiter)
+            before |= waiter.held
+        due = [waiter for waiter in free if waiter.due <= now]
+        if due:
+            return min(due, key=lambda waiter: (min(waiter.tries, LATELY), waiter.due)), None
+        return None, min((waiter.due for waiter in free), default=None)
 
     async def _try(self, waiter: Waiter) -> bool:
         self._tried = waiter

@@ -54,6 +54,7 @@ from stepwell.store.sqlstates import refused_transaction
 T = TypeVar("T")
 FLUSH_SLOTS = 2  # a third flush connection gained nothing when measured
 KEY_LOCKS = 0.02  # seconds to wait for a key: longer than another flush takes, and nothing to those who wait behind it
+LOCKS_AGAIN = 0.02  # seconds to wait for a lock that was not let go in time before
 LONGEST_PAUSE = 0.25  # seconds between two tries for a lock
 
 
@@ -130,15 +131,16 @@ class Postgres:
         loop, pauses = asyncio.get_running_loop(), waits(LONGEST_PAUSE, random.random)
         until = loop.time() + (timeout or self._timeout) / 2
         turn: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
+        locks = LOCKS
         while True:
             try:
                 async with turn:
-                    return await self._played(script, timeout, LOCKS)
+                    return await self._played(script, timeout, locks)
             except StoreLocked:
                 if loop.time() >= until:
                     raise
             await asyncio.sleep(next(pauses))  # nothing is held meanwhile, and nobody waits behind it
-            turn = self._again  # however many wait for locks, others find a connection
+            turn, locks = self._again, LOCKS_AGAIN  # however many wait for locks, others find a connection
 
     async def _played(self, script: Callable[[], Script[T]], timeout: float | None, patience: float) -> T:
         async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
