@@ -9,7 +9,7 @@ import pytest
 from stepwell import Store, connect
 from stepwell.errors import IdempotencyConflict, LeaseLost, QueueNotFound, Refused, StoreBusy, StoreUnavailable
 from stepwell.records import NewTask
-from stepwell.store import flush, lanes
+from stepwell.store import flush, lanes, postgres
 from stepwell.store.driver import Call
 from tests.ground.faultproxy import FaultProxy
 from tests.store.seam import (
@@ -498,8 +498,9 @@ async def test_a_submitter_that_finds_no_room_in_time_says_so_and_leaves_nothing
 @pytest.mark.proves("protocol-15", "rule-23")
 @pytest.mark.backends("postgres", reason="an embedded store writes one transaction at a time")
 async def test_two_processes_flushing_the_same_keys_in_opposite_order_never_deadlock(
-    store_url: str, backend: str
+    store_url: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres, "KEY_LOCKS", 5)  # longer than the server looks on at a deadlock, or a flush may take
     async with connect(store_url) as left, connect(store_url) as right:
         await left.create_queue("q")
         watching = [watched(left), watched(right)]
