@@ -53,7 +53,7 @@ class Step(Generic[P, R_co]):
         if branch.run.is_sync:
             result: R_co = followed(calling)
             return result
-        coroutine: Any = awaited(calling)
+        coroutine: Any = branch.run.made.note(awaited(calling), self.id)
         coroutine.__qualname__ = self.id  # what is told of one that nobody awaited
         return coroutine  # type: ignore[no-any-return]
 

@@ -15,6 +15,7 @@ from stepwell.backoff import Retry
 from stepwell.codec import encode
 from stepwell.definitions import declare, know
 from stepwell.durations import Duration, seconds_of
+from stepwell.engine.branches import Branch, current_branch, other_colour
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.running import run_body
 from stepwell.engine.served import Served
@@ -132,7 +133,13 @@ class Workflow(Generic[P, R_co]):
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+        result, branch = self.fn(*args, **kwargs), current_branch.get()
+        if not (isinstance(branch, Branch) and inspect.iscoroutine(result)):
+            return result
+        if branch.run.is_sync:
+            result.close()
+            raise other_colour(branch.run, self.name)
+        return branch.run.made.note(result, self.name)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"

@@ -22,6 +22,14 @@ CONTRADICTION = RUNS + "test_a_call_that_contradicts_the_record_ends_the_run_and
 
 WORKFLOW_MUTANTS = (
     Mutant(
+        "a call that nobody awaits is forgotten",
+        "S-23",
+        "engine/run.py",
+        "        if forgotten is not None:\n",
+        "        if False:\n",
+        "tests/workflows/test_bodies.py::test_a_call_that_nobody_awaits_is_an_error_that_names_its_line",
+    ),
+    Mutant(
         "a new step does not ask for the fence",
         "S-23",
         "store/sql/steps.sql",

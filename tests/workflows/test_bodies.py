@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -18,6 +19,7 @@ from stepwell import (
     TransientError,
     Worker,
     current,
+    sleep,
     step,
     sync,
     workflow,
@@ -283,3 +285,97 @@ async def test_while_a_thread_of_the_workflow_is_at_work_its_background_steps_wa
 
 async def _is_pending(store: Store, run_id: int) -> bool:
     return (await statuses(store, run_id)).get("flaky#1") == "PENDING"
+
+
+@workflow
+async def other(n: int) -> int:
+    return await doubled(n)
+
+
+def here(offset: int) -> str:
+    """The place of a call that stands so many lines below the caller's."""
+    return f"test_bodies.py, line {inspect.currentframe().f_back.f_lineno + offset}"  # type: ignore[union-attr]
+
+
+def forgetting(ctx: Context, what: str) -> Any:
+    """A call that gives a coroutine."""
+    calls: dict[str, Callable[[], Any]] = {
+        "doubled": lambda: doubled(1),
+        "other": lambda: other(1),
+        "sleep": lambda: sleep("1h"),
+        "wait": lambda: ctx.wait("word"),
+        "execute": lambda: other.trigger(1).execute(ctx),
+        "ctx.step: add": lambda: ctx.step("add", add, 1),
+        "results": lambda: ctx.results([]),
+        "race": lambda: ctx.race(asyncio.sleep(0)),
+    }
+    return calls[what]()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'sleep' was never awaited")
+@pytest.mark.parametrize("what", ["doubled", "other", "sleep", "wait", "execute", "ctx.step: add", "results", "race"])
+async def test_a_call_that_nobody_awaits_is_an_error_that_names_its_line(store: Store, what: str) -> None:
+    @workflow
+    async def forgetful(ctx: Context) -> str:
+        await doubled(2)
+        forgetting(ctx, what)
+        await doubled(3)
+        return "done"
+
+    run = await executed(store, forgetful)
+    assert run.status == "ERROR"
+    assert f"{what} was called without `await` in " in (run.last_error or "")
+    assert "test_bodies.py, line " in (run.last_error or "")
+
+
+async def test_the_line_is_that_of_the_call(store: Store) -> None:
+    @workflow
+    async def forgetful() -> None:
+        places.append(here(1))
+        left = doubled(1)
+        del left
+
+    places: list[str] = []
+    run = await executed(store, forgetful)
+    assert places[0] in (run.last_error or "")
+
+
+async def test_calls_that_are_awaited_later_or_given_to_tasks_are_not_forgotten(store: Store) -> None:
+    @workflow
+    async def orderly(ctx: Context) -> list[int]:
+        first, second = doubled(1), other(2)
+        third = asyncio.create_task(doubled(3))
+        place, _ = await ctx.race(asyncio.wait_for(doubled(4), 10), ctx.sleep("1h"))
+        fourth = doubled(5)
+        fourth.close()
+        return [await second, await first, await third, place]
+
+    run = await executed(store, orderly)
+    assert run.output() == [4, 2, 6, 0]
+    again = await store.fork(run.id, at="doubled#1")
+    await drained(store, orderly)
+    assert await store.result(again, timeout=0) == [4, 2, 6, 0]
+
+
+async def test_a_call_of_the_other_colour_is_an_error_that_names_its_line(store: Store) -> None:
+    places: list[str] = []
+
+    @workflow
+    def sync_flow(what: str) -> None:
+        places.append(here(1))
+        sleep("1h") if what == "sleep" else other(1)
+
+    @workflow
+    async def async_flow() -> None:
+        places.append(here(1))
+        sync.sleep("1h")
+
+    for flow, what, words in (
+        (sync_flow, ["sleep"], "the async sleep was called in a sync workflow"),
+        (sync_flow, ["other"], "the async other was called in a sync workflow"),
+        (async_flow, [], "the sync sleep was called in an async workflow"),
+    ):
+        run = await executed(store, flow, *what)
+        assert run.status == "ERROR"
+        assert words in (run.last_error or "")
+        assert places[-1] in (run.last_error or "")

@@ -11,15 +11,16 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from stepwell.errors import InvalidOption, NotInRun, TaskFactoryReplaced
+from stepwell.errors import InvalidOption, NotInRun, PermanentError, TaskFactoryReplaced
 
 if TYPE_CHECKING:
     from stepwell.engine.run import RunTurn
 
+T = TypeVar("T")
 AnyCoroutine = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
 
 
@@ -59,6 +60,71 @@ class Branch:
         path = f"{self.path}{label}:{number}/"
         self.run.journal.begin(path)
         return Branch(self.run, path)
+
+
+class Made:
+    """The calls that an async run has made and perhaps not begun: a coroutine that nobody awaits does nothing."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Coroutine[Any, Any, Any], str, CodeType, int]] = []
+
+    def note(self, coroutine: Coroutine[Any, Any, T], call: str) -> Coroutine[Any, Any, T]:
+        """Remember where a call was made until it has begun; next to always that is so when the next one is made."""
+        calls = self._calls
+        while calls and not _is_unbegun(calls[-1][0]):
+            calls.pop()
+        frame = caller()
+        calls.append((coroutine, call, frame.f_code, frame.f_lasti))
+        return coroutine
+
+    def forgive(self) -> None:
+        """Somebody has left calls out on purpose: whatever has not begun yet may be one of them."""
+        self._calls.clear()
+
+    def forgotten(self, tasks: Iterable[asyncio.Task[Any]]) -> PermanentError | None:
+        """What is wrong with a run that has come to its end: a call that nobody has awaited, or given to a task."""
+        given = {task.get_coro() for task in tasks}
+        left = [one for one in self._calls if _is_unbegun(one[0]) and one[0] not in given]
+        for coroutine, *_ in left:
+            coroutine.close()  # or Python would warn of it, much later
+        if not left:
+            return None
+        _, call, code, instruction = left[0]
+        more = f" ({len(left) - 1} more)" if len(left) > 1 else ""
+        return PermanentError(
+            f"{call} was called without `await` in {place_of(code, instruction)}{more}, so it was not executed: "
+            f"write `await {call}(...)`, deploy that, and retry the run"
+        )
+
+
+def _is_unbegun(coroutine: Any) -> bool:
+    return coroutine.cr_frame is not None and not coroutine.cr_running and not coroutine.cr_suspended
+
+
+def caller() -> FrameType:
+    """The frame of the code that has called stepwell."""
+    frame = sys._getframe(2)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("stepwell."):
+        frame = frame.f_back
+    return frame
+
+
+def place_of(code: CodeType, instruction: int) -> str:
+    """A place in code, for people: its file and line."""
+    lines = [line for start, end, line in code.co_lines() if start <= instruction < end and line is not None]
+    return f"{code.co_filename}, line {lines[0] if lines else code.co_firstlineno}"
+
+
+def other_colour(run: RunTurn, call: str) -> PermanentError:
+    """What is wrong with an async call in a sync workflow, which would do nothing, or the other way round."""
+    frame = caller()
+    if run.is_sync:
+        how = f"the async {call} was called in a sync workflow, where nobody awaits it: use that of `stepwell.sync`"
+    else:
+        how = f"the sync {call} was called in an async workflow, whose loop it would block: say `await {call}(...)`"
+    return PermanentError(f"{how}, or `ctx`, in {place_of(frame.f_code, frame.f_lasti)}")
 
 
 HIDDEN: Final = object()

@@ -12,7 +12,7 @@ from stepwell.clock import chance_of
 from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.engine import progress
-from stepwell.engine.branches import Branch, current_branch
+from stepwell.engine.branches import Branch, current_branch, other_colour
 from stepwell.engine.calling import course
 from stepwell.engine.calls import Attempt, Definition, StepCall, current_attempt
 from stepwell.engine.children import called, checked_triggers, only, triggering, waiting_for_child, waiting_for_results
@@ -140,7 +140,8 @@ class Context(Current):
         has no annotation. With a decorated step, that step with its own options.
         """
         definition, args = definition_of(step, args, returns)
-        return awaited(course(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+        branch = _branch(self._run, definition.name, is_sync=False)
+        return _made(branch, course(StepCall.made(branch, definition, args, kwargs)), f"ctx.step: {definition.name}")
 
     async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
@@ -150,7 +151,8 @@ class Context(Current):
 
     def sleep(self, until: Duration | datetime) -> Coroutine[Any, Any, None]:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
-        return awaited(_sleeping(_branch(self._run, "sleep"), until))
+        branch = _branch(self._run, "sleep", is_sync=False)
+        return _made(branch, _sleeping(branch, until), "sleep")
 
     @overload
     async def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
@@ -167,34 +169,40 @@ class Context(Current):
 
         One that was sent before is there at once. With `timeout`, `default` (None) comes back if none is sent in time.
         """
-        return awaited(waiting_for(_branch(self._run, "wait"), name, type, timeout, default))
+        branch = _branch(self._run, "wait", is_sync=False)
+        return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
 
     def race(self, *contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
         """The first of several waits, sleeps, steps and children that is over: its place, and what it returned.
 
         Who won is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another wait.
         """
-        return raced(_branch(self._run, "race"), contenders)
+        branch = _branch(self._run, "race", is_sync=False)
+        return branch.run.made.note(raced(branch, contenders), "race")
 
     def ask_for(self, trigger: Asked[R]) -> Coroutine[Any, Any, RunId[R]]:
         """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
-        return awaited(only(triggering(_branch(self._run, "trigger"), [trigger], called(trigger))))
+        branch = _branch(self._run, "trigger", is_sync=False)
+        return _made(branch, only(triggering(branch, [trigger], called(trigger))), "execute")
 
     def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> Coroutine[Any, Any, R]:
         """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
         limit = None if timeout is None else microseconds_of(timeout, "timeout")
-        return awaited(waiting_for_child(_branch(self._run, "trigger"), trigger, limit))
+        branch = _branch(self._run, "trigger", is_sync=False)
+        return _made(branch, waiting_for_child(branch, trigger, limit), "execute")
 
     def trigger_many(self, triggers: Iterable[Asked[R]]) -> Coroutine[Any, Any, list[RunId[R]]]:
         """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
-        return awaited(triggering(_branch(self._run, "trigger_many"), checked_triggers(triggers), "trigger_many()"))
+        branch = _branch(self._run, "trigger_many", is_sync=False)
+        return _made(branch, triggering(branch, checked_triggers(triggers), "trigger_many()"), "trigger_many")
 
     def results(self, run_ids: Iterable[RunId[R]]) -> Coroutine[Any, Any, list[R]]:
         """What these runs return, in order, when all have ended; the run holds nothing meanwhile.
 
         `ExecutionFailed` or `RunCancelled` of the first that did not succeed, on every replay alike.
         """
-        return awaited(waiting_for_results(_branch(self._run, "results"), run_ids))
+        branch = _branch(self._run, "results", is_sync=False)
+        return _made(branch, waiting_for_results(branch, run_ids), "results")
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten.
@@ -229,18 +237,20 @@ class SyncContext(Current):
     def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Any:
         """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay."""
         definition, args = definition_of(step, args, returns)
-        return followed(course(StepCall.made(_branch(self._run, definition.name), definition, args, kwargs)))
+        return followed(
+            course(StepCall.made(_branch(self._run, definition.name, is_sync=True), definition, args, kwargs))
+        )
 
     def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
-        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id), step_id))
+        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id, is_sync=True), step_id))
         return SyncExecute(self._run, found) if isinstance(found, Execute) else found
 
     check_step = acquire
 
     def sleep(self, until: Duration | datetime) -> None:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
-        followed(_sleeping(_branch(self._run, "sleep"), until))
+        followed(_sleeping(_branch(self._run, "sleep", is_sync=True), until))
 
     @overload
     def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
@@ -252,28 +262,32 @@ class SyncContext(Current):
     def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
     def wait(self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
         """Wait for a signal of this name and return its data; the run holds nothing meanwhile."""
-        return followed(waiting_for(_branch(self._run, "wait"), name, type, timeout, default))
+        return followed(waiting_for(_branch(self._run, "wait", is_sync=True), name, type, timeout, default))
 
     def ask_for(self, trigger: Asked[R]) -> RunId[R]:
         """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
-        run_id: RunId[R] = followed(only(triggering(_branch(self._run, "trigger"), [trigger], called(trigger))))
+        run_id: RunId[R] = followed(
+            only(triggering(_branch(self._run, "trigger", is_sync=True), [trigger], called(trigger)))
+        )
         return run_id
 
     def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> R:
         """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
         limit = None if timeout is None else microseconds_of(timeout, "timeout")
-        result: R = followed(waiting_for_child(_branch(self._run, "trigger"), trigger, limit))
+        result: R = followed(waiting_for_child(_branch(self._run, "trigger", is_sync=True), trigger, limit))
         return result
 
     def trigger_many(self, triggers: Iterable[Asked[R]]) -> list[RunId[R]]:
         """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
         asked = checked_triggers(triggers)
-        ids: list[RunId[R]] = followed(triggering(_branch(self._run, "trigger_many"), asked, "trigger_many()"))
+        ids: list[RunId[R]] = followed(
+            triggering(_branch(self._run, "trigger_many", is_sync=True), asked, "trigger_many()")
+        )
         return ids
 
     def results(self, run_ids: Iterable[RunId[R]]) -> list[R]:
         """What these runs return, in order, when all have ended; the run holds nothing meanwhile."""
-        results: list[R] = followed(waiting_for_results(_branch(self._run, "results"), run_ids))
+        results: list[R] = followed(waiting_for_results(_branch(self._run, "results", is_sync=True), run_ids))
         return results
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -330,12 +344,13 @@ def wait(
     name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
 ) -> Coroutine[Any, Any, Any]:
     """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
-    return awaited(waiting_for(_branch(current_run(), "wait"), name, type, timeout, default))
+    branch = _branch(current_run(), "wait", is_sync=False)
+    return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
 
 
 def race(*contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
     """The first of several waits, sleeps, steps and children that is over: its place, and what it returned."""
-    return raced(_branch(current_run(), "race"), contenders)
+    return current().race(*contenders)
 
 
 def current_run() -> RunTurn:
@@ -350,12 +365,19 @@ def current_run() -> RunTurn:
     )
 
 
-def _branch(run: RunTurn, call: str) -> Branch:
-    """The branch that makes the call; refused where the call would have no place in the run."""
+def _made(branch: Branch, course: Course, call: str) -> Coroutine[Any, Any, Any]:
+    """The call of an async workflow; one that nobody awaits is found when the run ends."""
+    return branch.run.made.note(awaited(course), call)
+
+
+def _branch(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:
+    """The branch that makes the call; refused where it would have no place in the run, or is of the other colour."""
     branch = current_branch.get()
     if not isinstance(branch, Branch) or branch.run is not run:
         where = "a step's body, which is recorded as a whole" if current_attempt() else "code that it does not execute"
         raise NotInRun(f"the context of run {run.task.id} was used in {where}; use it in the workflow itself")
+    if is_sync is not None and is_sync != run.is_sync:
+        raise other_colour(run, call)
     branch.check_caller(call)
     return branch
 

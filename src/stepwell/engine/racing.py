@@ -99,6 +99,7 @@ def _leave_out(contender: Awaitable[Any]) -> None:
         return
     if inspect.iscoroutine(contender):
         branch = current_branch.get()
+        branch.run.made.forgive()  # a call may be inside of it
         if contender.cr_code not in CALLS:
             branch.run.journal.ask_under(branch.child(contender.__qualname__).path)
         contender.close()

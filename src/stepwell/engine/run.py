@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from stepwell.arguments import Arguments
-from stepwell.engine.branches import HIDDEN, Branch, current_branch
+from stepwell.engine.branches import HIDDEN, Branch, Made, current_branch
 from stepwell.engine.cleanup import Cleanup
 from stepwell.engine.journal import Journal
 from stepwell.engine.outcome import Held
@@ -82,6 +82,7 @@ class RunTurn:
         self.held: Held | None = None  # why it must not go on with this code
         self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []
+        self.made = Made()
         self._threads = threads
         self._clock = slot.store.clock
         self.began = time.monotonic()
@@ -111,8 +112,11 @@ class RunTurn:
                 raise self._given_back() from None
             raise
         current_branch.set(HIDDEN)
+        forgotten = None if self.unwinding else self.made.forgotten(self._tasks)
         if await self._end():
             raise self._given_back()
+        if forgotten is not None:
+            raise forgotten
         await self.noted()
         return result
 
