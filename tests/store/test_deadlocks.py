@@ -328,7 +328,7 @@ async def test_who_waits_for_a_parent_holds_none_of_its_children(store_url: str,
         async with holder.transaction():
             await holder.execute("select 1 from stepwell.task where id = $1 for update", PARENT)
             verb = asyncio.ensure_future(VERBS[name](on, THEIRS))
-            seen = []
+            seen: list[int] = []
             while len(seen) < 3:
                 row = await on.raw.fetchrow(asking, SECOND, holder.get_server_pid())
                 seen += [row["free"]] if row["waiting"] else []

@@ -45,7 +45,7 @@ async def approved(ctx: Context) -> list[Any]:
 async def branches(ctx: Context) -> list[Any]:
     place, value = await ctx.race(sequence(10), ctx.sleep("1h"), sequence(20))
     await ctx.sleep("1h")
-    return [place, value, await ctx.race(sequence(30))]
+    return [place, value, [*await ctx.race(sequence(30))]]
 
 
 @workflow
@@ -213,7 +213,7 @@ async def test_races_in_a_gather_and_in_each_other(store: Store, clock: TestCloc
         inner = race(wait("a", int), sequence(1))
         found = await asyncio.gather(ctx.race(inner, ctx.sleep("1h")), race(sequence(3), ctx.wait("b")))
         await ctx.sleep("1h")
-        return [*found, await work(9)]
+        return [*map(list, found), await work(9)]
 
     run_id = await begun(store, nested)
     for _ in range(3):
