@@ -21,7 +21,7 @@ def test_a_rolling_restart_executes_nothing_twice(
     site: Site, backend: str, scale: Scale, measured: Callable[..., None]
 ) -> None:
     # One attempt each: a message that loses its attempt to a restart ends in ERROR, and the test fails.
-    processes, restarts = (1, scale.of(4, 10)) if backend == "turso" else (3, scale.of(6, 30))
+    processes, restarts = (1, scale.of(3, 10)) if backend == "turso" else (3, scale.of(3, 30))
     count = processes * restarts * 40  # enough for workers that are slow to start
     site.enqueue(messages(count, seconds=0.2), attempts=1)
     with site.crew(processes, lease=30, concurrency=10, grace=20) as crew:
@@ -40,7 +40,9 @@ def test_a_rolling_restart_executes_nothing_twice(
 
 @pytest.mark.proves("W-13", "promise-13", "rule-06", "rule-32", "rule-33")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process: nobody waits to pick it up")
-def test_what_outlasts_the_grace_is_given_back_and_picked_up_at_once(site: Site, measured: Callable[..., None]) -> None:
+def test_what_outlasts_the_grace_is_given_back_and_picked_up_at_once(
+    site: Site, scale: Scale, measured: Callable[..., None]
+) -> None:
     site.enqueue([{"n": 0, "seconds": 0, "gates": ["never"]}], attempts=1)
     with site.crew(lease=30, grace=GRACE) as first:
         [leaving] = first.members
@@ -54,7 +56,8 @@ def test_what_outlasts_the_grace_is_given_back_and_picked_up_at_once(site: Site,
     before, after = site.witness.starts(n=0)
     assert (before["turn"], before["attempt"], after["turn"], after["attempt"]) == (1, 1, 2, 1)
     seconds = after["at"] - stopped_at
-    assert GRACE <= seconds <= GRACE + 1 + 2, "1 s is promised, 2 s are for a busy machine"
+    # A second is promised; the rest is for a busy machine, and far from the lease.
+    assert GRACE <= seconds <= GRACE + scale.of(10, 3)
     measured("release", grace=GRACE, seconds=seconds)
 
 
