@@ -146,6 +146,9 @@ def step(
             raise InvalidOption("step", fn, "it is a workflow or a handler; a step is a plain function")
         name = checked_step(id or getattr(fn, "__name__", ""))
         arguments = Arguments.of(fn, "step")
+        if arguments.names[:1] in (("self",), ("cls",)):
+            why = "a method's `self` cannot be stored; make it a function, or call `ctx.step(name, self.method, ...)`"
+            raise InvalidOption("step", name, why)
         is_async = inspect.iscoroutinefunction(fn)
         definition = Definition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async, queue)
         return Step(fn, definition)

@@ -15,6 +15,7 @@ from stepwell import (
     PermanentError,
     RunStatus,
     StepFailed,
+    Timeout,
     TransientError,
     current,
     handler,
@@ -22,7 +23,7 @@ from stepwell import (
     step,
     workflow,
 )
-from stepwell.testing import TestClock, world
+from stepwell.testing import TestClock, hands, world
 from tests.shape.blocks import ROOT, blocks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -222,3 +223,26 @@ def test_the_example_of_the_module_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+class _Held:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+
+async def test_a_world_whose_run_waits_for_a_lock_in_an_attribute_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    @workflow
+    async def held() -> None:
+        place = _Held()
+
+        async def one() -> None:
+            async with place.lock:
+                await sleep("1h")
+
+        await asyncio.gather(one(), one())
+
+    monkeypatch.setattr(hands, "STUCK", 0.5)
+    async with world(held) as w:
+        await held.trigger().execute(w.store)
+        with pytest.raises(Timeout, match=r"held is still under way, and the clock stands .* not in an attribute"):
+            await w.advance("3h")

@@ -14,6 +14,7 @@ from stepwell.testing.doomed import Doomed
 from stepwell.worker import Worker
 
 MOST_STOPS: Final = 1000  # for a life that has no other end
+STUCK: Final = 60.0  # seconds of real time; how long a body may take until a test is told that it stands
 LAST_THREAD: Final = 10.0  # seconds; how long a body in a thread may take to notice that its worker is gone
 
 
@@ -42,16 +43,31 @@ class HandWorker(Worker):
         raise Timeout(f"a body of {session.id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
 
 
+async def drained(worker: Worker) -> int:
+    """Do what is due; `Timeout`, with what is under way, if a body stands still while the clock does."""
+    try:
+        return await asyncio.wait_for(worker.drain(), STUCK)
+    except TimeoutError:
+        under_way = worker._runtime._executions  # noqa: SLF001 - what the test waits for
+        names = ", ".join(sorted({one._served.queue for one in under_way})) or "nothing"  # noqa: SLF001
+        raise Timeout(
+            f"after {STUCK:g} s of real time {names} is still under way, and the clock stands until it waits or ends; "
+            "a run that waits for a lock, an event or a future is seen to wait if that is a local variable of the "
+            "workflow, not in an attribute or a global",
+            seconds=STUCK,
+        ) from None
+
+
 async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> None:
     """Do what is due, from one moment at which something is to the next, up to `until` or as long as anything waits.
 
     When it returns nothing is under way.
     """
-    await worker.drain()
+    await drained(worker)
     stops = 0
     while (wait := await _next_due(store, clock)) is not None and (until is None or clock.now() + wait <= until):
         clock.advance(timedelta(microseconds=max(0, wait)))
-        await worker.drain()
+        await drained(worker)
         stops += 1
         if until is None and stops == MOST_STOPS:
             raise AssertionError(f"after {MOST_STOPS} moments at which something was due, there is no end of it")

@@ -18,7 +18,7 @@ from stepwell.telemetry import Telemetry
 from stepwell.testing.crashing import Crashes, CrashReport
 from stepwell.testing.doomed import Doomed
 from stepwell.testing.fakes import UNSAID, Fakes
-from stepwell.testing.hands import HandWorker, live
+from stepwell.testing.hands import HandWorker, drained, live
 from stepwell.testing.instances import InputCrashes
 from stepwell.trigger import Trigger
 from stepwell.worker import Serves
@@ -72,7 +72,7 @@ class World:
 
     async def drain(self) -> int:
         """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""
-        return await self._worker.drain()
+        return await drained(self._worker)
 
     async def advance(self, by: Duration) -> None:
         """Move the clock, stopping wherever something is due; when it returns all of it is done, each at its time."""
