@@ -130,7 +130,7 @@ def check_type(type_: Any, *, what: str = "type") -> None:
     try:
         _reader(type_)
     except Exception as error:
-        raise SerializationError(error, what=what) from error
+        raise SerializationError(f"{error}; {_UNION}" if "union" in str(error) else error, what=what) from error
     if (why := loss_of(type_)) is not None:
         raise SerializationError(why, what=what)
 
@@ -213,6 +213,9 @@ def _typed_of(type_: Any, plain: Any) -> Any:
     raise TypeError(f"{type_!r} cannot be read from JSON")
 
 
+_UNION: Final = (
+    "JSON does not say which class it was: make them msgspec structs with `tag=True`, or one class with both"
+)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain_of)
 _ORDERED: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="deterministic")
 _CANONICAL: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="sorted")

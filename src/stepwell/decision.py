@@ -18,6 +18,9 @@ E2 = TypeVar("E2")
 X2 = TypeVar("X2")
 I2 = TypeVar("I2")
 In = TypeVar("In")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,34 @@ class Decision(Generic[E_co, X_co, I_co]):
             why = "it has at least one event; an input that changes nothing is an event too, like `Ignored(why)`"
             raise InvalidOption("decision", (), why)
 
+    # Of several classes a type checker makes `object`, unless each has a variable of its own.
+    @overload
     @staticmethod
-    def event(*events: E2) -> Decision[E2, Never, Never]:
+    def event(one: A, two: B, /) -> Decision[A | B, Never, Never]: ...
+    @overload
+    @staticmethod
+    def event(one: A, two: B, three: C, /) -> Decision[A | B | C, Never, Never]: ...
+    @overload
+    @staticmethod
+    def event(*events: E2) -> Decision[E2, Never, Never]: ...
+    @staticmethod
+    def event(*events: Any) -> Decision[Any, Never, Never]:
         """These events happened, in this order."""
         return Decision(events)
 
-    def and_event(self, *events: E2) -> Decision[E_co | E2, X_co, I_co]:
+    @overload
+    def and_event(self, one: A, two: B, /) -> Decision[E_co | A | B, X_co, I_co]: ...
+    @overload
+    def and_event(self, *events: E2) -> Decision[E_co | E2, X_co, I_co]: ...
+    def and_event(self, *events: Any) -> Decision[Any, X_co, I_co]:
         """The same, and these events after the others."""
         return self._with(events=(*self.events, *events))
 
-    def with_effect(self, *effects: X2) -> Decision[E_co, X_co | X2, I_co]:
+    @overload
+    def with_effect(self, one: A, two: B, /) -> Decision[E_co, X_co | A | B, I_co]: ...
+    @overload
+    def with_effect(self, *effects: X2) -> Decision[E_co, X_co | X2, I_co]: ...
+    def with_effect(self, *effects: Any) -> Decision[E_co, Any, I_co]:
         """The same, and these effects, which the decider's `handle` carries out once the events are committed."""
         return self._with(effects=(*self.effects, *effects))
 

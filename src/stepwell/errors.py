@@ -155,12 +155,15 @@ class NoWorkerAvailable(StepwellError):
 class RunNotFound(StepwellError):
     """No run has this number, or it is not one of the workflow that was asked."""
 
-    def __init__(self, run_id: int, workflow: str | None = None) -> None:
+    def __init__(self, run_id: int, workflow: str | None = None, *, kind: str = "run", queue: str = "") -> None:
         of = "" if workflow is None else f" of workflow {_shown(workflow)}"
-        super().__init__(
-            f"there is no run {int(run_id)}{of}; finished ones are kept for 7 days, or as `connect(keep=)` says"
-        )
+        if kind == "run":
+            why = "finished ones are kept for 7 days, or as `connect(keep=)` says"
+        else:
+            why = f"{int(run_id)} is the {kind} of that number in {_shown(queue)}: `store.get({int(run_id)})` shows it"
+        super().__init__(f"there is no run {int(run_id)}{of}; {why}")
         self.run_id = run_id
+        self.kind = kind
         self.workflow = workflow
 
 
@@ -436,11 +439,18 @@ class StoreInUse(StepwellError):
         self.pid = pid
 
 
+_DRIVERS = {"postgres": "asyncpg", "turso": "pyturso"}
+
+
 class DriverMissing(StepwellError):
     """The driver for this kind of store is not installed."""
 
     def __init__(self, extra: str) -> None:
-        super().__init__(f"the driver for {extra} is not installed: pip install 'stepwell[{extra}]'")
+        package = _DRIVERS.get(extra, extra)
+        super().__init__(
+            f"the driver for {extra} is not installed: pip install {package}, or install stepwell with its extra "
+            f"`{extra}` from where you have it"
+        )
         self.extra = extra
 
 

@@ -24,7 +24,7 @@ _SHOWN: Final = frozenset(
     | {"payload_limit", "pool", "retry", "schema", "tenant", "timeout", "visibility"}
     | {"application_name", "client_encoding", "connect_timeout", "dbname", "gssencmode", "host", "hostaddr", "port"}
     | {"require_auth", "search_path", "sslcert", "sslcrl", "sslmode", "sslnegotiation", "sslrootcert", "user"}
-    | {"target_session_attrs"}
+    | {"target_session_attrs", "unreadable_after"}
 )
 
 

@@ -350,8 +350,14 @@ def _is_spawned(one: object, module: ModuleType) -> bool:
 
 def _twice(name: str, first: object, second: object) -> Exception:
     if isinstance(first, Workflow) or isinstance(second, Workflow):
-        return DuplicateWorkflow(name, repr(first), repr(second))
+        return DuplicateWorkflow(name, _place(first), _place(second))
     return InvalidOption("serves", second, f"two handlers for the queue {name}; give each its own")
+
+
+def _place(one: object) -> str:
+    """Where the function behind it is defined."""
+    fn = getattr(one, "fn", one)
+    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(one))}"
 
 
 def _replacement(fn: Callable[..., Any], queues: Sequence[str]) -> Handler[Any] | Workflow[..., Any]:

@@ -99,6 +99,7 @@ def test_it_tells_its_story_at_its_own_pace(temporary: Path) -> None:
 
 def check_story(out: str) -> None:
     assert "\x1b" not in out
+    assert [line for line in out.splitlines() if len(line) > 80 and "(" in line] == [], "cut by a narrow terminal"
     for said in (
         "async def fulfil(order: str)",
         "kill -9 ",

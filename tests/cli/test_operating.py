@@ -15,7 +15,7 @@ def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
     assert emails["oldest"] >= 0
     del emails["oldest"]
     counts = {"ready": 1, "waiting": 1, "running": 0, "dead": 0, "suspects": 0, "scheduled": 1, "set_aside": 0}
-    assert emails == {"queue": "emails", "paused": True, "draining": False, **counts}
+    assert emails == {"queue": "emails", "paused": True, "draining": False, "unreadable": 0, **counts}
     assert "paused" in cli("queue", "ls").out
     assert "is claimed from again" in cli("queue", "resume", "emails").out
     assert "Nothing was done" in cli("queue", "purge", "emails", code=4).error
@@ -60,6 +60,42 @@ def test_old_tasks_are_pruned(cli: Cli) -> None:
     assert cli("prune", "--older-than", "0s", "--dry-run", "--json").json == {"count": 1, "dry_run": True}
     assert "1 task " in cli("prune", "--older-than", "0s").out
     assert "0 tasks" in cli("prune", "--older-than", "0s").out
+
+
+def test_what_the_store_keeps_is_what_is_pruned_unless_said_otherwise(cli: Cli) -> None:
+    assert "finished more than 7 d ago would be removed" in cli("prune", "--dry-run").out
+    own = Cli(f"{cli.url}{'&' if '?' in str(cli.url) else '?'}keep=2d")
+    assert "finished more than 2 d ago would be removed" in own("prune", "--dry-run").out
+    ever = Cli(f"{cli.url}{'&' if '?' in str(cli.url) else '?'}keep=forever")
+    assert "say how old it must be" in ever("prune", code=2).error
+
+
+def test_a_dead_letter_is_shown_by_the_number_that_is_listed(cli: Cli) -> None:
+    cli("send", "emails", "nowhere")
+    cli("worker", APP, "--once")
+    [letter] = cli("dead", "ls", "--json").json["dead_letters"]
+    shown = cli("show", letter["id"])
+    assert f"message {letter['id']}" in shown.out
+    assert "no mailbox nowhere" in shown.out
+    assert f"next: stepwell dead requeue {letter['id']}" in shown.out
+    assert cli("show", letter["id"], "--json").json["queue"] == "emails"
+    refused = cli("cancel", letter["id"], code=3)
+    assert f"{letter['id']} is the message of that number in 'emails'" in refused.error
+
+
+def test_runs_are_found_by_the_words_that_the_list_prints(cli: Cli) -> None:
+    waits = cli("trigger", "wait_long", "1h", "--json").json["run"]
+    cli("worker", APP, "--once")
+    queued = cli("trigger", "welcome", "ada", "--json").json["run"]
+    done = cli("trigger", "welcome", "bob", "--json").json["run"]
+    for word, run in (("waiting", waits), ("queued", queued)):
+        assert word in cli("runs").out
+        assert run in [one["id"] for one in cli("runs", "--status", word, "--json").json["runs"]]
+    assert waits not in [one["id"] for one in cli("runs", "--status", "queued", "--json").json["runs"]]
+    cli("worker", APP, "--once")
+    succeeded = [one["id"] for one in cli("runs", "--status", "succeeded", "--json").json["runs"]]
+    assert {queued, done} <= set(succeeded)
+    assert len(cli("runs", "--status", "waiting", "--limit", "1", "--json").json["runs"]) == 1
 
 
 def test_the_tables_are_made_and_compared(empty: Cli, backend: str) -> None:

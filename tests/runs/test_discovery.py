@@ -72,7 +72,7 @@ else:
 @pytest.mark.proves("DD-06")
 async def test_two_functions_for_one_name_are_refused_by_name(store: Store) -> None:
     first, second = (workflow(name="twice")(_function("both", name)) for name in "ab")
-    with pytest.raises(DuplicateWorkflow, match="twice"):
+    with pytest.raises(DuplicateWorkflow, match=r"twice.* by both\.a and by both\.b"):
         Worker(store, [first, second])
     both = ModuleType("both")
     both.__dict__.update(first=first, second=second)

@@ -290,3 +290,15 @@ async def test_the_place_of_a_run_in_lists_does_not_depend_on_its_worker(store: 
 
 async def some_ticks(store: Store) -> list[RunId[None]]:
     return await store.trigger_many([tick.trigger(), tick.trigger()])
+
+
+async def test_the_number_of_a_message_is_said_to_be_that_of_a_message(store: Store) -> None:
+    await store.create_queue("mail")
+    number = await store.enqueue("mail", 1)
+    for ask in (store.get_run, store.result, store.cancel, store.pause, store.why):
+        with pytest.raises(RunNotFound, match=rf"{number} is the message of that number in 'mail': `store.get"):
+            await ask(number)
+    with pytest.raises(RunNotFound, match="is the message of that number"):
+        await store.signal(number, "approved")
+    with pytest.raises(RunNotFound, match="finished ones are kept"):
+        await store.result(123_456, timeout=5)

@@ -444,6 +444,13 @@ class Counters(Decider[int, Pay, Paid, Never]):
         return Decision.event(Paid())
 
 
+def decision_of_several_classes() -> None:
+    both: Decision[Paid | Expired, Never, Never] = Decision.event(Paid(), Expired())
+    three: Decision[Paid | Expired | Ignored, Never, Never] = Decision.event(Paid(), Expired(), Ignored("a"))
+    more: Decision[Created | Paid | Expired, Never, Never] = Decision.event(Created(1)).and_event(Paid(), Expired())
+    print(both, three, more)
+
+
 def decider_by_calling() -> None:
     created = given(Orders()).when(Create("7", 1900))
     created.then(Created(1900)).then_effects(SendEmail("7")).then_timers(payment="1h").then_cancelled()

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.codec import ERROR_LIMIT, decode, encode, error_of, one_line
-from stepwell.errors import TransientError
+from stepwell.codec import ERROR_LIMIT, check_type, decode, encode, error_of, one_line
+from stepwell.errors import SerializationError, TransientError
 
 E = TypeVar("E", bound=BaseException)
 
@@ -143,3 +144,18 @@ def test_the_traceback_tells_what_led_to_it() -> None:
         charge()
     text = error_of(caught.value)["traceback"]
     assert text.index("Declined: no card") < text.index("because of\nKeyError: 'card'")
+
+
+@dataclass
+class _Paid:
+    cents: int
+
+
+@dataclass
+class _Owed:
+    cents: int
+
+
+def test_a_union_of_two_classes_is_refused_with_what_to_do() -> None:
+    with pytest.raises(SerializationError, match="which class it was: make them msgspec structs with"):
+        check_type(_Paid | _Owed)

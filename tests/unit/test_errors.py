@@ -97,7 +97,7 @@ def test_an_error_without_a_message_speaks_with_its_docstring() -> None:
 
 def test_messages_name_the_id_and_the_next_step() -> None:
     assert "task 12" in str(IdempotencyConflict("mail", "order-7", 12))
-    assert "pip install 'stepwell[postgres]'" in str(DriverMissing("postgres"))
+    assert "pip install asyncpg" in str(DriverMissing("postgres"))
     assert "session 3 no longer holds task 9" in str(LeaseLost(3, 9))
     assert "its tasks" in str(LeaseLost(3))
     assert "look first at what has none" in str(StoreUnavailable("reset"))

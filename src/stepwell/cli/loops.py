@@ -22,5 +22,5 @@ def factory_of(name: str) -> Callable[[], AbstractEventLoop] | None:
     except ImportError:
         if name == "auto":
             return None
-        raise Stop(USAGE, "uvloop is not installed", "pip install 'stepwell[uvloop]'") from None
+        raise Stop(USAGE, "uvloop is not installed", "pip install uvloop") from None
     return uvloop.new_event_loop

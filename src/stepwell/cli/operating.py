@@ -48,11 +48,11 @@ def migrate(asked: Asked, *, as_sql: bool, verify: bool) -> None:
 
 
 @click.command()
-@click.option("--older-than", metavar="SPAN", default="30d", show_default=True, help="What finished before that.")
+@click.option("--older-than", metavar="SPAN", help="What finished before that [default: what the store keeps, 7d].")
 @click.option("--dead-letters", is_flag=True, help="Dead letters too; else they are kept.")
 @click.option("--dry-run", is_flag=True, help="Count, and remove nothing.")
 @asks_store
-def prune(asked: Asked, *, older_than: str, dead_letters: bool, dry_run: bool) -> None:
+def prune(asked: Asked, *, older_than: str | None, dead_letters: bool, dry_run: bool) -> None:
     """Remove for good what finished long ago.
 
     What is not finished is never touched.
@@ -106,11 +106,11 @@ def state_of(one: WorkerInfo) -> str:
     return "silent" if (one.silent or 0.0) > one.lease else "alive" if one.alive else "gone"
 
 
-async def _prune(store: Store, asked: Asked, older_than: str, *, dead_letters: bool, dry_run: bool) -> None:
-    from stepwell.cli.output import many, say, say_json, say_next
+async def _prune(store: Store, asked: Asked, given: str | None, *, dead_letters: bool, dry_run: bool) -> None:
+    from stepwell.cli.output import many, say, say_json, say_next, span
     from stepwell.cli.patience import patiently
 
-    work = store.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
+    work = store.prune(given, dead_letters=dead_letters, dry_run=dry_run)
     count = await patiently(asked, work, "counting" if dry_run else "removing")
     if asked.as_json:
         say_json({"count": count, "dry_run": dry_run})
@@ -118,7 +118,7 @@ async def _prune(store: Store, asked: Asked, older_than: str, *, dead_letters: b
     kept = "" if dead_letters else "; dead letters are kept"
     tasks = many(count, "task", "tasks")
     now = "would be" if dry_run else "is" if count == 1 else "are"
-    say(f"{tasks} that finished more than {older_than} ago {now} removed{kept}")
+    say(f"{tasks} that finished more than {given or span(store.options.keep)} ago {now} removed{kept}")
     say_next("the same without --dry-run" if dry_run else "stepwell queue ls")
 
 

@@ -11,15 +11,23 @@ from stepwell.cli.asking import Asked, asks_store
 
 if TYPE_CHECKING:
     from stepwell.cli.looking import Look
-    from stepwell.records import Run
+    from stepwell.records import Page, Run, Task
     from stepwell.store.store import Store
 
 STATUSES = ("pending", "running", "paused", "success", "error", "cancelled")
+# The words that a list prints where they are no status, and the statuses that runs of each may have.
+WORDS = {
+    "queued": ("PENDING",),
+    "waiting": ("PAUSED", "PENDING"),
+    "retrying": ("PENDING",),
+    "cancelling": ("RUNNING", "PAUSED", "PENDING"),
+}
+PAGES_LOOKED_AT = 20  # of each status, for those that a word fits
 
 
 @click.command()
 @click.argument("workflow", required=False)
-@click.option("--status", type=click.Choice([*STATUSES, "failed"]), help="Only those with this status.")
+@click.option("--status", type=click.Choice([*STATUSES, "failed", "succeeded", *WORDS]), help="Only those with it.")
 @click.option("--key", help="Only those with this key.")
 @click.option("--tag", help="Only those with this tag.")
 @click.option("--since", metavar="SPAN", help="Only those triggered in the last 90s, 15m, 24h, 7d.")
@@ -71,12 +79,13 @@ async def _list(store: Store, asked: Asked, workflow: str | None, filters: dict[
     if filters["since"] is not None:
         filters["since"] = datetime.now(UTC) - timedelta(seconds=seconds_of(filters["since"], "since"))
     status = filters["status"]
-    filters["status"] = {None: None, "failed": "ERROR"}.get(status, status and status.upper())
+    named = {None: None, "failed": "ERROR", "succeeded": "SUCCESS"}
+    filters["status"] = named.get(status, status and status.upper())
     if workflow is not None:
         await store.get_workflow(workflow)
     if filters["parent"] is not None:
         filters["parent"] = (await run_named(store, filters["parent"])).id
-    page = await store.runs(workflow, **filters)
+    page = await (_in_words(store, workflow, filters, status) if status in WORDS else store.runs(workflow, **filters))
     if filters["deleted"]:
         page = Page([run for run in page if run.deleted_at is not None], page.next)
     if asked.as_json:
@@ -87,6 +96,24 @@ async def _list(store: Store, asked: Asked, workflow: str | None, filters: dict[
     else:
         narrowed = [value for name, value in filters.items() if value and name != "limit"]
         _tabulate(page, page.next, filtered=workflow is not None or bool(narrowed))
+
+
+async def _in_words(store: Store, workflow: str | None, filters: dict[str, Any], word: str) -> Page[Run[Any]]:
+    """The runs that a list calls by this word, newest first: of these only the first pages are looked through."""
+    from stepwell.cli.status import word_of
+    from stepwell.records import Page
+
+    found: list[Run[Any]] = []
+    for status in WORDS[word]:
+        after = filters["after"]
+        for _ in range(PAGES_LOOKED_AT):
+            page = await store.runs(workflow, **{**filters, "status": status, "after": after, "limit": 1_000})
+            found += [run for run in page if word_of(run).endswith(word)]
+            after = page.next
+            if after is None or len(found) >= filters["limit"]:
+                break
+    found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+    return Page(found[: filters["limit"]], None)
 
 
 def _tabulate(page: Sequence[Run[Any]], more: str | None, *, filtered: bool) -> None:
@@ -120,8 +147,15 @@ async def _show(store: Store, asked: Asked, name: str, *, follow: bool) -> None:
     from stepwell.cli.output import say, say_json, say_next
     from stepwell.cli.status import as_json
     from stepwell.cli.timeline import lines_of
+    from stepwell.errors import RunNotFound
 
-    run = await run_named(store, name, deleted=None)
+    try:
+        run = await run_named(store, name, deleted=None)
+    except RunNotFound as error:
+        if (task := await store.get(error.run_id, deleted=True)) is None or task.kind == "run":
+            raise
+        _show_task(asked, task)
+        return
     if follow:
         run = await follow_run(store, run, quiet=asked.as_json)
     look = await look_at(store, run)
@@ -133,6 +167,22 @@ async def _show(store: Store, asked: Asked, name: str, *, follow: bool) -> None:
         say(line)
     say()
     say_next(_after_showing(look))
+
+
+def _show_task(asked: Asked, task: Task) -> None:
+    """A message, or another task that is no run: what is recorded of it."""
+    from stepwell.cli.output import ago, say, say_json, say_next, short
+    from stepwell.cli.status import glyph_of
+
+    if asked.as_json:
+        say_json(task)
+        return
+    say(f"{task.queue} {task.key or ''}".strip() + f"   {task.kind} {task.id}   {glyph_of(task.status)} {task.status}")
+    say(f"enqueued {ago(task.created_at)} · attempt {task.attempt} of {task.max_attempts}")
+    say(f"input  {short(task.input, 100)}")
+    if task.last_error:
+        say(f"error  {short(task.last_error, 200)}")
+    say_next(f"stepwell dead requeue {task.id}" if task.status == "ERROR" else "stepwell queue ls")
 
 
 def _after_showing(look: Look) -> str:

@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Sequence
 
-from stepwell.errors import RunNotFound
 from stepwell.names import check_filter, check_id
 from stepwell.records import CancelAnswer, RunStatus, Wish
 from stepwell.store.audit import Audit, Note, What
@@ -68,7 +67,7 @@ class Control(Opened):
         params = {"now": self.clock.now(), "beat_now": self.clock.beat_now(), "tenant": self.options.tenant}
         rows = await self.driver.read(Call("standing", {**params, "id": check_id(run_id)}))
         if not rows:
-            raise RunNotFound(run_id)
+            raise await self._no_run(run_id)
         serving = await self.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
         return why(standing_of(rows, living(serving, self.driver.guards)))
 
@@ -82,7 +81,7 @@ class Control(Opened):
             within=self.options.timeout,
         )
         if changed is None:
-            raise RunNotFound(run_id)
+            raise await self._no_run(run_id)
         return changed
 
     def _holding(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:

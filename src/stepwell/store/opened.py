@@ -15,8 +15,9 @@ from typing import Any, Self
 from stepwell.backoff import Retry
 from stepwell.clock import Clock
 from stepwell.codec import PAYLOAD_LIMIT
-from stepwell.errors import ForkError, StoreClosed, WrongLoop
+from stepwell.errors import ForkError, RunNotFound, StoreClosed, WrongLoop
 from stepwell.names import check_name
+from stepwell.records import TaskKind
 from stepwell.store.aside import Aside
 from stepwell.store.audit import Audit, AuditLevel
 from stepwell.store.by_hand import ByHand
@@ -202,6 +203,13 @@ class Opened:
 
     def _woken(self, queue_ids: set[int]) -> None:
         self.tasks.hint(queue_ids)
+
+    async def _no_run(self, run_id: int) -> RunNotFound:
+        """That there is no run of this number, and what there is instead."""
+        task = await self._queues.task(int(run_id))
+        if task is None or task.kind is TaskKind.RUN:
+            return RunNotFound(run_id)
+        return RunNotFound(run_id, kind=str(task.kind), queue=task.queue)
 
     def _params(self, **params: Value) -> dict[str, Value]:
         return {"now": self.clock.now(), "tenant": self.options.tenant, **params}

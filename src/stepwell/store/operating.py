@@ -101,13 +101,21 @@ class Operating(Opened):
             self.tasks.hint({restored["queue_id"]})
         return restored is not None
 
-    async def prune(self, older_than: Duration = "30d", *, dead_letters: bool = False, dry_run: bool = False) -> int:
+    async def prune(
+        self, older_than: Duration | None = None, *, dead_letters: bool = False, dry_run: bool = False
+    ) -> int:
         """Remove for good what finished, or was deleted, longer ago than that; dead letters only if asked. How many.
 
-        What is not finished is never touched, nor a task whose parent is not. With `dry_run` they are only counted.
+        Without a span it is what the store keeps, `connect(keep=)`: 7 days unless said otherwise. What is not finished
+        is never touched, nor a task whose parent is not. With `dry_run` they are only counted.
         """
         self.check()
-        age = seconds_of(older_than, "older_than")
+        given = self.options.keep if older_than is None else older_than
+        if given is None:
+            raise InvalidOption(
+                "older_than", None, "this store keeps what is finished for ever: say how old it must be"
+            )
+        age = seconds_of(given, "older_than")
         if dry_run:
             return await self.retention.count(age, dead_letters=dead_letters)
         return await self.retention.prune(age, dead_letters=dead_letters)

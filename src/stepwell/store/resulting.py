@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 from stepwell.codec import decode
 from stepwell.definitions import result_type
 from stepwell.durations import Duration, seconds_of
-from stepwell.errors import ExecutionFailed, RunCancelled
+from stepwell.errors import ExecutionFailed, RunCancelled, RunNotFound
 from stepwell.names import check_id
 from stepwell.records import RunId, RunStatus
 from stepwell.store.opened import Opened
@@ -35,7 +35,11 @@ class Resulting(Opened):
         """
         self.check()
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
-        return returned(run_id, await self.results.ending(int(check_id(run_id)), seconds), as_)
+        try:
+            ending = await self.results.ending(int(check_id(run_id)), seconds)
+        except RunNotFound:
+            raise await self._no_run(run_id) from None
+        return returned(run_id, ending, as_)
 
 
 def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, overload
 import msgspec
 
 from stepwell.durations import moment_of
-from stepwell.errors import InvalidOption, RunNotFound
+from stepwell.errors import InvalidOption
 from stepwell.names import check_filter, check_id, check_key, check_name, check_whole
 from stepwell.records import MARK, Page, Run, RunId, RunStatus, StepInfo, TaskId, WorkflowInfo
 from stepwell.store.draft import Asked, Drafted, drafted_runs
@@ -79,7 +79,7 @@ class Runs(Writing):
         self.check()
         found = await self._read_runs([check_id(run_id)], deleted=deleted)
         if not found:
-            raise RunNotFound(run_id)
+            raise await self._no_run(run_id)
         if isinstance(run_id, RunId) and run_id.returns is not Any:
             found[0].id.returns = run_id.returns
         return found[0]

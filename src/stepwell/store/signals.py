@@ -70,12 +70,15 @@ class Signals(Together):
     async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
         self.check()
         tries = itertools.count()
-        answer, queues = await repeated(
-            lambda: self.driver.transact(partial(sending, again=next(tries) > 0)),
-            clock=self.clock,
-            telemetry=self.telemetry,
-            within=self.options.timeout,
-        )
+        try:
+            answer, queues = await repeated(
+                lambda: self.driver.transact(partial(sending, again=next(tries) > 0)),
+                clock=self.clock,
+                telemetry=self.telemetry,
+                within=self.options.timeout,
+            )
+        except RunNotFound:
+            raise await self._no_run(run_id) from None
         self.waiting.woken(int(run_id))
         self.tasks.hint(queues)
         return answer

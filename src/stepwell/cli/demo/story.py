@@ -123,7 +123,7 @@ class Story:
         self._view.say(self._at, f"{order} is triggered", "five steps")
         self._until(lambda: self._charging(store, run_id, order), f"{order} is charged")
         victim = self._service.books().by(order, ACTS[1])[0]
-        self._view.say(self._at, f"worker {victim}: charge_card", "the bank has charged, and has not answered yet")
+        self._view.say(self._at, f"worker {victim}: charge_card", "the bank has charged, not answered")
         self._crew.kill(victim)
         killed_at = self._at
         self._result.order, self._result.killed = order, victim
@@ -138,7 +138,7 @@ class Story:
         heir = self._service.books().by(order, ACTS[1])[1]
         self._view.say(self._at, f"worker {heir} takes over {order}", f"{self._result.after_seconds} s after the kill")
         self._view.say(self._at, "reserve_stock is recorded", "it is not run again")
-        self._view.say(self._at, "charge_card runs again", "same key: the bank says it has charged, and does nothing")
+        self._view.say(self._at, "charge_card runs again", "same key: the bank does not charge twice")
         self._until(lambda: self._look(store, run_id).status.finished, f"{order} is finished")
         self._view.say(self._at, f"{order} is finished", store.get_run(run_id).status)
         return True
