@@ -5,7 +5,7 @@ import itertools
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -55,6 +55,7 @@ class Table:
     undoes_all: bool  # Turso undoes the whole transaction after an error that is no violated constraint
     mark: int = 0  # whatever has a number up to this is another library's
     _said: int = 0  # how many statements the call of this cell is
+    _told: str = ""  # the error that was caught last
     cells: int = 0
     faults: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -129,8 +130,9 @@ class Table:
         with fault(desk.user, kind, at, self.statements) as landed:
             try:
                 await verb.call(desk, label)
-            except (StepwellError, Stop):
-                assert len(landed) >= at
+            except (StepwellError, Stop) as error:
+                self._told = f"after {error!r} (by {error.__cause__!r}) at {landed}"
+                assert len(landed) >= at, self._told
                 self.faults += 1
                 return True
         assert len(landed) < at, "a fault was swallowed"
@@ -153,7 +155,7 @@ class Table:
 
     def _check_same(self, before: Counter[tuple[str, str]]) -> None:
         after = self._facts()
-        assert after == before, f"came: {sorted(after - before)}, went: {sorted(before - after)}"
+        assert after == before, f"came: {sorted(after - before)}, went: {sorted(before - after)} {self._told}"
 
     def _check(self, verb: Verb, before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> None:
         """Exactly what a commit adds is there; and where a worker lives, whatever that led to as well."""
@@ -235,6 +237,8 @@ def fault(user: User, kind: Fault, at: int, said: set[str]) -> Iterator[list[str
             compose = driver._composer.compose
             broken: tuple[str, list[Any]] = ("select 1 / 0" if kind == "refused" else "select nothing", [])
             patch.setattr(driver._composer, "compose", lambda calls: broken if is_due(calls[0]) else compose(calls))
+            for verb in ("read", "write", "run", "transact"):
+                patch.setattr(driver, verb, _uncounted(getattr(driver, verb)))
         else:
             each = driver._statements.each
             violation = "insert into stepwell_block (name, taken) values ('task', 1)"
@@ -246,6 +250,19 @@ def fault(user: User, kind: Fault, at: int, said: set[str]) -> Iterator[list[str
             yield landed
         finally:
             calling.reset(token)
+
+
+def _uncounted(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """What goes through a connection of the store's own is no part of the transaction: a queue that is looked for."""
+
+    async def call(*args: Any, **options: Any) -> Any:
+        token = calling.set(False)
+        try:
+            return await verb(*args, **options)
+        finally:
+            calling.reset(token)
+
+    return call
 
 
 calling = ContextVar("calling", default=False)  # not so in what a store does by itself; a file has one thread for all
