@@ -23,7 +23,7 @@ def test_within_the_lease_and_five_seconds(
     lease = scale.of(3.0, 30.0) if waiting else 3.0
     seconds = _until_taken_over(site, lease, waiting=waiting, helper="off")
     void_unless(seconds > lease / 2, f"taken over after {seconds:.1f} s, while the lease had not ended")
-    assert seconds <= lease + MARGIN
+    assert seconds <= lease + scale.of(4, 1) * MARGIN  # less is asked of a busy machine
     measured("recovery", lease=lease, seconds=seconds)
 
 
@@ -31,11 +31,12 @@ def test_within_the_lease_and_five_seconds(
 @pytest.mark.backends("sqlite", "postgres", reason="Turso serves one process: nobody else is there to look")
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "started-later"])
 def test_at_once_where_a_file_lock_or_the_helper_proves_the_death(
-    site: Site, measured: Callable[..., None], waiting: bool, backend: str
+    site: Site, scale: Scale, measured: Callable[..., None], waiting: bool, backend: str
 ) -> None:
     lease = 60.0
     seconds = _until_taken_over(site, lease, waiting=waiting, helper="on" if backend == "postgres" else "off")
-    assert seconds <= MARGIN + (0 if waiting else MARGIN)  # a process needs its time to start
+    # A process needs its time to start; on a busy machine all do, and it is not the lease that ended.
+    assert seconds <= scale.of(lease / 2, MARGIN + (0 if waiting else MARGIN))
     measured("recovery", lease=lease, seconds=seconds)
 
 

@@ -231,7 +231,7 @@ class TestFaults:
         proxy.delay(0.1)
         start = time.monotonic()
         await connection.fetchval("select 1")
-        assert 0.2 <= time.monotonic() - start < 2
+        assert 0.2 <= time.monotonic() - start < 10
 
     async def test_a_blocked_loop_does_not_block_the_proxy(self, proxy: FaultProxy, proxied_url: str) -> None:
         assert run_apart(_ask(proxied_url, "select 1")) == 1  # this blocks the test's own loop

@@ -165,9 +165,9 @@ async def test_an_execution_cancelled_before_its_first_step_keeps_no_place(monke
         await store.enqueue_many(work, [1, 2])
         worker = Worker(store, [work], concurrency=1, grace=20)
         async with worker:
-            await until(lambda: executed == [2, 1], timeout=5)
+            await until(lambda: executed == [2, 1], timeout=20)
             began = time.monotonic()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15, "it waited for its grace"
         assert await store.counts("mail") == {"SUCCESS": 2}
 
 
@@ -213,14 +213,14 @@ def test_a_wish_to_end_the_process_waits_for_no_grace() -> None:
             signal.raise_signal(signal.SIGINT)  # the first asks the loop to end, the second does not wait for that
             signal.raise_signal(signal.SIGINT)
 
-        async with connect("memory:") as store, Worker(store, [work], grace=6):
+        async with connect("memory:") as store, Worker(store, [work], grace=40):
             await store.enqueue(work, 1)
             await asyncio.Event().wait()
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20, "it waited for its grace"
 
 
 async def test_an_idle_queue_with_batches_uses_up_no_turn_of_the_oldest() -> None:
