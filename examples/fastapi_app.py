@@ -22,7 +22,9 @@ from stepwell import IdempotencyConflict, Store, Worker, connect, step, wait, wo
 try:
     from fastapi import FastAPI, HTTPException
 except ImportError:
-    FastAPI = None
+    HAS_FASTAPI = False
+else:
+    HAS_FASTAPI = True
 
 
 @dataclass
@@ -106,7 +108,7 @@ def not_found() -> dict[str, Any]:
     raise HTTPException(404, "no such order")
 
 
-app = make_app() if FastAPI else None
+app = make_app() if HAS_FASTAPI else None
 
 
 # ---- asking it, without a network
