@@ -434,7 +434,7 @@ async def test_the_reaper_gives_up_on_a_lock_quickly_and_nobody_waits_behind_it(
         assert max(waiting) == 1, "somebody waits behind the reaper"
         with pytest.raises(StoreBusy):
             await burial
-        assert time.monotonic() - started < 8, "it waited as long as any other statement"
+        assert time.monotonic() - started < 4, "it waited as long as any other statement"
         assert await living(store) == {frozen, other}, "nothing was written"
     assert await store.sessions.bury(dead) == []
 
