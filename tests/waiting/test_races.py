@@ -213,7 +213,8 @@ async def test_races_in_a_gather_and_in_each_other(store: Store, clock: TestCloc
         inner = race(wait("a", int), sequence(1))
         found = await asyncio.gather(ctx.race(inner, ctx.sleep("1h")), race(sequence(3), ctx.wait("b")))
         await ctx.sleep("1h")
-        return [*map(list, found), await work(9)]
+        (place, won), other = found
+        return [[place, list(won)], list(other), await work(9)]
 
     run_id = await begun(store, nested)
     for _ in range(3):
