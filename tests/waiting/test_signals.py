@@ -253,7 +253,7 @@ async def test_none_that_was_sent_is_no_timeout(store: Store, clock: TestClock) 
 @pytest.mark.proves("P-06", "CF-03")
 async def test_what_cannot_be_sent_is_refused_before_anything_is_written(store: Store) -> None:
     run_id = await begun(store, approve, "trip")
-    for wrong in ("", "a b", "x" * 256, "äpfel", 7):
+    for wrong in ("", "a b", "x" * 256, "a/b", 7):
         with pytest.raises(InvalidName):
             await store.signal(run_id, wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidName):

@@ -21,6 +21,7 @@ class Due:
     attempt: int
     has_row: bool
     failed: StepRow | None = None
+    cancelled: bool = False  # by the workflow, if it is a wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Journal:
                 return Waiting(row)
             case RunStatus.RUNNING | RunStatus.CANCELLED:
                 # Its worker was lost in the middle of it, or its run ended then and was retried.
-                return Due(row.attempt, has_row=True)
+                return Due(row.attempt, has_row=True, cancelled=row.status is RunStatus.CANCELLED)
             case _:
                 return Due(row.attempt + 1, has_row=True, failed=row)
 

@@ -93,7 +93,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: Wanted) -> Course:
         is_new = True
         run.admit(row.key)
         yield from in_order(run, row.key, verdict)
-        if isinstance(verdict, Due) and verdict.failed is not None:
+        if isinstance(verdict, Due) and (verdict.failed is not None or verdict.cancelled):
             yield Wait(run, Pause(hesitates=True))  # the workflow cancelled it before: it will do so again
         if wanted.limit is not None:
             row = msgspec.structs.replace(row, output=str(run.now() + wanted.limit))
