@@ -17,10 +17,11 @@ from types import ModuleType, TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from stepwell import connecting, decider_engine, worker
+from stepwell.backoff import Retry
 from stepwell.connecting import Config, ConnectOptions
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
-from stepwell.deciders.service import Registering
+from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.durations import Duration, seconds_of
 from stepwell.engine.background import LoopThread
@@ -429,9 +430,19 @@ class Engine:
         self._store = store
         self.async_engine = decider_engine.Engine(store.async_store)
 
-    def register(self, decider: Decider[Any, Any, Any, Any], **options: Unpack[Registering]) -> Self:
+    def register(
+        self,
+        decider: Decider[Any, Any, Any, Any],
+        *,
+        workers: int = 10,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        retry: int | Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Self:
         """Know a decider from now on."""
-        self.async_engine.register(decider, **options)
+        self.async_engine.register(
+            decider, workers=workers, snapshot_every=snapshot_every, retry=retry, timeout=timeout
+        )
         return self
 
     def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Self, TypedDict, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from stepwell.backoff import Retry
 from stepwell.decider import Decider, Receipt
@@ -41,15 +41,6 @@ E = TypeVar("E")
 X = TypeVar("X")
 LANES: Final = 2  # transactions of decisions at once, where the database writes for several
 SNAPSHOT_EVERY: Final = 100
-
-
-class Registering(TypedDict, total=False):
-    """What `register` takes besides the decider."""
-
-    workers: int
-    snapshot_every: int
-    retry: int | Retry | None
-    timeout: Duration | None
 
 
 class Service:
