@@ -48,11 +48,17 @@ class TransientError(StepwellError):
 
 
 class Paused(StepwellError):
-    """Set this work aside until a signal, an operator or `resume_condition` brings it back; no attempt is spent."""
+    """Set this work aside until a signal, an operator or `resume_condition` brings it back; no attempt is spent.
 
-    def __init__(self, message: str = "", *, resume_condition: str | None = None) -> None:
+    With `resume_after` it is tried again after that time, whatever else comes; it is asked for in place of a condition.
+    """
+
+    def __init__(
+        self, message: str = "", *, resume_condition: str | None = None, resume_after: Duration | None = None
+    ) -> None:
         super().__init__(*([message] if message else []))
         self.resume_condition = resume_condition
+        self.resume_after = resume_after
 
 
 PauseError = Paused

@@ -7,6 +7,7 @@ import pytest
 
 from stepwell import Engine, InvalidOption, Store
 from stepwell.deciders.waiting import Held, Memory
+from stepwell.errors import DeciderNotFound
 from tests.deciders.shop import Create, Orders, Pay
 from tests.deciders.workbench import Bench, Do, Event, Noted, State, asked, labels, versions
 from tests.store.seam import Watched, watched
@@ -63,7 +64,9 @@ async def test_what_an_instance_still_waits_for(store: Store) -> None:
     assert timer.due > effect.due
     await engine.execute(Pay("a"))
     assert [one.kind for one in await engine.outstanding("order", "a")] == ["effect"], "the timer was cancelled"
-    assert await engine.outstanding("order", "nobody") == await engine.outstanding("gate", "a") == []
+    assert await engine.outstanding("order", "nobody") == await Engine(store).outstanding("order", "nobody") == []
+    with pytest.raises(DeciderNotFound, match="gate"):
+        await engine.outstanding("gate", "a")
 
 
 @pytest.mark.proves("M-21")

@@ -389,6 +389,41 @@ async def test_an_exception_that_is_mapped_to_a_pause_spends_no_attempt(store: S
     assert (await store.get_run(run_id)).output() == ("shipped by hand" if where == "step" else "shipped")
 
 
+@pytest.mark.proves("P-01")
+@pytest.mark.parametrize("where", ["step", "workflow"])
+async def test_a_pause_with_a_time_is_over_then_and_spends_no_attempt(
+    store: Store, clock: TestClock, where: str
+) -> None:
+    called: list[int] = []
+
+    def too_early(here: str) -> None:
+        if here == where:
+            called.append(1)
+            if len(called) < 3:
+                raise Paused("too early", resume_after="1h")
+
+    @step(retry=1)
+    async def ship() -> str:
+        too_early("step")
+        return "shipped"
+
+    @workflow(retry=1)
+    async def sell() -> str:
+        too_early("workflow")
+        return await ship()
+
+    run_id = await begun(store, sell)
+    for tried in (1, 2):
+        await drained(store, sell)
+        assert ((await store.get_run(run_id)).status, len(called)) == ("PAUSED", tried)
+        clock.advance(HOUR - 1)
+        assert await drained(store, sell) == 0
+        clock.advance(1)
+    await drained(store, sell)
+    run = await store.get_run(run_id)
+    assert (run.output(), (await task_of(store, run_id)).attempt) == ("shipped", 1)
+
+
 @pytest.mark.proves("E-12")
 async def test_what_a_step_gave_up_with_is_no_pause_of_the_run(store: Store) -> None:
     @step(retry=1, raises=(PermissionError,))

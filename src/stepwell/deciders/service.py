@@ -168,8 +168,14 @@ class Service:
         return await self._reading.instances(type, check_whole("limit", limit, 1, 10_000), after)
 
     async def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
-        """What an instance still waits for: its effects and timers that are not finished, the first due first."""
-        return await self._reading.outstanding(type, id)
+        """What an instance still waits for: its effects and timers that are not finished, the first due first.
+
+        Known from the database alone; `DeciderNotFound` if neither this engine nor the database has such a type.
+        """
+        found = await self._reading.outstanding(type, id)
+        if not found and not await self._reading.instances(type, 1, None):
+            self.registry.of_type(type)
+        return found
 
     async def flush(self) -> None:
         """Wait until no input of this process waits for its decision."""

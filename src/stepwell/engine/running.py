@@ -16,7 +16,7 @@ from stepwell.engine.journal import Journal
 from stepwell.engine.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.engine.run import Pause, RunTurn, Unwinding
 from stepwell.engine.served import Body, Slot
-from stepwell.engine.steps import told_of
+from stepwell.engine.steps import resumes_at, told_of
 from stepwell.engine.sync_turn import SyncTurn
 from stepwell.engine.threads import Threads
 from stepwell.losses import refuse_cut, refuse_unnamed
@@ -114,14 +114,14 @@ def _suspended(pause: Pause, now: int) -> Suspended:
 def _set_aside(run: RunTurn, error: Exception, policy: Retry) -> Suspended:
     """The workflow has paused itself, outside of its steps: it is called again when an operator unpauses it.
 
-    With a `resume_condition` also now and then, to see for itself: what it waits for is in its own code.
+    With `resume_after` also after that time; with a `resume_condition` now and then, to see for itself: what it waits
+    for is in its own code.
     """
     pause = pause_of(error, policy)
     if pause is None:
         raise error
-    interval = run.slot.store.options.pause_check_interval
-    due = None if pause.resume_condition is None else run.now() + int(1_000_000 * interval)
-    return Suspended(due, 0.0 if due is None else interval, said=told_of(pause))
+    due = resumes_at(run, pause)
+    return Suspended(due, 0.0 if due is None else (due - run.now()) / 1_000_000, said=told_of(pause))
 
 
 def _context(workflow: Definition, run: RunTurn) -> tuple[Context | SyncContext, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from stepwell.backoff import Retry
 from stepwell.clock import chance_of
 from stepwell.codec import decode, encode
+from stepwell.durations import microseconds_of
 from stepwell.engine.calls import Attempt, StepCall
 from stepwell.engine.giving_up import failure_of, kept_of
 from stepwell.engine.journal import Due, GaveUp, Replay, Verdict, Waiting
@@ -76,7 +77,7 @@ def course_of(call: StepCall) -> Course:
 
 
 def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
-    """Wait until somebody resumes a step that has paused itself, or its condition is met."""
+    """Wait until a step that has paused itself is resumed, its condition is met, or its time has come."""
     run, told = call.run, decode(row.error or "{}")
     condition = told.get("resume_condition")
     while True:
@@ -87,9 +88,11 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         told_misfits(run, question)
         if isinstance(answer, Recorded):
             return Replay(answer.row.output)
-        if condition is None or check_at is None or not run.is_past(check_at):
+        if check_at is None or not run.is_past(check_at):
             yield Wait(run, Pause(check_at, wakes=answer.wakes))
             continue
+        if condition is None:  # `resume_after`: it is tried again
+            return Due(row.attempt, has_row=True)
         met = yield from checked(run, row.key, condition)
         if met is True:
             return Due(row.attempt, has_row=True)
@@ -105,6 +108,13 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
 
 def _next_check(run: RunTurn) -> int:
     return run.now() + int(1_000_000 * run.slot.store.options.pause_check_interval)
+
+
+def resumes_at(run: RunTurn, pause: Paused) -> int | None:
+    """When a pause is over by time, or its condition is asked; None if only a signal or an operator ends it."""
+    if pause.resume_after is not None:
+        return run.now() + microseconds_of(pause.resume_after, "resume_after")
+    return None if pause.resume_condition is None else _next_check(run)
 
 
 def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
@@ -157,7 +167,7 @@ def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
     accepted = decode(noted_of(attempt.call.definition.returns) or "{}")
     return msgspec.structs.replace(
         attempt.call.row(RunStatus.PAUSED, attempt.number, attempt.took),
-        output=None if pause.resume_condition is None else str(_next_check(run)),
+        output=None if (due := resumes_at(run, pause)) is None else str(due),
         error=encode({**told_of(pause), **accepted}, limit=ERROR_LIMIT, what="error"),
     )
 
