@@ -224,6 +224,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "events_caused_by": {"after": 0, "cause": "cause"},
         "extend_taken": {"id": of.extended},
         "failed_runs": {"id": of.failed},
+        "find_added": {"key": free},  # a search for a key that is there may end at the first one
         "find_children": {"status": "RUNNING", "since": 0, "after_time": FAR, "key": None},
         "forget_loss": {"worker": of.worker + 2},
         "find_runs": {"status": "SUCCESS", "since": 0, "after_time": FAR, "key": None},

@@ -22,10 +22,18 @@ class Stepped:
 
     async def plan(self, call: Call) -> list[str]:
         """What the database says about the way it takes, a line for each table."""
-        statement = self._statements[call.statement]
-        [(text, values), *_] = self._rendered.each(call, call.rows or [[None] * len(statement.columns)])
+        text, values = self._said(call)
         asking = f"explain query plan {text}"
         return await self._there(lambda connection: [row[3] for row in connection.execute(asking, values).fetchall()])
+
+    def text(self, call: Call) -> str:
+        """What the database is told."""
+        return self._said(call)[0]
+
+    def _said(self, call: Call) -> tuple[str, Any]:
+        statement = self._statements[call.statement]
+        [(text, values), *_] = self._rendered.each(call, call.rows or [[None] * len(statement.columns)])
+        return text, values
 
     async def steps(self, calls: Sequence[Call], before: Sequence[Call] = ()) -> int:
         """How many instructions SQLite's machine executes for these, after those that came before."""

@@ -358,9 +358,11 @@ def test_the_sync_face_tells_it_too(store_url: str) -> None:
 
 @pytest.mark.proves("A-04")
 async def test_several_notes_of_one_flush_have_places_of_their_own_in_their_order(store: Store) -> None:
+    store, driver = watched(store)
     worker = await begin(store)
     run_id = await begun(store, order, 5)
     [task] = await claim(store, worker, "order")
+    driver.forget()
     rows = [
         StepRow(run_id, 0, f"charge#{place}", place, RunStatus.PENDING, error=f'{{"type":"E","message":"{place}"}}')
         for place in (1, 2)
@@ -374,6 +376,7 @@ async def test_several_notes_of_one_flush_have_places_of_their_own_in_their_orde
         ("step failed", "charge#2: E: 2"),
         ("attempt failed", "E: m; again in 5 s"),
     ]
+    assert driver.transactions == 1, "it was not refused and taken apart"
 
 
 @pytest.mark.proves("A-04")
