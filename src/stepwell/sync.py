@@ -225,10 +225,7 @@ class Store:
         return Worker(self, serves, name=name, port=port, concurrency=concurrency).register()
 
     def close(self) -> None:
-        """Stop its workers, write what is pending and let go of the database; closing twice is harmless.
-
-        In a forked child there is nothing to close.
-        """
+        """Stop its workers, write what is pending and let go of the database; twice, or in a forked child, harmless."""
         self._close(hurry=False)
 
     def __enter__(self) -> Self:
