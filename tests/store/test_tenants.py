@@ -11,6 +11,7 @@ import pytest
 
 from stepwell import (
     Context,
+    DeciderNotFound,
     Engine,
     NoWorkerAvailable,
     PermanentError,
@@ -290,7 +291,7 @@ async def _answer(verb: Verb, store: Store) -> object:
     """What it answers; None if it says that there is no such thing."""
     try:
         return await verb(store)
-    except (RunNotFound, WorkflowNotFound, QueueNotFound):
+    except (DeciderNotFound, RunNotFound, WorkflowNotFound, QueueNotFound):
         return None
     except Timeout as error:
         return error  # it is there, and not finished
