@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from signal import SIGKILL
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.crash.site import LONG, Site, void_unless
 from tests.crash.steering import BRANCHES, FAILS, SLEEPS, STEPS, TOO_LATE, undoes
 from tests.ground.databases import run_apart
 from tests.ground.ledger import Ledger
-from tests.ground.processes import Crew
+from tests.ground.processes import Crew, Member
 from tests.ground.waiting import wait_for
 
 PROCESSES = pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process at a time")
@@ -86,8 +87,8 @@ def test_a_cleanup_survives_killed_workers_failed_undos_and_sleep(
         began = time.monotonic()
         assert set(run_apart(_cancelled(site.url, run_ids))) == {"requested"}
         for _ in range(kills):
-            wait_for(lambda: _undos_under_way(site), LONG, every=0.01, message="an undo to be killed")
-            crew.kill_random()
+            undoing = wait_for(lambda: _at_an_undo(site, crew), LONG, every=0.01, message="an undo to be killed")
+            undoing[0].signal(SIGKILL)
             crew.respawn()
         wait_for(
             lambda: site.tables.statuses() == {"CANCELLED": count},
@@ -118,8 +119,12 @@ def _asleep(site: Site) -> int:
     return site.tables.statuses()["PENDING"]
 
 
-def _undos_under_way(site: Site) -> bool:
-    return len(_numbers(site, "undo")) > len(_numbers(site, "undone"))
+def _at_an_undo(site: Site, crew: Crew) -> list[Member]:
+    """Those of the crew that have begun an undo, one that will not fail, and have not ended it."""
+    undone = _numbers(site, "undone")
+    lines = [line for line in site.witness.lines("undo") if line["n"] % 3 != FAILS or line["attempt"] > 1]
+    pids = {line["pid"] for line in lines if line["n"] not in undone}
+    return [member for member in crew.alive if member.pid in pids]
 
 
 async def _triggered(site: Site, count: int) -> list[int]:
