@@ -76,9 +76,9 @@ SIGNAL_MUTANTS = (
     Mutant(
         "what a lost session takes stays taken",
         "protocol-01",
-        "store/waiting.py",
-        "            if (rows[0].run_id, rows[0].key) not in written:",
-        "            if False:",
+        "store/sql/waiting.sql",
+        " where task.id {any_of rows} and rows.worker in (select fence.worker_id from fence)",
+        " where task.id {any_of rows}",
         LOST + "test_a_session_that_was_declared_dead_takes_no_signal",
     ),
     Mutant(

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from stepwell import Context, SignalAnswer, Store, StoreUnavailable, Worker, step, workflow
+from stepwell import Context, LeaseLost, SignalAnswer, Store, StoreUnavailable, Worker, step, workflow
 from stepwell.clock import TestClock
 from stepwell.store.driver import Call
 from tests.ground.waiting import until
@@ -98,6 +98,7 @@ async def test_a_worker_that_is_lost_after_it_took_a_signal_has_recorded_it(stor
 async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, how: str) -> None:
     run_id = await begun(store, twice, max_attempts=50)  # a beat in between begins another session, to die again
     await store.signal(run_id, "number", 1)
+    raised: set[type[BaseException]] = set()
 
     @workflow(name="twice")
     async def late(ctx: Context) -> list[int]:
@@ -105,10 +106,15 @@ async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, ho
             await die(store)
         else:  # as a reaper leaves it that found the run locked
             await change(store, "delete from {fence}")
-        return [await ctx.wait("number", int)]
+        try:
+            return [await ctx.wait("number", int)]
+        except BaseException as error:
+            raised.add(type(error))
+            raise
 
     await drained(store, late)
     assert await statuses(store, run_id) == {}
+    assert raised == {LeaseLost}
     assert await ask(store, "select count(*) from {signal} where taken_at is null") == [(1,)]
     if how == "taken over":
         await store.signal(run_id, "number", 2)
