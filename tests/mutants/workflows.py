@@ -283,6 +283,22 @@ WORKFLOW_MUTANTS = (
         FAILURES + "test_what_a_step_gave_up_with_is_final_although_the_run_would_try_such_an_error_again",
     ),
     Mutant(
+        "a step by hand that failed for now is given out before its time",
+        "S-27",
+        "engine/guards.py",
+        "    if isinstance(answer, Due) and answer.failed is not None:",
+        "    if False and isinstance(answer, Due) and answer.failed is not None:",
+        FENCE + "test_a_step_by_hand_that_failed_for_now_is_asked_for_again_when_its_time_has_come",
+    ),
+    Mutant(
+        "a step by hand is tried for ever",
+        "E-02",
+        "engine/guards.py",
+        "        if self.attempt >= policy.max_attempts:",
+        "        if self.attempt > policy.max_attempts:",
+        FENCE + "test_a_step_by_hand_waits_beside_a_sibling_and_gives_up_after_its_attempts",
+    ),
+    Mutant(
         "a run that sleeps spends an attempt",
         "P-10",
         "engine/outcome.py",

@@ -150,6 +150,7 @@ async def zip_files(ctx: Context, bucket: str, prefix: str = "") -> int:
     print(ctx.run_id, ctx.workflow, ctx.key, ctx.attempt, moment, name, ctx.random(), tracked)
     match await ctx.acquire("by hand"):
         case Execute() as guard:
+            await guard.fail_transient(OSError(), retry_after="30s")
             await guard.success(1)
         case Skipped(value):
             print(value)

@@ -248,3 +248,84 @@ async def test_steps_by_hand_are_recorded_like_any_other(store: Store, clock: Te
         "ValueError",
     ]
     assert (await store.get_run(runs[1])).output() == [{"n": 1}, {"n": 1}, "ValueError"]
+
+
+@pytest.mark.proves("S-27", "S-22", "E-02")
+async def test_a_step_by_hand_that_failed_for_now_is_asked_for_again_when_its_time_has_come(
+    store: Store, clock: TestClock
+) -> None:
+    attempts: list[int] = []
+
+    @workflow
+    async def patient(ctx: Context) -> Any:
+        sibling = asyncio.create_task(ctx.sleep(10))
+        match await ctx.acquire("charge"):
+            case Execute() as guard:
+                attempts.append(guard.attempt)
+                if guard.attempt == 1:
+                    await guard.fail_transient(ConnectionError("busy"), retry_after="1m")
+                await guard.success(guard.attempt)
+                await sibling
+                return await ctx.step("next", lambda: "not skipped")
+            case Skipped(value):
+                return value
+
+    @workflow
+    def patient_too(ctx: sync.Context) -> Any:
+        guard = ctx.acquire("charge")
+        assert not isinstance(guard, Skipped)
+        attempts.append(guard.attempt)
+        if guard.attempt == 1:
+            guard.fail_transient(ConnectionError("busy"), retry_after=60)
+        guard.success(guard.attempt)
+        return "done"
+
+    runs = [await begun(store, one) for one in (patient, patient_too)]
+    assert await drained(store, patient, patient_too) == 2
+    for run_id in runs:
+        task, row = await task_of(store, run_id), (await steps_of(store, run_id))["charge#1"]
+        assert (task.status, task.owner, task.attempt) == ("PENDING", None, 0), "the run spends no attempt"
+        assert (row.status, row.attempt) == ("PENDING", 1)
+        assert row.error is not None
+        assert (row.error["message"], row.error["retry_after"]) == ("busy", 60)
+    clock.advance(59)
+    assert await drained(store, patient, patient_too) == 1, "its sibling has woken the run before that"
+    assert attempts == [1, 1]
+    clock.advance(1)
+    assert await drained(store, patient, patient_too) == 2
+    assert [(await store.get_run(run_id)).output() for run_id in runs] == ["not skipped", "done"]
+    assert sorted(attempts) == [1, 1, 2, 2]
+    assert (await steps_of(store, runs[0]))["charge#1"].output == 2
+
+
+@pytest.mark.proves("S-27", "E-02")
+async def test_a_step_by_hand_waits_beside_a_sibling_and_gives_up_after_its_attempts(store: Store) -> None:
+    seen: list[int] = []
+
+    @workflow
+    async def hopeless(ctx: Context) -> str:
+        working = asyncio.Event()
+
+        async def by_hand() -> None:
+            guard = await ctx.acquire("charge")
+            assert isinstance(guard, Execute)
+            try:
+                while True:
+                    seen.append(guard.attempt)
+                    await guard.fail_transient(ValueError(f"no {guard.attempt}"), retry_after=0)
+            finally:
+                working.set()
+
+        sibling = ctx.step("work", working.wait)
+        try:
+            await asyncio.gather(sibling, by_hand())
+        except StepFailed as error:
+            return f"{error.step} {error.message}"
+        return "succeeded"
+
+    run_id = await begun(store, hopeless)
+    assert await drained(store, hopeless) == 1
+    run = await store.get_run(run_id)
+    assert seen == [1, 2, 3]
+    assert run.output().endswith("charge#1 no 3")
+    assert sorted((await statuses(store, run_id)).values()) == ["ERROR", "SUCCESS"]

@@ -313,6 +313,11 @@ class SyncExecute:
         self._run = run
         self._guard = guard
 
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that is due; 1 is the first."""
+        return self._guard.attempt
+
     def success(self, value: object) -> None:
         """Record what the step returned."""
         wait_in_thread(self._run, self._guard.success(value))
@@ -320,6 +325,10 @@ class SyncExecute:
     def fail(self, error: BaseException) -> None:
         """Record that the step failed, for good."""
         wait_in_thread(self._run, self._guard.fail(error))
+
+    def fail_transient(self, error: BaseException, *, retry_after: Duration | None = None) -> None:
+        """Record that this attempt failed, wait for the next as in a sleep, and return: execute the step again."""
+        wait_in_thread(self._run, self._guard.fail_transient(error, retry_after=retry_after))
 
 
 def current() -> Context:

@@ -53,7 +53,7 @@ def course_of(call: StepCall) -> Course:
             case Due():
                 run.admit(call.key)
                 if verdict.failed is not None:
-                    yield from waited_until(run, call.key, _retry_at(_policy(call), verdict.failed))
+                    yield from waited_until(run, call.key, retry_at(_policy(call), verdict.failed))
                 run.enter(call.key)
                 try:
                     row, value = yield from _attempt(call, verdict.attempt, has_row=verdict.has_row)
@@ -194,7 +194,7 @@ def _policy(call: StepCall) -> Retry:
     return call.definition.retry or call.run.slot.store.options.retry
 
 
-def _retry_at(policy: Retry, failed: StepRow) -> int:
+def retry_at(policy: Retry, failed: StepRow) -> int:
     """When a failed attempt is followed by the next: from what is recorded, so that it is the same for everybody."""
     retry_after = decode(failed.error or "{}").get("retry_after")
     delay = policy.delay(failed.attempt, chance_of(f"{failed.run_id}/{failed.key}/{failed.attempt}"))
