@@ -183,7 +183,7 @@ STEERING_MUTANTS = (
         "a body under way has all the time in the world",
         "L-10",
         "engine/execution.py",
-        "        deadline.watch(lambda: self._stop_body(deadline.failure))\n",
+        "        deadline.watch(lambda: None if self._cleanup is not None else self._stop_body(deadline.failure))\n",
         "",
         TIMEOUT + "test_a_body_under_way_is_stopped_and_records_nothing_more",
     ),

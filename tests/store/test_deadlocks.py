@@ -20,7 +20,7 @@ import pytest
 
 from stepwell import Engine, Store, connect, workflow
 from stepwell.errors import StepwellError, StoreBusy, StoreUnavailable
-from stepwell.records import Claimed, RunStatus, Settlement, StepRow, TaskKind
+from stepwell.records import NEVER, Claimed, RunStatus, Settlement, StepRow, TaskKind
 from stepwell.store import links
 from stepwell.store.questions import TakeSignal
 from stepwell.store.sqlstates import meaning
@@ -31,9 +31,11 @@ from tests.ground.waiting import until
 from tests.store.seam import DONE, FAILED, begin
 
 # A family whose numbers do not rise from parent to child, and to whom they belong.
-ROOT, PARENT, FIRST, SECOND, LOST, DEAD, GIVEN_UP, SUSPECT = 1050, 1040, 1010, 1060, 1020, 1005, 1070, 1030
+ROOT, PARENT, FIRST, SECOND, LOST, DEAD, GIVEN_UP = 1050, 1040, 1010, 1060, 1020, 1005, 1070
+SUSPECT, HELD = 1030, 1035
 PARENTS: Final = {
-    ROOT: None, PARENT: ROOT, FIRST: PARENT, SECOND: PARENT, LOST: PARENT, DEAD: PARENT, GIVEN_UP: ROOT, SUSPECT: PARENT
+    ROOT: None, PARENT: ROOT, FIRST: PARENT, SECOND: PARENT, LOST: PARENT, DEAD: PARENT, GIVEN_UP: ROOT,
+    SUSPECT: PARENT, HELD: PARENT
 }  # fmt: skip
 OURS, THEIRS, DIES = ("ours", "theirs", "dies")
 OWNERS: Final = {PARENT: OURS, FIRST: OURS, ROOT: THEIRS, SECOND: THEIRS, LOST: DIES}
@@ -62,6 +64,9 @@ class Stage:
         self.sessions = {of: await begin(self.stores.get(of, self.stores[OURS])) for of in (OURS, THEIRS, DIES)}
         await self.raw.execute("delete from stepwell.task; delete from stepwell.step; delete from stepwell.signal")
         await self.raw.execute("update stepwell.queue set draining = false, paused = false")
+        await self.stores[OURS].end_maintenance()
+        await self.stores[OURS].create_queue("q")  # it, or the workflow, may have been deleted
+        self.queue_id = await self.stores[OURS].define("tree")
         for task, parent in PARENTS.items():
             owner = self.sessions.get(OWNERS.get(task, ""))
             await self.raw.execute(
@@ -81,6 +86,12 @@ class Stage:
             " where id = $2",
             self.sessions[DIES],
             SUSPECT,
+        )
+        await self.raw.execute(
+            "update stepwell.task set status = 'PAUSED', run_at = $1, error = $2, finished_at = null where id = $3",
+            NEVER,
+            '{"names":["one"]}',
+            HELD,
         )
         await self.raw.execute(
             "insert into stepwell.step (run_id, key, place, status, attempt, output, started_at, finished_at)"
@@ -193,6 +204,14 @@ async def decide(stage: Stage, of: str) -> None:
     await gathered(stage.engines[of].execute(Do(name, timer="t", after=60)) for name in ids)
 
 
+async def let_go(stage: Stage, of: str) -> None:
+    await stage.stores[of].let_go_held([stage.queue_id], "other code")
+
+
+async def tidy(stage: Stage, of: str) -> None:
+    await stage.stores[of].retention.round()
+
+
 async def wake(stage: Stage, of: str) -> None:
     await stage.stores[of].tasks.wake()
 
@@ -211,7 +230,7 @@ VERBS: Final[dict[str, Verb]] = {
     "unpause": on_store("unpause", PARENT),
     "signal": on_store("signal", PARENT, "go", 1),
     "resume": on_store("resume", PARENT, "go", 1),
-    "accept": on_store("accept", PARENT),
+    "accept": on_store("accept", HELD),
     "retry": on_store("retry", DEAD),
     "retry all": on_store("retry_runs", workflow="tree"),
     "requeue": on_store("requeue", queue="tree"),
@@ -223,7 +242,13 @@ VERBS: Final[dict[str, Verb]] = {
     "purge": on_store("purge", "tree"),
     "prune": on_store("prune", 0, dead_letters=True),
     "drain": on_store("drain_queue", "tree"),
+    "reopen": on_store("reopen_queue", "tree"),
     "pause queue": on_store("pause_queue", "tree"),
+    "resume queue": on_store("resume_queue", "tree"),
+    "delete queue": on_store("delete_queue", "q"),
+    "delete workflow": on_store("delete_workflow", "tree"),
+    "begin maintenance": on_store("begin_maintenance"),
+    "end maintenance": on_store("end_maintenance"),
     "dequeue": on_store("dequeue", "q"),
     "enqueue": enqueue,
     "enqueue many": enqueue_many,
@@ -234,6 +259,8 @@ VERBS: Final[dict[str, Verb]] = {
     "a transaction in a body": body,
     "recover": recover(DIES),
     "recover the other": recover(OURS, THEIRS),
+    "let go": let_go,
+    "tidy": tidy,
     "wake": wake,
     "decide": decide,
 }
