@@ -297,7 +297,9 @@ async def test_who_waits_too_long_for_a_key_is_told_which_and_why(store_url: str
         await store.create_queue("q")
         async with holder.transaction() as tx:
             await holder.enqueue("q", 1, key="order 7", tx=tx)
-            with pytest.raises(StoreLocked, match=r"not written in 0\.6 s: its key 'order 7' is held by a transaction"):
+            pid = await tx.connection.fetchval("select pg_backend_pid()")
+            held = r"not written in 0\.6 s: its key 'order 7' is held by a transaction that has not ended"
+            with pytest.raises(StoreLocked, match=rf"{held} \(process {pid} of the server, \d+ s old\); end that"):
                 await store.enqueue("q", 1, key="order 7")
         await asyncio.wait_for(store.aside.empty(), 5)
         assert await count(store) == 1

@@ -31,7 +31,7 @@ TABLES: Final = (
 ROWS_A_PAGE: Final = 25
 MORE: Final = 1.25  # what a statement may touch is so many times its bound, ...
 SLACK: Final = 4  # ... and so many pages
-NOTHING: Final = frozenset(("held_tasks",))  # what finds only what another transaction holds
+NOTHING: Final = frozenset(("held_tasks", "oldest_writer"))  # what finds only what another transaction holds
 
 Asked = dict[str, list[Call]]
 

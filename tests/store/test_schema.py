@@ -472,6 +472,7 @@ POSTGRES_ONLY = {
     "isolation",
     "mark",
     "notify",
+    "oldest_writer",
     "patience",
     "use_tables",
 }

@@ -18,7 +18,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from stepwell.clock import Clock
+from stepwell.errors import StepwellError
 from stepwell.store.apart import begin_apart
+from stepwell.store.driver import Call, Driver
 from stepwell.telemetry import InternalTaskFailed, Telemetry
 
 PATIENCE: Final = 0.01  # seconds that one try waits for a lock ...
@@ -153,6 +155,16 @@ class Aside:
             for waiter in tuple(self._waiters):
                 self._remove(waiter)
                 waiter.drop(asyncio.CancelledError())
+
+
+async def holder(driver: Driver) -> str:
+    """The words for the transaction that others wait for: of those that are open, the oldest that has changed tasks."""
+    words = "a transaction that has not ended"
+    try:
+        found = await driver.read(Call("oldest_writer")) if driver.key_slot is not None else []
+    except StepwellError:  # the words are worth no error of their own
+        found = []
+    return words if not found else f"{words} (process {found[0]['pid']} of the server, {found[0]['seconds']:.0f} s old)"
 
 
 async def seek(

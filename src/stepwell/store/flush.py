@@ -18,7 +18,7 @@ from stepwell.clock import Clock
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
 from stepwell.store import isolation
 from stepwell.store.apart import begin_apart
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, holder
 from stepwell.store.audit import rows_of
 from stepwell.store.control_request import REQUESTS, Requested, nobody, tell_requests
 from stepwell.store.driver import Call, Driver, Row, Value
@@ -93,6 +93,7 @@ class GroupCommit:
         self._room = Room(MOST_PENDING_BYTES)
         self._room_aside = Room(MOST_ASIDE_BYTES)
         self._closed = False
+        self._naming: set[asyncio.Task[None]] = set()  # kept: the loop holds its tasks weakly
 
     async def submit(self, operation: Operation) -> Answer:
         """Have the operation written with the next flush; waits first while too much is pending."""
@@ -213,14 +214,20 @@ class GroupCommit:
 
     def _give_up(self, operation: Operation) -> None:
         if operation.aside and not operation.repeated:
-            what = "its row" if operation.key is None else f"its key {operation.key[1]!r}"
-            held = f"not written in {operation.within:g} s: {what} is held by a transaction that has not ended"
-            self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
+            job = begin_apart(self._name_holder(operation), "stepwell-holder")
+            self._naming.add(job)
+            job.add_done_callback(self._naming.discard)
             return
         troubles = (operation.trouble, *(lane.trouble for lane in self._every_lane))  # its own, or of those before it
         trouble = next((one for one in troubles if one is not None), None)
         why = getattr(trouble, "why", trouble) or "others before it were not written either"
         self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
+
+    async def _name_holder(self, operation: Operation) -> None:
+        """Say which transaction the operation waited for in vain, unless it was written meanwhile."""
+        what = "its row" if operation.key is None else f"its key {operation.key[1]!r}"
+        held = f"not written in {operation.within:g} s: {what} is held by {await holder(self._driver)}"
+        self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
 
     def _lane_of(self, operation: Operation) -> Lane:
         if operation.key is not None and operation.lane is None and self._keyed is not None:

@@ -22,7 +22,7 @@ from stepwell.names import is_shielded
 from stepwell.records import ANSWERED, RunStatus, StepRow
 from stepwell.store.adding import SLOWEST_ROW
 from stepwell.store.apart import begin_apart
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, holder, seek
 from stepwell.store.draft import together
 from stepwell.store.driver import LOCKS, Call, Driver, Row, Script, Value
 from stepwell.store.futures import resolve, resolve_all
@@ -169,7 +169,8 @@ class Waiting:
                 self._held.pop(question, None)
             elif asyncio.get_running_loop().time() >= until:
                 self._held.pop(question, None)
-                resolve(future, StoreLocked(f"run {question.task.id} is held by a transaction that has not ended"))
+                held = f"run {question.task.id} is held by {await holder(self._driver)}"
+                resolve(future, StoreLocked(f"{held}; end that transaction, or try again later"))
             return question not in self._held
 
         run = frozenset({question.task.id})

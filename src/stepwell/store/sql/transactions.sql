@@ -84,3 +84,16 @@ update {task} as task set turn = task.turn
  where task.id = rows.id
    and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
 returning id;
+
+-- name: oldest_writer [postgres]
+-- bound: 6
+-- Say which process of the server has had a transaction open for longest that changed tasks, and for how long; no row if
+-- this user may not see the sessions of others.
+select activity.pid,
+       cast(extract(epoch from clock_timestamp() - activity.xact_start) as double precision) as seconds
+  from pg_stat_activity as activity
+ where activity.xact_start is not null and activity.pid <> pg_backend_pid()
+   and exists (select 1 from pg_locks as held where held.pid = activity.pid and held.mode = 'RowExclusiveLock'
+                  and held.relation = to_regclass('{task}'))
+ order by activity.xact_start
+ limit 1;
