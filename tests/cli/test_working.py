@@ -151,6 +151,14 @@ def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder
     }
 
 
+def test_what_keeps_a_worker_from_starting_is_a_line_of_json_too(folder: Path) -> None:
+    with started(folder, "worker", "nowhere", "--json-logs") as process:
+        assert process.wait(20) == 3
+    [line] = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    assert line["level"] == "error"
+    assert line["message"].startswith("there is no module nowhere in ")
+
+
 def test_a_worker_says_what_its_module_only_imports(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "flows.py").write_text(CODE.format(greeting="hello"))
     (folder / "importing.py").write_text(IMPORTING)

@@ -265,12 +265,12 @@ UPKEEP_MUTANTS = (
         MAINTENANCE + "test_nobody_claims_in_any_way_while_it_lasts",
     ),
     Mutant(
-        "work of workers that have ended counts as served",
-        "PR-16",
-        "store/sql/queues.sql",
-        "select worker.id, worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}",
-        "select worker.id, worker.handlers from {worker} as worker",
-        UNSERVED + "test_queues_with_work_that_nobody_serves_are_listed",
+        "a queue is kept for a worker that is gone",
+        "Q-26",
+        "store/queues.py",
+        "for row in living(serving, self._driver.guards)",
+        "for row in serving",
+        UNSERVED + "test_a_process_that_is_known_to_be_gone_serves_nothing_from_then_on",
     ),
     Mutant(
         "work that nobody serves is told again and again",

@@ -20,10 +20,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which store is asked, and whether the answer is JSON."""
+    """Which store is asked, whether the answer is JSON, and whether errors go to the log with all else."""
 
     url: str | None
     as_json: bool
+    to_log: bool = False
 
     def do(
         self,
@@ -68,7 +69,12 @@ class Asked:
         raise SystemExit(code)
 
     def tell(self, code: int, said: str, next_: str | None) -> None:
-        """Tell an error: a sentence and what to try, or one JSON object, on standard error."""
+        """Tell an error: a sentence and what to try, or one JSON object, on standard error; or a record of the log."""
+        if self.to_log:
+            import logging
+
+            logging.getLogger("stepwell").error(said if next_ is None else f"{said}; try: {next_}")
+            return
         if self.as_json:
             click.echo(json.dumps({"error": said, "try": next_, "exit_code": code}), err=True)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def worker(asked: Asked, app: str, **options: Any) -> None:
 
     processes, above = options.pop("processes"), _above()
     _set_up_logs(as_json=options["json_logs"])
+    asked = dataclasses.replace(asked, to_log=options["json_logs"])
     if above is None and _is_to_be_supervised(processes, once=options["once"]):
         asked.end(lambda: supervise(processes))
     loop = options.pop("loop")

@@ -13,6 +13,7 @@ from stepwell.names import is_served
 from stepwell.records import DeadLetter, Page, QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Driver, Row, Script, Value
+from stepwell.store.living import living
 from stepwell.store.parents import lock_families, wake_parents
 from stepwell.store.pieces import tell_done
 from stepwell.store.remembered import Remembered
@@ -162,8 +163,8 @@ class Queues:
         found = yield Call("uses_of_queue", self._params(name=name))
         if not found or (of_workflow and not found[0]["workflows"]):
             raise WorkflowNotFound(name) if of_workflow else QueueNotFound(name)
-        serving = yield Call("serving", self._params())
-        workers = sum(is_served(name, json.loads(row["handlers"])) for row in serving)
+        serving = yield Call("living_handlers", self._params(beat_now=self._clock.beat_now()))
+        workers = sum(is_served(name, json.loads(row["handlers"])) for row in living(serving, self._driver.guards))
         uses = found[0]
         if uses["tasks"] or (uses["workflows"] and not of_workflow) or workers:
             raise QueueInUse(name, uses["tasks"], workers, uses["workflows"])

@@ -68,13 +68,6 @@ select queue.id,
        (select count(*) from {workflow} as workflow where workflow.queue_id = queue.id) as workflows
   from {queue} as queue where queue.tenant = :tenant and queue.name = :name;
 
--- name: serving
--- bound: 12 + 7 a row
--- scans beat: a row for each session that lives.
--- List the queues that living sessions serve.
-select worker.id, worker.handlers from {beat} as beat {one_of worker.id beat.worker_id}
- where worker.tenant = :tenant;
-
 -- name: delete_queue
 -- bound: 12
 -- scans task: SQLite, for the foreign key; an operator deletes a queue seldom.
