@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 REFUSALS = "tests/cli/test_refusals.py::"
+WORKING = "tests/cli/test_working.py::"
 
 CLI_MUTANTS = (
     Mutant(
@@ -140,5 +141,53 @@ CLI_MUTANTS = (
         " where queue.tenant = :tenant\n",
         " where :tenant = :tenant\n",
         "tests/store/test_health.py::test_another_tenants_queues_are_not_counted",
+    ),
+    Mutant(
+        "a number that is also a key means the number",
+        "VR-06",
+        "cli/naming.py",
+        "    if others:\n",
+        "    if False:\n",
+        "tests/cli/test_steering.py::test_a_number_that_is_also_a_key_is_refused_with_both_readings",
+    ),
+    Mutant(
+        "a worker does not say what it only imports",
+        "PR-16",
+        "cli/working.py",
+        "    if others := left_out(app, found):",
+        "    if others := left_out(app, found)[:0]:",
+        WORKING + "test_a_worker_says_what_its_module_only_imports",
+    ),
+    Mutant(
+        "an error before the start is no line of JSON",
+        "rule-21",
+        "cli/working.py",
+        'to_log=options["json_logs"]',
+        "to_log=False",
+        WORKING + "test_what_keeps_a_worker_from_starting_is_a_line_of_json_too",
+    ),
+    Mutant(
+        "a line of the log does not say of which run it is",
+        "rule-21",
+        "cli/logs.py",
+        "            **_at_work(),\n",
+        "",
+        WORKING + "test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is",
+    ),
+    Mutant(
+        "a worker's process ends when the database is away at its start",
+        "promise-14",
+        "cli/opening.py",
+        "_open_patiently(config) if patient else open_store(config)",
+        "open_store(config)",
+        "tests/worker/test_sessions.py::test_the_process_of_a_worker_waits_for_a_server_that_is_away",
+    ),
+    Mutant(
+        "a worker ends when the database is away at its start",
+        "promise-14",
+        "engine/runtime.py",
+        "await (self._register_patiently() if upkeep else self.register())",
+        "await self.register()",
+        "tests/worker/test_sessions.py::test_a_worker_that_starts_while_the_database_is_away_waits_and_says_so",
     ),
 )
