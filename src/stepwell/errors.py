@@ -86,6 +86,15 @@ class QueueInUse(StepwellError):
         self.workflows = workflows
 
 
+class TaskInUse(StepwellError):
+    """A worker is executing the task, so that nobody else may close it."""
+
+    def __init__(self, task_id: int, worker_id: int) -> None:
+        held = f"task {task_id} is being executed by worker session {worker_id}"
+        super().__init__(f"{held}; wait until it has ended, or stop that worker, which gives it back")
+        self.task_id, self.worker_id = task_id, worker_id
+
+
 class QueueDraining(StepwellError):
     """A queue takes no new messages while it is being drained."""
 
@@ -127,10 +136,8 @@ class DeciderNotFound(StepwellError):
 
     def __init__(self, type: str, known: tuple[str, ...] = ()) -> None:
         there_are = f"there are {', '.join(known)}" if known else "there is none"
-        super().__init__(
-            f"no decider of type {_shown(type)} is registered here, {there_are}; register it with "
-            "`engine.register(...)`"
-        )
+        said = f"no decider of type {_shown(type)} is registered here, {there_are}"
+        super().__init__(f"{said}; register it with `engine.register(...)`")
         self.type = type
 
 
@@ -430,9 +437,8 @@ class SchemaDiffers(StepwellError):
     """The tables are not the ones this release made."""
 
     def __init__(self, difference: str) -> None:
-        super().__init__(
-            f"the tables differ from this release's schema: {difference}; restore them, or use another `schema`"
-        )
+        said = f"the tables differ from this release's schema: {difference}"
+        super().__init__(f"{said}; restore them, or use another `schema`")
         self.difference = difference
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from stepwell.engine.background import LoopThread
@@ -38,6 +39,28 @@ def verb(
         return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
 
     return call
+
+
+@contextlib.contextmanager
+def entered(store: Face, block: contextlib.AbstractAsyncContextManager[T, Any]) -> Iterator[T]:
+    """A block of the async store, entered and left on its loop; it hears of the error that ends it."""
+    value = store.wait_for(lambda: _enter(block))
+    try:
+        yield value
+    except BaseException as error:
+        raised = error
+        store.wait_for(lambda: _leave(block, raised))
+        raise
+    store.wait_for(lambda: _leave(block, None))
+
+
+async def _enter(block: contextlib.AbstractAsyncContextManager[T, Any]) -> T:
+    return await block.__aenter__()
+
+
+async def _leave(block: contextlib.AbstractAsyncContextManager[Any, Any], error: BaseException | None) -> None:
+    trace = None if error is None else error.__traceback__
+    await block.__aexit__(None if error is None else type(error), error, trace)
 
 
 def listed(verb: F) -> F:

@@ -29,7 +29,7 @@ from stepwell.engine.cleanup import Shield
 from stepwell.engine.context import SyncContext, current_run
 from stepwell.engine.signals import NOTHING
 from stepwell.errors import InvalidOption
-from stepwell.faces import Tx, check_open, joinable, listed, signal_joinable, verb
+from stepwell.faces import Tx, check_open, entered, joinable, listed, signal_joinable, verb
 from stepwell.records import Page, RunId, TaskId
 from stepwell.store import by_hand
 from stepwell.store import store as store_
@@ -126,6 +126,8 @@ class Store:
     unserved = verb(store_.Store.unserved)
     delete = verb(store_.Store.delete)
     restore = verb(store_.Store.restore)
+    release = verb(store_.Store.release)
+    archive = verb(store_.Store.archive)
     prune = verb(store_.Store.prune)
     create_workflow = verb(store_.Store.create_workflow)
     workflows = verb(store_.Store.workflows)
@@ -179,35 +181,29 @@ class Store:
         work = functools.partial(self.async_store.dequeue, queue, limit, type=type, until=until, visibility=visibility)
         return [Message(self, message) for message in self.wait_for(work)]
 
+    def taken(self, task_id: int, turn: int, *, type: Any = Any) -> Message[Any] | None:
+        """A message that was taken elsewhere, by its id and turn, to be closed here; None if it is not held now."""
+        found = self.wait_for(lambda: self.async_store.taken(task_id, turn, type=type))
+        return None if found is None else Message(self, found)
+
     @contextlib.contextmanager
     def consume(
         self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
     ) -> Iterator[Iterator[Message[Any]]]:
-        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back."""
-        async_messages = self.async_store.consume(queue, limit=limit, visibility=visibility)
+        """Iterate over messages as they come, taking up to `limit` at once; those not closed are given back."""
 
         def messages(source: AsyncIterator[by_hand.Message[Any]]) -> Iterator[Message[Any]]:
             while True:
                 yield Message(self, self.wait_for(lambda: _next(source)))
 
-        source = self.wait_for(async_messages.__aenter__)
-        try:
+        with entered(self, self.async_store.consume(queue, limit=limit, visibility=visibility)) as source:
             yield messages(source)
-        finally:
-            self.wait_for(lambda: async_messages.__aexit__(None, None, None))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Tx]:
         """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none."""
-        own = self.async_store.transaction()
-        tx = Tx(self, self.wait_for(own.__aenter__))
-        try:
-            yield tx
-        except BaseException as error:
-            raised = error
-            self.wait_for(lambda: own.__aexit__(type(raised), raised, raised.__traceback__))
-            raise
-        self.wait_for(lambda: own.__aexit__(None, None, None))
+        with entered(self, self.async_store.transaction()) as tx:
+            yield Tx(self, tx)
 
     def fence(self, tx: object) -> None:
         """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
@@ -267,6 +263,7 @@ class Message(Generic[T]):
         self.attempt = message.attempt
         self.key = message.key
         self.created_at = message.created_at
+        self.turn = message.turn
 
     @property
     def payload(self) -> T:

@@ -24,6 +24,16 @@ def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
     assert "takes messages again" in cli("queue", "reopen", "emails").out
 
 
+def test_messages_are_archived_deleted_and_restored_by_their_ids(cli: Cli) -> None:
+    one, other = (cli("send", "emails", to, "--json").json["task"] for to in ("ada@example.org", "bob@example.org"))
+    assert "is archived: never delivered again" in cli("message", "archive", one).out
+    assert cli("message", "archive", one, "--json", code=4).json == [{"task": int(one), "done": False}]
+    assert "is not taken by hand" in cli("message", "release", other, "--delay", "1m", code=4).out
+    assert "can be restored" in cli("message", "delete", other, "--reason", "twice").out
+    assert cli("message", "restore", other, "--json").json == [{"task": int(other), "done": True}]
+    assert "was not deleted" in cli("message", "restore", other, code=4).out
+
+
 def test_workers_are_listed(cli: Cli) -> None:
     assert "no worker lives" in cli("workers").out
     [ended] = cli("workers", "--all", "--json").json

@@ -9,6 +9,7 @@ DECIDERS = "tests/upkeep/test_draining_deciders.py::"
 MAINTENANCE = "tests/upkeep/test_maintenance.py::"
 UNSERVED = "tests/upkeep/test_unserved.py::"
 WALKS = "tests/upkeep/test_walks.py::"
+BY_HAND = "tests/queue/test_by_hand.py::"
 
 UPKEEP_MUTANTS = (
     Mutant(
@@ -287,5 +288,37 @@ UPKEEP_MUTANTS = (
         "where task.queue_id = :queue_id and task.status in",
         "where task.queue_id + 0 = :queue_id and task.status in",
         WALKS + "test_what_is_kept_costs_the_walk_nothing",
+    ),
+    Mutant(
+        "an operator archives what was taken since it was looked at",
+        "Q-10",
+        "store/sql/by_hand.sql",
+        "where id = :id and turn = :turn and kind = 'message' and status = 'PENDING'",
+        "where id = :id and kind = 'message'",
+        BY_HAND + "test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at",
+    ),
+    Mutant(
+        "an operator is not told that a worker executes the message",
+        "Q-10",
+        "store/by_hand.py",
+        'if row is not None and row["owner"] is not None:',
+        "if False:",
+        BY_HAND + "test_an_operator_does_not_close_what_a_worker_executes_nor_a_run",
+    ),
+    Mutant(
+        "a consumer that ends keeps what it has handed out",
+        "Q-13",
+        "store/messages.py",
+        "            waiting.extendleft(reversed(handed.left()))\n",
+        "",
+        BY_HAND + "test_what_is_not_closed_when_a_consumer_ends_is_given_back_at_once",
+    ),
+    Mutant(
+        "a consumer that failed gives back what it failed of",
+        "Q-13",
+        "store/messages.py",
+        "            handed.forget()\n",
+        "",
+        BY_HAND + "test_what_a_consumer_that_failed_has_seen_costs_a_delivery",
     ),
 )

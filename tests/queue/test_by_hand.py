@@ -1,12 +1,24 @@
 """Taking messages by hand: dequeue, archive, delete, extend, release, consume; and looking after queues."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 import stepwell
-from stepwell import QueueInUse, QueueNotFound, SerializationError, Store, Worker, connect, handler
+from stepwell import (
+    InvalidOption,
+    QueueInUse,
+    QueueNotFound,
+    SerializationError,
+    Store,
+    TaskInUse,
+    Worker,
+    connect,
+    handler,
+    workflow,
+)
 from stepwell.clock import TestClock
 from tests.ground.waiting import until
 from tests.queue.raw import ask
@@ -98,6 +110,123 @@ async def test_a_released_message_may_be_given_back_for_later(store: Store, cloc
     assert await store.dequeue("q") == []
     clock.advance(1)
     assert [again.id for again in await store.dequeue("q")] == [message.id]
+
+
+@pytest.mark.proves("Q-13")
+async def test_what_is_not_closed_when_a_consumer_ends_is_given_back_at_once(store: Store) -> None:
+    ids = await store.enqueue_many("q", range(4))
+    async with store.consume("q", limit=4) as messages:
+        first, second, third = [await anext(messages) for _ in range(3)]
+        assert await first.archive()
+        assert await second.extend(60)
+    assert await store.counts("q") == {"PENDING": 3, "SUCCESS": 1}
+    assert not await third.archive(), "it is not this consumer's any more"
+    again = await store.dequeue("q", 10)
+    assert [(message.id, message.attempt) for message in again] == [(one, 1) for one in ids[1:]]
+
+
+@pytest.mark.proves("Q-13", "Q-07")
+async def test_what_a_consumer_that_failed_has_seen_costs_a_delivery(store: Store, clock: TestClock) -> None:
+    poison, innocent = await store.enqueue_many("q", range(2), max_attempts=1)
+    with pytest.raises(ValueError, match="poison"):
+        async with store.consume("q", limit=2, visibility=10) as messages:
+            raise ValueError(f"poison {(await anext(messages)).id}")
+    assert await store.counts("q") == {"PENDING": 1, "RUNNING": 1}
+    clock.advance(11)
+    assert [message.id for message in await store.dequeue("q", 10)] == [innocent]
+    assert await store.dequeue("q", 10) == []
+    assert [letter.id for letter in await store.dead_letters(queue="q")] == [poison]
+
+
+@pytest.mark.proves("Q-10", "Q-13")
+async def test_a_message_is_closed_elsewhere_by_its_id_and_turn(store: Store, clock: TestClock) -> None:
+    await store.enqueue_many("q", [{"to": "ada"}, {"to": "bob"}])
+    one, other = await store.dequeue("q", 2, visibility=10)
+    found = await store.taken(one.id, one.turn, type=Mail)
+    assert found is not None
+    assert (found, found.payload, found.queue) == (replace(one, _type=Mail), Mail("ada"), "q")
+    assert await found.archive()
+    assert await store.taken(one.id, one.turn) is None
+    clock.advance(11)
+    [again] = await store.dequeue("q", 10)
+    assert again.id == other.id
+    assert await store.taken(other.id, other.turn) is None, "somebody else has it"
+    assert not await other.release()
+    assert await again.delete()
+    assert await store.taken(again.id, again.turn) is None
+
+
+@pytest.mark.proves("Q-09", "Q-10", "Q-13")
+async def test_an_operator_gives_back_or_archives_what_somebody_holds(store: Store, clock: TestClock) -> None:
+    ids = await store.enqueue_many("q", range(4))
+    first, second, third = await store.dequeue("q", 3)
+    assert await store.release(first.id)
+    assert await store.release(second.id, delay=60)
+    assert await store.archive(third.id)
+    assert await store.archive(ids[3]), "one that nobody holds"
+    assert [await message.archive() for message in (first, second, third)] == [False] * 3
+    assert await store.counts("q") == {"PENDING": 2, "SUCCESS": 2}
+    again = await store.dequeue("q", 10)
+    assert [(message.id, message.attempt) for message in again] == [(first.id, 1)]
+    assert await again[0].archive()
+    clock.advance(60)
+    assert [message.id for message in await store.dequeue("q", 10)] == [second.id]
+    for task_id in (third.id, ids[3], 999_999):
+        assert not await store.archive(task_id)
+        assert not await store.release(task_id)
+    if store.options.audit != "off":
+        told = [(await store.history(one))[-1].what for one in (second.id, third.id, ids[3])]
+        assert told == ["released", "archived", "archived"]
+
+
+@pytest.mark.proves("Q-10")
+async def test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.enqueue_many("q", range(2))
+    [held] = await store.dequeue("q")
+    look, meanwhile = store.by_hand.look, []
+
+    async def taken_meanwhile(task_id: int) -> Any:
+        row = await look(task_id)
+        await held.release()
+        meanwhile.extend(await store.dequeue("q", 2))
+        return row
+
+    waiting = held.id + 1
+    monkeypatch.setattr(store.by_hand, "look", taken_meanwhile)
+    assert not await store.archive(waiting)
+    assert [await message.release() for message in meanwhile] == [True, True]
+    [held] = await store.dequeue("q")
+    meanwhile.clear()
+    assert not await store.release(held.id)
+    assert [await message.archive() for message in meanwhile] == [True, True]
+
+
+async def test_an_operator_does_not_close_what_a_worker_executes_nor_a_run(live_store: Store) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @handler("q")
+    async def work(number: int) -> None:
+        begun.set()
+        await go_on.wait()
+
+    @workflow
+    async def idle() -> None:
+        """Do nothing."""
+
+    run_id = await idle.trigger().options(require_worker="ignore").execute(live_store)
+    with pytest.raises(InvalidOption, match="of kind run"):
+        await live_store.archive(run_id)
+    async with Worker(live_store, [work]) as worker:
+        task_id = await live_store.enqueue(work, 1)
+        await begun.wait()
+        for close in (live_store.archive, live_store.release):
+            with pytest.raises(TaskInUse, match=f"task {task_id} is being executed by worker session {worker.id}"):
+                await close(task_id)
+        go_on.set()
+        await worker.drain()
+    assert await live_store.counts("q") == {"SUCCESS": 1}
 
 
 async def test_a_message_never_closed_ends_in_error_after_its_attempts(store: Store, clock: TestClock) -> None:
@@ -242,8 +371,14 @@ def test_the_sync_face_takes_by_hand_too(store_url: str) -> None:
         assert (one.archive(), two.delete(), three.extend(60), four.release(delay=60)) == (True, True, True, True)
         with store.consume("q", limit=2) as messages:
             assert next(messages).archive()
+            assert next(messages).attempt == 1
         assert store.counts("q") == {"PENDING": 2, "RUNNING": 1, "SUCCESS": 2}
-        assert three.archive()
+        with pytest.raises(ValueError, match="broken"), store.consume("q") as messages:
+            raise ValueError(f"broken {next(messages).id}")
+        assert store.counts("q") == {"PENDING": 1, "RUNNING": 2, "SUCCESS": 2}
+        taken = store.taken(three.id, three.turn)
+        assert taken is not None
+        assert (store.release(three.id), taken.archive(), store.archive(three.id)) == (True, False, True)
 
 
 async def test_two_stores_never_share_a_message(store_url: str, backend: str) -> None:

@@ -192,6 +192,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "note_gone": {"worker": crowd},
         "note_helper": {"worker": crowd},
         "begin_beat": {"worker": of.worker + CROWD + 1},
+        "archive_waiting": {"id": of.suspects[0]},
         "begin_worker": {
             "name": "w",
             "host": "h",

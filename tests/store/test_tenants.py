@@ -13,6 +13,7 @@ from stepwell import (
     Context,
     DeciderNotFound,
     Engine,
+    Message,
     NoWorkerAvailable,
     PermanentError,
     QueueNotFound,
@@ -61,6 +62,7 @@ class Filled:
 
     store: Store
     message: int
+    taken: Message[Any]
     dead: int
     run: RunId[str]
     failed: RunId[str]
@@ -80,8 +82,11 @@ async def filled(store: Store, who: str) -> Filled:
     receipt = await engine.execute(Do("a", who, ask="mail", after=60, timer="t"), key="click")
     await Worker(store, [mail, approve]).drain()
     message = await store.enqueue(mail, who, key="one")
+    await store.create_queue("by_hand")
+    await store.enqueue("by_hand", who)
+    [taken] = await store.dequeue("by_hand", visibility="60d")
     assert (receipt.outcome, message.created, dead.created, run.created) == ("applied", True, True, True)
-    return Filled(store, message, dead, run, failed, finished, deleted)
+    return Filled(store, message, taken, dead, run, failed, finished, deleted)
 
 
 async def seen(one: Filled) -> list[Any]:
@@ -130,6 +135,7 @@ def reading(one: Filled) -> dict[str, Verb]:
         "queue_stats": lambda store: store.queue_stats(),
         "counts": lambda store: store.counts("mail"),
         "dequeue": lambda store: store.dequeue("mail"),
+        "taken": lambda store: store.taken(one.taken.id, one.taken.turn),
         "dead_letters": lambda store: store.dead_letters(),
         "dead_letter_counts": lambda store: store.dead_letter_counts(),
         "metrics": lambda store: store.metrics("approve"),
@@ -166,6 +172,9 @@ def changing(one: Filled) -> dict[str, Verb]:
         "signal": lambda store: store.signal(one.run, "approved", "mallory"),
         "resume": lambda store: store.resume(one.run, "approved", "mallory"),
         "delete": lambda store: store.delete(one.message),
+        "release": lambda store: store.release(one.taken.id),
+        "archive what waits": lambda store: store.archive(one.message),
+        "archive": lambda store: store.archive(one.taken.id),
         "delete_runs": lambda store: store.delete_runs(everything=True),
         "restore": lambda store: store.restore(one.deleted),
         "requeue": lambda store: store.requeue(one.dead),

@@ -43,7 +43,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
         changing.restore,
     ],
     "Deciders": [deciding.decider],
-    "Queues": [triggering.send, queues.queue, queues.dead],
+    "Queues": [triggering.send, queues.queue, queues.message, queues.dead],
     "Operate": [
         top.top,
         operating.workers,

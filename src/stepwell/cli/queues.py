@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +12,12 @@ from stepwell.cli.asking import Asked, asks_store, sure
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
+
+# What is said of a message that was changed, and of one that was not.
+RELEASED: Final = ("is given back, with its attempt", "is not taken by hand; nothing was changed")
+ARCHIVED: Final = ("is archived: never delivered again", "is finished, or not there; nothing was changed")
+DELETED: Final = ("is deleted, and can be restored until it is pruned", "was deleted before, or is not there")
+RESTORED: Final = ("is back as it was", "is not there, or was not deleted; nothing was changed")
 
 
 @click.group()
@@ -76,6 +82,51 @@ def purge(asked: Asked, name: str, *, yes: bool) -> None:
     Finished and dead ones too, except those that are being executed.
     """
     asked.do(lambda store: _purge(store, asked, name, yes=yes))
+
+
+@click.group()
+def message() -> None:
+    """Give back, archive, delete and restore messages by their ids."""
+
+
+@message.command()
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@click.option("--delay", metavar="SPAN", default="0s", help="Others may have them after this time.")
+@asks_store
+def release(asked: Asked, ids: Sequence[int], delay: str) -> None:
+    """Give back messages that somebody has taken by hand.
+
+    With their attempts. What a worker executes is refused: stop the worker, which gives it back.
+    """
+    asked.do(lambda store: _each(asked, ids, lambda one: store.release(one, delay=delay), RELEASED))
+
+
+@message.command()
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@asks_store
+def archive(asked: Asked, ids: Sequence[int]) -> None:
+    """Have messages never delivered again, and kept as SUCCESS.
+
+    Those that wait, and those that somebody has taken by hand. What a worker executes is refused.
+    """
+    asked.do(lambda store: _each(asked, ids, store.archive, ARCHIVED))
+
+
+@message.command()
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@click.option("--reason", help="Why; kept with them.")
+@asks_store
+def delete(asked: Asked, ids: Sequence[int], reason: str | None) -> None:
+    """Delete messages so that they can be restored until they are pruned."""
+    asked.do(lambda store: _each(asked, ids, lambda one: store.delete(one, reason), DELETED))
+
+
+@message.command()
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@asks_store
+def restore(asked: Asked, ids: Sequence[int]) -> None:
+    """Bring back deleted messages as they were."""
+    asked.do(lambda store: _each(asked, ids, store.restore, RESTORED))
 
 
 @click.group()
@@ -154,6 +205,24 @@ async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:
         return
     say(done)
     say_next(next_)
+
+
+async def _each(asked: Asked, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
+    """Change messages one by one, and say what came of each."""
+    from stepwell.cli.exits import OK, REFUSED
+    from stepwell.cli.output import say, say_json, say_next
+
+    answers = []
+    for one in ids:
+        done = await change(one)
+        answers.append({"task": one, "done": done})
+        if not asked.as_json:
+            say(f"{one} {said[0] if done else said[1]}")
+    if asked.as_json:
+        say_json(answers)
+    else:
+        say_next("stepwell queue ls")
+    return OK if all(one["done"] for one in answers) else REFUSED
 
 
 async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:

@@ -41,6 +41,8 @@ class What(StrEnum):
     REQUEUED = "requeued"
     DELETED = "deleted"
     RESTORED = "restored"
+    RELEASED = "released"
+    ARCHIVED = "archived"
     CLAIMED = "claimed"  # these with "all" only
     SUCCEEDED = "succeeded"
     SUSPENDED = "suspended"
@@ -105,6 +107,10 @@ class Audit:
             return None
         what = What.SUCCEEDED if status is RunStatus.SUCCESS else What.GIVEN_BACK
         return Note(task_id, what, turn=turn, answer=str(status))
+
+    def told(self, task_id: int, turn: int, what: What, answer: RunStatus) -> Note | None:
+        """What an operator's closing of a message that somebody has is to leave behind."""
+        return Note(task_id, what, turn=turn, answer=str(answer)) if self.problems else None
 
     def failed_step(self, row: StepRow, worker: int) -> Note | None:
         """What a step that failed is to leave behind; its attempt is the step's own."""

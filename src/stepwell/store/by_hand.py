@@ -8,20 +8,21 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from stepwell.codec import decode
 from stepwell.durations import Duration, datetime_of, microseconds_of
-from stepwell.errors import StoreBusy, StoreUnavailable
-from stepwell.records import RunStatus, TaskId
+from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable, TaskInUse
+from stepwell.records import RunStatus, TaskId, TaskKind
 from stepwell.store.adding import ROW_BYTES
-from stepwell.store.audit import Note
-from stepwell.store.driver import Call, Row, Value
+from stepwell.store.audit import Note, What
+from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.fairness import Fairness
 from stepwell.store.flush import GroupCommit
 from stepwell.store.lanes import Operation
+from stepwell.store.parents import lock_families, wake_parents
 from stepwell.store.polling import SWEEP_EVERY, Polling
 from stepwell.store.recovery import Recovery
 from stepwell.store.tasks import in_claim_order, wanted_of
@@ -137,6 +138,51 @@ class ByHand:
         note = self._store.audit.closed(task_id, turn, status)
         return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent, note)
 
+    async def look(self, task_id: int) -> Row | None:
+        """A task of this tenant as it stands; None if it is not there, or deleted."""
+        self._store.check()
+        params: dict[str, Value] = {"id": task_id, "tenant": self._store.options.tenant, "deleted": False}
+        rows = await self._store.driver.read(Call("task", params))
+        return rows[0] if rows else None
+
+    async def release_held(self, task_id: int, delay: int) -> bool:
+        """Give back, with its attempt, what was taken by hand, whoever has it; False if nobody has."""
+        row = await self._not_at_work(task_id)
+        if row is None or row["status"] != RunStatus.RUNNING:
+            return False
+        note = self._store.audit.told(task_id, row["turn"], What.RELEASED, RunStatus.PENDING)
+        closing = (task_id, row["turn"], str(RunStatus.PENDING), delay, 1)
+        return await self._submit("close_taken", closing, row["parent_id"], note)
+
+    async def archive_unfinished(self, task_id: int) -> bool:
+        """Archive a message that waits or was taken by hand, whoever has it; False if it is finished or gone."""
+        row = await self._not_at_work(task_id)
+        if row is None or row["finished_at"] is not None:
+            return False
+        if row["kind"] != TaskKind.MESSAGE:
+            raise InvalidOption("task_id", task_id, f"it is no message but of kind {row['kind']}; `cancel` ends a run")
+        if row["status"] == RunStatus.RUNNING:
+            note = self._store.audit.told(task_id, row["turn"], What.ARCHIVED, RunStatus.SUCCESS)
+            closing = (task_id, row["turn"], str(RunStatus.SUCCESS), 0, 0)
+            return await self._submit("close_taken", closing, row["parent_id"], note)
+        turn = row["turn"]
+        return bool(await self._store.driver.transact(lambda: self._archive(task_id, turn)))
+
+    async def _not_at_work(self, task_id: int) -> Row | None:
+        row = await self.look(task_id)
+        if row is not None and row["owner"] is not None:
+            raise TaskInUse(task_id, row["owner"])
+        return row
+
+    def _archive(self, task_id: int, turn: int) -> Script[list[Row]]:
+        store = self._store
+        params: dict[str, Value] = {"now": store.clock.now(), "tenant": store.options.tenant, "id": task_id}
+        yield from lock_families([task_id])
+        archived = yield Call("archive_waiting", {**params, "turn": turn})
+        yield from store.audit.of_all(params, archived, What.ARCHIVED)
+        yield from wake_parents(params, archived)
+        return archived
+
     async def extend(self, task_id: int, turn: int, visibility: int) -> bool:
         """Hide a message for this long from now; False if it is no longer the taker's."""
         return await self._submit("extend_taken", (task_id, turn, visibility))
@@ -174,6 +220,38 @@ class ByHand:
         return bool(rows[0]["turn"] == turn and (rows[0]["status"] != "RUNNING") == (statement != "extend_taken"))
 
 
+class Handed:
+    """What a consumer has handed out and not heard of again, for as long as it is hidden from others."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, tuple[Message[Any], float]] = {}
+
+    def out(self, message: Message[Any], visibility: int) -> Message[Any]:
+        """Hand a message out; it says here what becomes of it."""
+        handed = replace(message, _handed=self)
+        self.keep(handed, visibility)
+        return handed
+
+    def keep(self, message: Message[Any], visibility: int) -> None:
+        """It is hidden for so many microseconds from now."""
+        self._messages[message.id] = message, time.monotonic() + visibility / 1_000_000
+
+    def closed(self, message: Message[Any]) -> None:
+        """It is closed, or no longer the consumer's."""
+        if message.id in self._messages and self._messages[message.id][0].turn == message.turn:
+            del self._messages[message.id]
+
+    def left(self) -> list[Message[Any]]:
+        """Those that are still hidden, the first handed out first; the others are forgotten."""
+        now = time.monotonic()
+        self._messages = {one: (message, end) for one, (message, end) in self._messages.items() if end > now}
+        return [message for message, _ in self._messages.values()]
+
+    def forget(self) -> None:
+        """Leave them all to their visibility timeouts."""
+        self._messages.clear()
+
+
 @dataclass(frozen=True)
 class Message(Generic[T]):
     """A message taken by hand: yours until you close it, or its visibility timeout has passed and it was taken back.
@@ -191,6 +269,7 @@ class Message(Generic[T]):
     _text: str = field(repr=False)
     _type: Any = field(repr=False)
     _by_hand: ByHand = field(repr=False)
+    _handed: Handed | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def payload(self) -> T:
@@ -200,20 +279,30 @@ class Message(Generic[T]):
 
     async def archive(self) -> bool:
         """Done: never delivered again, kept as SUCCESS."""
-        return await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent)
+        return self._closed(await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent))
 
     async def delete(self) -> bool:
         """Done: removed."""
-        return await self._by_hand.delete(self.id, self.turn, parent=self._parent)
+        return self._closed(await self._by_hand.delete(self.id, self.turn, parent=self._parent))
 
     async def extend(self, by: Duration) -> bool:
         """Keep it for this long from now."""
-        return await self._by_hand.extend(self.id, self.turn, microseconds_of(by, "by"))
+        visibility = microseconds_of(by, "by")
+        extended = await self._by_hand.extend(self.id, self.turn, visibility)
+        if extended and self._handed is not None:
+            self._handed.keep(self, visibility)
+        return extended
 
     async def release(self, *, delay: Duration = 0) -> bool:
         """Give it back, its attempt too; others may have it after `delay`."""
         later = microseconds_of(delay, "delay")
-        return await self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
+        released = self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
+        return self._closed(await released)
+
+    def _closed(self, done: bool) -> bool:
+        if self._handed is not None:
+            self._handed.closed(self)
+        return done
 
 
 def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar, overload
 
 from stepwell.durations import Duration, microseconds_of, seconds_of
 from stepwell.errors import InvalidOption, StepwellError
-from stepwell.names import check_whole
-from stepwell.records import TaskId
-from stepwell.store.by_hand import Message, message_of
+from stepwell.names import check_id, check_whole
+from stepwell.records import RunStatus, TaskId
+from stepwell.store.by_hand import Handed, Message, message_of
 from stepwell.store.draft import Addressed, Draft, Unique
 from stepwell.store.writing import Writing
 
@@ -191,24 +191,39 @@ class Messages(Writing):
         rows = await self.by_hand.poll(list(ids), limit, hidden, wait)
         return [message_of(row, ids[row["queue_id"]], type, self.by_hand) for row in rows]
 
+    async def taken(self, task_id: int, turn: int, *, type: Any = Any) -> Message[Any] | None:
+        """A message that was taken elsewhere, by its id and turn, to be closed here; None if it is not held now.
+
+        The turn is that of the `Message` that `dequeue` gave; who took it later has a higher one.
+        """
+        check_whole("turn", turn, 0, 2**63 - 1)
+        row = await self.by_hand.look(check_id(task_id))
+        if row is None or (row["status"], row["owner"], row["turn"]) != (RunStatus.RUNNING, None, turn):
+            return None
+        return message_of(row, row["queue"], type, self.by_hand)
+
     @contextlib.asynccontextmanager
     async def consume(
         self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
     ) -> AsyncIterator[AsyncIterator[Message[Any]]]:
-        """Iterate over messages as they come, taking up to `limit` at once; those not looked at are given back.
+        """Iterate over messages as they come, taking up to `limit` at once; those not closed are given back.
 
-        Those that have waited here for half of `visibility` are given back too, and taken anew: whoever comes to one
-        late would find that somebody else has it.
+        At the end of the block, with their attempts; but if it ends with an error, those that it has seen come back
+        when their visibility timeouts are over, and that delivery counts: one of them may be what it failed of. Those
+        that have waited here for half of `visibility` are given back too, and taken anew: whoever comes to one late
+        would find that somebody else has it.
         """
         waiting: collections.deque[Message[Any]] = collections.deque()
+        handed, hidden = Handed(), self._visibility(visibility)
 
         async def messages() -> AsyncGenerator[Message[Any], None]:
-            loop, patience = asyncio.get_running_loop(), self._visibility(visibility) / 2_000_000
+            loop, patience = asyncio.get_running_loop(), hidden / 2_000_000
             while True:
+                handed.left()
                 waiting.extend(await self.dequeue(queue, limit, until=None, visibility=visibility))
                 until = loop.time() + patience
                 while waiting and loop.time() < until:
-                    yield waiting.popleft()
+                    yield handed.out(waiting.popleft(), hidden)
                 await give_back()
 
         async def give_back() -> None:
@@ -219,8 +234,12 @@ class Messages(Writing):
         iterator = messages()
         try:
             yield iterator
+        except Exception:
+            handed.forget()
+            raise
         finally:
             await iterator.aclose()
+            waiting.extendleft(reversed(handed.left()))
             await give_back()
 
     def _visibility(self, visibility: Duration | None) -> int:

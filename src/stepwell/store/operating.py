@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from stepwell.durations import Duration, seconds_of
+from stepwell.durations import Duration, microseconds_of, seconds_of
 from stepwell.errors import InvalidOption
 from stepwell.names import check_filter, check_id, check_name, check_whole
 from stepwell.records import DeadLetter, Maintenance, Page, QueueInfo, Task, Unserved, WorkerInfo
@@ -100,6 +100,21 @@ class Operating(Opened):
         if restored is not None and restored["ready"]:
             self.tasks.hint({restored["queue_id"]})
         return restored is not None
+
+    async def release(self, task_id: int, *, delay: Duration = 0) -> bool:
+        """Give back a message that somebody has taken by hand, its attempt too; False if it is not taken.
+
+        Whoever took it is told False by its verbs from then on. Raises `TaskInUse` if a worker is executing it.
+        """
+        return await self.by_hand.release_held(check_id(task_id), microseconds_of(delay, "delay"))
+
+    async def archive(self, task_id: int) -> bool:
+        """Have a message never delivered again and kept as SUCCESS; False if it is finished, or not there.
+
+        Also one that somebody has taken by hand, who is told False from then on. Raises `TaskInUse` if a worker is
+        executing it.
+        """
+        return await self.by_hand.archive_unfinished(check_id(task_id))
 
     async def prune(
         self, older_than: Duration | None = None, *, dead_letters: bool = False, dry_run: bool = False

@@ -94,6 +94,15 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
           {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
 
+-- name: archive_waiting
+-- bound: 36
+-- Archive a message that nobody holds, for an operator; the turn says that nobody has had it since it was looked at.
+update {task} set status = 'SUCCESS', ready = false, error = null, last_error = null, finished_at = {now},
+       updated_at = {now}
+ where id = :id and turn = :turn and kind = 'message' and status = 'PENDING' and owner is null and deleted_at is null
+   and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
+returning id, status, parent_id;
+
 -- name: extend_taken
 -- bound: 6 + 15 a row
 -- Keep what was taken by hand for this long from now; not longer than before, if that is shorter.

@@ -130,7 +130,7 @@ returning id, queue_id;
 -- Read one task as it stands; one that was deleted softly only if asked for.
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
-       task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason
+       task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason, task.parent_id
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 
