@@ -149,6 +149,10 @@ class Arguments:
                 return {}
             if self.defaults.keys() >= set(added):
                 return {first: msgspec.Raw(text.encode())}
+        if not isinstance(given, dict):
+            needed = ", ".join(name for name in self.names if name not in self.defaults)
+            what = "nothing" if given is None else "one value without a name"
+            raise SerializationError(f"it needs {needed}, and was given {what}", path="$", what=self.what)
         stored: dict[str, msgspec.Raw] = decode(text, dict[str, msgspec.Raw], what=self.what)
         return stored
 

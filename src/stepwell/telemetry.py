@@ -373,7 +373,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             return logging.ERROR, queue, f"task {task_id} of {queue} failed for good: {error}"
         case SessionsRecovered(worker_ids, tasks):
             level = logging.WARNING if tasks else logging.INFO
-            return level, "", f"recovered {tasks} tasks of worker sessions that died: {_listed(worker_ids)}"
+            return level, "", _recovered(worker_ids, tasks)
         case OrphansReleased(worker_id, task_ids):
             return logging.WARNING, "", f"session {worker_id} gave back tasks it did not hold: {_listed(task_ids)}"
         case WorkUnserved(queues):
@@ -411,6 +411,12 @@ def _report(error: Exception, event: Event) -> None:
         return
     with suppress(Exception):  # if the log itself is broken there is nobody left to tell
         logger.error("a telemetry subscriber raised at %s", type(event).__name__, exc_info=error)
+
+
+def _recovered(worker_ids: tuple[int, ...], tasks: int) -> str:
+    count = "1 task" if tasks == 1 else f"{tasks} tasks"
+    whose = "session {}, which died" if len(worker_ids) == 1 else "sessions that died: {}"
+    return f"recovered {count} of worker {whose.format(_listed(worker_ids))}"
 
 
 def _listed(ids: tuple[object, ...]) -> str:

@@ -77,6 +77,10 @@ def test_an_instance_that_has_ended_refuses(doors: Cli) -> None:
     refused = doors("decider", "send", "door", "Push", "door=front", "--app", DOORS, code=4)
     assert "has ended: nothing was decided" in refused.out
     assert "ended" in doors("decider", "ls").out
+    last = doors("decider", "show", "door", "front", "--json").json["version"]
+    assert doors("decider", "show", "door", "front").out.startswith(f"door front   version {last}   ended\n")
+    first = doors("decider", "show", "door", "front", "--at", "1").out
+    assert first.startswith(f"door front   version 1 of {last}   ended later\n"), "not at that version"
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing(doors: Cli) -> None:

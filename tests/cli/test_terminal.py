@@ -1,14 +1,16 @@
-"""In a real terminal: Ctrl-C ends whatever a command is at, and says what that means."""
+"""In a real terminal: Ctrl-C ends whatever a command is at, and says what that means; sentences fit its width."""
 
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
+from stepwell.cli.output import fold
 from tests.cli.kit import Cli
 from tests.ground.waiting import wait_for
 
@@ -16,14 +18,25 @@ from tests.ground.waiting import wait_for
 class Terminal:
     """A command in a terminal of its own; Ctrl-C is pressed when it shows what is waited for."""
 
-    def __init__(self, url: str | None, *words: str) -> None:
+    def __init__(self, url: str | None, *words: str, columns: int = 120) -> None:
         self._ours, theirs = pty.openpty()
-        environment = {**os.environ, "STEPWELL_URL": str(url), "TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
+        termios.tcsetwinsize(self._ours, (24, columns))
+        environment = {
+            **os.environ,
+            "STEPWELL_URL": str(url),
+            "TERM": "xterm",
+            "COLUMNS": f"{columns}",
+            "NO_COLOR": "1",
+        }
         environment["PYTHONIOENCODING"] = "utf-8"
         command = [sys.executable, "-m", "stepwell", *words]
         self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
         os.close(theirs)
         self.shown = ""
+
+    def ended(self) -> int:
+        """The exit code of a command that ends by itself; all that was shown is in `shown`."""
+        return self._all_of(self._process.wait(20))
 
     def interrupted_at(self, what: str) -> int:
         """The exit code after Ctrl-C at the moment when this is shown; all that was shown is in `shown`."""
@@ -31,7 +44,10 @@ class Terminal:
             self.shown += os.read(self._ours, 4096).decode(errors="replace")
         wait_for(self._is_waiting, 20, message="it waits for a key, or for time")
         self._process.send_signal(signal.SIGINT)
-        code = self._process.wait(20)
+        return self._all_of(self._process.wait(20))
+
+    def _all_of(self, code: int) -> int:
+        """Read what is left to read; the exit code."""
         try:
             while more := os.read(self._ours, 4096):
                 self.shown += more.decode(errors="replace")
@@ -71,3 +87,27 @@ def test_the_demo_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert terminal.interrupted_at("order-1 is triggered") == 130
     assert "interrupted: the workers are killed" in terminal.shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sentences_are_broken_between_words_where_the_terminal_ends(desk: Cli) -> None:
+    """And commands are not: they are copied."""
+    app = "tests.cli.nowhere_that_has_a_name_of_some_length"
+    terminal = Terminal(desk.url, "trigger", "nap", "1h", "--app", app, columns=60)
+    assert terminal.ended() != 0
+    [first, second, *_] = terminal.shown.splitlines()
+    assert first.startswith("error: ")
+    assert len(first) <= 60
+    assert second.startswith("       ")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("error: it fits", ["error: it fits"]),
+        ("error: one two three four", ["error: one two", "       three", "       four"]),
+        ("error: /a/path/that/is/long it", ["error: /a/path/that/is/long", "       it"]),
+        ("\x1b[32m!\x1b[0m data  one two", ["\x1b[32m!\x1b[0m data  one", "       two"]),
+    ],
+)
+def test_a_line_is_folded(text: str, lines: list[str]) -> None:
+    assert fold(text, 14, 7) == lines

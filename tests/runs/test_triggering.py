@@ -134,6 +134,15 @@ async def test_the_one_argument_of_a_trigger_by_name_may_be_given_by_its_name(st
     assert "Expected `int`" in str((await store.get_run(wrong)).last_error)
 
 
+@pytest.mark.proves("T-03")
+@pytest.mark.parametrize(("text", "given"), [("null", "nothing"), ("7", "one value without a name")])
+def test_arguments_that_are_missing_are_named(text: str, given: str) -> None:
+    def pay(cents: int, parcels: list[str], note: str = "") -> None: ...
+
+    with pytest.raises(SerializationError, match=f"argument of pay .*: it needs cents, parcels, and was given {given}"):
+        Arguments.of(pay, "workflow").decode(text)
+
+
 @dataclass
 class Terms:
     days: int = 30

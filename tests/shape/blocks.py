@@ -11,12 +11,15 @@ import inspect
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```\s*$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"\b\d+(-[0-9a-f]{8,})?")  # ids, keys and times differ from one time to the next
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Block:
     line: int
     info: str
     code: str
+    promised: str = ""  # the text block that follows at once: what it prints
 
     def __str__(self) -> str:
         return f"{self.document.relative_to(ROOT).as_posix()}:{self.line}"
@@ -36,9 +40,18 @@ class Block:
 
 def blocks(document: Path) -> list[Block]:
     text = document.read_text(encoding="utf-8")
+    found = list(FENCE.finditer(text))
     return [
-        Block(document, text.count("\n", 0, match.start()) + 1, match["info"].strip(), match["code"])
-        for match in FENCE.finditer(text)
+        Block(
+            document,
+            text.count("\n", 0, match.start()) + 1,
+            match["info"].strip(),
+            match["code"],
+            ""
+            if after is None or after["info"] != "text" or text[match.end() : after.start()].strip()
+            else after["code"],
+        )
+        for match, after in zip_longest(found, found[1:])
     ]
 
 
@@ -66,13 +79,29 @@ def run_each(chosen: Sequence[Block], *, apart: bool) -> list[Block]:
 
 
 def _failed(block: Block, folder: Path) -> bool:
+    printed = [Path(f"{block.document.stem}-{block.line}.{kind}").resolve() for kind in ("out", "err")]
     pid = os.fork()
     if pid:
-        return os.waitpid(pid, 0)[1] != 0
+        status = os.waitpid(pid, 0)[1]
+        out, err = (file.read_text() for file in printed)
+        sys.stdout.write(out)
+        sys.stderr.write(err)
+        return status != 0 or not _is_as_promised(block.promised, out, err)
+    for file, descriptor in zip(printed, (1, 2), strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     folder.mkdir(exist_ok=True)
     os.chdir(folder)
     run(block)
     raise SystemExit(0)
+
+
+def _is_as_promised(promised: str, out: str, err: str) -> bool:
+    """True if it printed those lines, whatever the numbers; beside them only its log may say more."""
+    wanted, printed, logged = (Counter(NUMBER.sub("0", text).splitlines()) for text in (promised, out, err))
+    missing, more = wanted - printed - logged, printed - wanted if promised else None
+    if missing or more:
+        sys.stderr.write(f"promised, and not printed: {missing}\nprinted, and not promised: {more}\n")
+    return not missing and not more
 
 
 def main(document: str, where: str, *lines: str) -> None:

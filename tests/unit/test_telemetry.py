@@ -84,6 +84,8 @@ def test_every_event_has_words() -> None:
         assert words
         assert "\n" not in words
     assert "and 20 more" in words_of(OrphansReleased(1, tuple(range(30))))[2]
+    assert words_of(SessionsRecovered((3,), 1))[2] == "recovered 1 task of worker session 3, which died"
+    assert words_of(SessionsRecovered((3, 4), 2))[2] == "recovered 2 tasks of worker sessions that died: 3, 4"
 
 
 def test_events_are_counted_by_type() -> None:

@@ -80,9 +80,9 @@ class Asked:
             return
         from stepwell.cli.output import say
 
-        say(f"error: {said}", to_stderr=True, fg="red")
+        say(f"error: {said}", to_stderr=True, hang=7, fg="red")
         if next_:
-            say(f"try:   {next_}", to_stderr=True)
+            say(f"try:   {next_}", to_stderr=True, hang=None if next_.startswith("stepwell") else 7)
 
 
 def asks_store(fn: F) -> F:

@@ -65,9 +65,9 @@ def _tell(found: Sequence[Finding], problems: int) -> None:
     signs = {"good": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✕", "red")}
     for one in found:
         sign, colour = signs[one.level]
-        say(f"{click.style(sign, fg=colour)} {one.about:<13} {one.said}")
+        say(f"{click.style(sign, fg=colour)} {one.about:<13} {one.said}", hang=16)
         if one.next is not None:
-            say(f"  {'':<13} next: {one.next}", dim=True)
+            say(f"  {'':<13} next: {one.next}", hang=None if one.next.startswith("stepwell") else 16, dim=True)
     warnings = sum(one.level == "warning" for one in found)
     say(f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
 

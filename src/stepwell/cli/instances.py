@@ -79,7 +79,8 @@ def lines_of(look: Look) -> list[str]:
     """An instance for people."""
     place = f"version {look.version}" if look.at == look.version else f"version {look.at} of {look.version}"
     about = [f"{look.type} {look.id}", *([look.status] if look.status else []), place]
-    lines = ["   ".join([*about, *(["ended"] if look.ended else [])])]
+    ended = ["ended" if look.at == look.version else "ended later"] if look.ended else []
+    lines = ["   ".join([*about, *ended])]
     if look.states is not None:
         lines += [f"state  {short(_told(look.states[1]), 200)}", *_difference(*look.states)]
     left_out = len(look.events) - MOST_EVENTS

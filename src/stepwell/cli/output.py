@@ -38,10 +38,19 @@ COLOURS: Final = {"✓": "green", "✕": "red", "◐": "blue", "◷": "magenta",
 SHORTEST: Final = 12  # what a column is cut to at most
 
 
-def say(text: str = "", *, to_stderr: bool = False, **style: Any) -> None:
-    """Print a line, in letters the output can show, coloured if it is a terminal and nobody said NO_COLOR."""
+def say(text: str = "", *, to_stderr: bool = False, hang: int | None = None, **style: Any) -> None:
+    """Print a line, in letters the output can show, coloured if it is a terminal and nobody said NO_COLOR.
+
+    With `hang` it is a sentence: a narrow terminal gets it broken between words, the rest below that column.
+    """
     out = sys.stderr if to_stderr else sys.stdout
-    shown = click.style(text, **style) if style else text
+    room = None if hang is None else _room(out)
+    folded = (
+        text
+        if hang is None or room is None
+        else "\n".join(each for line in text.split("\n") for each in fold(line, room, hang))
+    )
+    shown = click.style(folded, **style) if style else folded
     click.echo(drawable(shown, out.encoding), err=to_stderr, color=False if os.environ.get("NO_COLOR") else None)
 
 
@@ -60,7 +69,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     lines = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[at]) for line in [list(heads), *lines]) for at in range(len(heads))]
     say("  ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)).rstrip(), dim=True)
-    room = _room()
+    room = _room(sys.stdout)
     for line in lines:
         before = "".join(f"{cell.ljust(width)}  " for cell, width in zip(line[:-1], widths, strict=False))
         last = line[-1]
@@ -122,6 +131,19 @@ def short(value: object, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def fold(text: str, room: int, hang: int) -> list[str]:
+    """The text in lines that fit, broken at blanks; a wider word stays whole. Styles may stand at its beginning."""
+    lines = []
+    hidden = len(text) - len(click.unstyle(text))
+    while len(text) - hidden > room:
+        at = text.rfind(" ", hang + hidden + 1, room + hidden + 1)
+        if at < 0 and (at := text.find(" ", hang + hidden + 1)) < 0:
+            break
+        lines.append(text[:at].rstrip())
+        text, hidden = " " * hang + text[at:].lstrip(), 0
+    return [*lines, text]
+
+
 def drawable(text: str, encoding: str | None) -> str:
     """The text, in letters that the output can show."""
     try:
@@ -138,9 +160,9 @@ def is_lively(out: TextIO) -> bool:
     return out.isatty() and os.environ.get("TERM", "") not in ("", "dumb") and sys.platform != "win32"
 
 
-def _room() -> int | None:
-    """How wide a terminal is; None where nothing has to fit."""
-    return os.get_terminal_size(sys.stdout.fileno()).columns if is_lively(sys.stdout) else None
+def _room(out: TextIO) -> int | None:
+    """How wide a terminal is; None where nothing has to fit, or it does not say."""
+    return os.get_terminal_size(out.fileno()).columns or None if is_lively(out) else None
 
 
 def _cell(value: object) -> str:

@@ -38,7 +38,7 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
         while True:
             time.sleep(PAUSE)
             for line in news.lines():
-                say(line, to_stderr=True)
+                say(line, to_stderr=True, hang=9)
             now = seen(folders)
             if changed := changes(files, now):
                 files = now

@@ -164,7 +164,7 @@ async def _show(store: Store, asked: Asked, name: str, *, follow: bool) -> None:
         say_json({**as_json(run), "steps": look.steps, "why": look.why, "children": children, "history": look.marks})
         return
     for line in lines_of(look):
-        say(line)
+        say(line, hang=None if "│" in line else 7)
     say()
     say_next(_after_showing(look))
 

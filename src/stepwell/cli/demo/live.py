@@ -9,7 +9,7 @@ from rich.live import Live as Redrawn
 from rich.text import Text
 
 from stepwell.cli.demo.story import Frame, Point, Result
-from stepwell.cli.demo.words import STYLES, TITLE, marks, source, verdict
+from stepwell.cli.demo.words import SAID, STYLES, TITLE, marks, source, verdict
 from stepwell.cli.output import drawable
 
 
@@ -32,7 +32,7 @@ class Live:
 
     def say(self, at: float, what: str, more: str = "") -> None:
         """Add the event to those shown."""
-        line = Text.assemble((f" {at:5.1f}  ", "dim"), (f"{what:<38}", "red" if what.startswith("kill") else ""))
+        line = Text.assemble((f" {at:5.1f}  ", "dim"), (f"{what:<{SAID}}", "red" if what.startswith("kill") else ""))
         self._events.append(line.append(self._drawable(f" {more}"), "dim"))
         self._draw()
 

@@ -130,7 +130,7 @@ class Story:
         self._view.say(self._at, f"kill -9 {victim}", "by this demo, right now")
         recorded = {step.name: step.status for step in store.steps(run_id)}
         if recorded.get("charge_card") == RunStatus.SUCCESS:
-            self._view.say(self._at, "too late", "it was recorded in the last moment; once more")
+            self._view.say(self._at, "too late", "it was recorded already; once more")
             self._until(lambda: self._look(store, run_id).status.finished, f"{order} is finished")
             return False
         self._until(lambda: len(self._service.books().by(order, ACTS[1])) > 1, "another worker goes on")
@@ -138,7 +138,7 @@ class Story:
         heir = self._service.books().by(order, ACTS[1])[1]
         self._view.say(self._at, f"worker {heir} takes over {order}", f"{self._result.after_seconds} s after the kill")
         self._view.say(self._at, "reserve_stock is recorded", "it is not run again")
-        self._view.say(self._at, "charge_card runs again", "same key: the bank does not charge twice")
+        self._view.say(self._at, "charge_card runs again", "same key: it is not charged twice")
         self._until(lambda: self._look(store, run_id).status.finished, f"{order} is finished")
         self._view.say(self._at, f"{order} is finished", store.get_run(run_id).status)
         return True

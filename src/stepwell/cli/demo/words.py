@@ -14,7 +14,8 @@ from stepwell.cli.demo.story import POINTS, Frame, Point, Result
 from stepwell.cli.output import drawable
 from stepwell.records import RunStatus, StepInfo
 
-TITLE: Final = "an order in five steps, two worker processes, one outside service that keeps its own books"
+TITLE: Final = "an order in five steps, two workers, and a service that keeps its own books"
+SAID: Final = 36  # columns of what happens; with the time before it, 35 of 80 are left for what is said of it
 SIGNS: Final = {Point.AHEAD: "·", Point.KILLED: "╎", Point.RIGHT: "✓", Point.WRONG: "✕"}
 STYLES: Final = {"good": "green", "bad": "red", "strong": "bold", "quiet": "dim", "plain": ""}
 
@@ -111,7 +112,7 @@ def _next() -> list[tuple[str, str]]:
     return [
         ("read what ran", _short(shop.__file__)),
         *installed,
-        ("write yours", "@stepwell.workflow and @stepwell.step on your functions, in shop.py"),
+        ("write yours", "@workflow and @step on your functions, in a file shop.py"),
         ("run it", "stepwell dev shop, and in another terminal"),
         ("", "stepwell trigger NAME [name=value ...] --wait"),
         ("look at it", "stepwell show @last"),
