@@ -50,6 +50,7 @@ async def drained(worker: Worker) -> int:
     except TimeoutError:
         under_way = worker._runtime._executions  # noqa: SLF001 - what the test waits for
         names = ", ".join(sorted({one._served.queue for one in under_way})) or "nothing"  # noqa: SLF001
+        worker._runtime._hurried = True  # noqa: SLF001 - it stood for long enough: the world's end does not wait for it
         raise Timeout(
             f"after {STUCK:g} s of real time {names} is still under way, and the clock stands until it waits or ends; "
             "a run that waits for a lock, an event or a future is seen to wait if that is a local variable of the "
