@@ -32,6 +32,8 @@ def test_messages_are_archived_deleted_and_restored_by_their_ids(cli: Cli) -> No
     assert "can be restored" in cli("message", "delete", other, "--reason", "twice").out
     assert cli("message", "restore", other, "--json").json == [{"task": int(other), "done": True}]
     assert "was not deleted" in cli("message", "restore", other, code=4).out
+    assert "is delivered again" in cli("message", "requeue", one).out
+    assert cli("message", "requeue", one, "--json", code=4).json == [{"task": int(one), "done": False}]
 
 
 def test_workers_are_listed(cli: Cli) -> None:

@@ -321,4 +321,20 @@ UPKEEP_MUTANTS = (
         "",
         BY_HAND + "test_what_a_consumer_that_failed_has_seen_costs_a_delivery",
     ),
+    Mutant(
+        "what succeeded is requeued although only dead letters were meant",
+        "Q-16",
+        "store/sql/queues.sql",
+        "(:succeeded and task.status = 'SUCCESS' and task.kind = 'message')",
+        "(task.status = 'SUCCESS' and task.kind = 'message')",
+        "tests/queue/test_dead_letters.py::test_a_message_that_succeeded_is_requeued_by_its_id_and_nothing_else_is",
+    ),
+    Mutant(
+        "a run that succeeded is requeued",
+        "Q-16",
+        "store/sql/queues.sql",
+        "(:succeeded and task.status = 'SUCCESS' and task.kind = 'message')",
+        "(:succeeded and task.status = 'SUCCESS')",
+        "tests/queue/test_dead_letters.py::test_a_message_that_succeeded_is_requeued_by_its_id_and_nothing_else_is",
+    ),
 )

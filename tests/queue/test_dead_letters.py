@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, Worker, handler
+from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, Worker, handler, workflow
 from stepwell.clock import TestClock
 from stepwell.store import queues
 from tests.queue.raw import ask, change
@@ -101,6 +101,40 @@ async def test_a_requeued_dead_letter_has_all_its_attempts_and_nothing_else_is_t
     assert task is not None
     assert (task.status, task.attempt) == ("SUCCESS", 1)
     assert await store.requeue(bad, good) == 0
+
+
+@pytest.mark.proves("Q-16")
+async def test_a_message_that_succeeded_is_requeued_by_its_id_and_nothing_else_is(
+    store: Store, clock: TestClock
+) -> None:
+    seen: list[str] = []
+
+    @handler("mail")
+    async def send(payload: str) -> None:
+        seen.append(payload)
+
+    @workflow
+    async def idle() -> None:
+        """Do nothing."""
+
+    done = await store.enqueue(send, "again", key="k")
+    again, taken = await store.enqueue_many(send, ["again too", "taken"], keys=["u", "v"], unique="unfinished")
+    run = await idle.trigger().options(require_worker="ignore").execute(store)
+    assert await Worker(store, [send, idle]).drain() == 4
+    other = await store.enqueue(send, "other", key="v", unique="unfinished", delay="1d")
+    assert other.created
+    with pytest.raises(InvalidOption, match="by their ids"):
+        await store.requeue(queue="mail", succeeded=True)
+    assert await store.requeue(done, again) == 0
+    seen.clear()
+    assert await store.requeue(done, again, taken, run, other, succeeded=True) == 2
+    task = await store.get(done)
+    assert task is not None
+    assert (task.status, task.ready, task.attempt, task.key, task.finished_at) == ("PENDING", True, 0, "k", None)
+    assert not (await store.enqueue(send, "again", key="k")).created
+    assert await Worker(store, [send, idle]).drain() == 2
+    assert seen == ["again", "again too"]
+    assert await store.counts("mail") == {"PENDING": 1, "SUCCESS": 3}
 
 
 @pytest.mark.proves("E-15")

@@ -83,6 +83,7 @@ def _params(of: Subjects) -> dict[str, Any]:
         "input": "1",
         "options": "{}",
         "deleted": False,
+        "succeeded": True,
         "paused": True,
         "draining": True,
         "dead_letters": True,

@@ -176,6 +176,7 @@ PARAMS: dict[str, Value] = {
     "shard": 3,
     "tenant": "",
     "deleted": False,
+    "succeeded": True,
     "error": "{}",
     "last_error": "E",
     "reason": None,

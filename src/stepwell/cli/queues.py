@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RELEASED: Final = ("is given back, with its attempt", "is not taken by hand; nothing was changed")
 ARCHIVED: Final = ("is archived: never delivered again", "is finished, or not there; nothing was changed")
 DELETED: Final = ("is deleted, and can be restored until it is pruned", "was deleted before, or is not there")
+REQUEUED: Final = ("is delivered again, with all attempts", "is not finished, or its key is taken; nothing was changed")
 RESTORED: Final = ("is back as it was", "is not there, or was not deleted; nothing was changed")
 
 
@@ -86,7 +87,7 @@ def purge(asked: Asked, name: str, *, yes: bool) -> None:
 
 @click.group()
 def message() -> None:
-    """Give back, archive, delete and restore messages by their ids."""
+    """Give back, archive, requeue, delete and restore messages by their ids."""
 
 
 @message.command()
@@ -127,6 +128,17 @@ def delete(asked: Asked, ids: Sequence[int], reason: str | None) -> None:
 def restore(asked: Asked, ids: Sequence[int]) -> None:
     """Bring back deleted messages as they were."""
     asked.do(lambda store: _each(asked, ids, store.restore, RESTORED))
+
+
+@message.command("requeue")
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@asks_store
+def requeue_message(asked: Asked, ids: Sequence[int]) -> None:
+    """Deliver messages again that are dead, or that succeeded.
+
+    With all their attempts; each keeps its id and its key.
+    """
+    asked.do(lambda store: _each(asked, ids, lambda one: _requeued(store, one), REQUEUED))
 
 
 @click.group()
@@ -223,6 +235,10 @@ async def _each(asked: Asked, ids: Sequence[int], change: Any, said: tuple[str, 
     else:
         say_next("stepwell queue ls")
     return OK if all(one["done"] for one in answers) else REFUSED
+
+
+async def _requeued(store: Store, task_id: int) -> bool:
+    return bool(await store.requeue(task_id, succeeded=True))
 
 
 async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:

@@ -174,15 +174,20 @@ class Operating(Opened):
             after=after,
         )
 
-    async def requeue(self, *ids: int, queue: str | None = None, error: str | None = None) -> int:
+    async def requeue(
+        self, *ids: int, queue: str | None = None, error: str | None = None, succeeded: bool = False
+    ) -> int:
         """Give dead letters all their attempts again: those named, or all of a queue or type of error.
 
-        Returns how many; a task that succeeded, was cancelled or is still under way is never touched, nor one whose
-        key has been taken again meanwhile.
+        Returns how many; a task that was cancelled or is still under way is never touched, nor one whose key has been
+        taken again meanwhile. With `succeeded` messages that succeeded are delivered again too, if they are named by
+        their ids: each is the same message as before, with its id and key.
         """
         chosen = _filter(ids, queue, error)
+        if succeeded and not ids:
+            raise InvalidOption("succeeded", succeeded, "name the messages by their ids: a filter takes dead letters")
         await self.known(queue)
-        rows = await self._queues.requeue(ids, **chosen)
+        rows = await self._queues.requeue(ids, **chosen, succeeded=bool(succeeded))
         self.tasks.hint({row["queue_id"] for row in rows})
         return len(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from stepwell.clock import Clock
@@ -103,9 +104,11 @@ class Queues:
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
 
-    async def requeue(self, ids: Sequence[int], *, queue: str | None, error: str | None) -> list[Row]:
-        """Put tasks in ERROR back to the beginning: those named, or all that fit the filter."""
-        return await self._each_chunk(ids, queue, error, self._requeue)
+    async def requeue(
+        self, ids: Sequence[int], *, queue: str | None, error: str | None, succeeded: bool = False
+    ) -> list[Row]:
+        """Put tasks in ERROR, or messages that `succeeded`, back to the beginning: those named, or all that fit."""
+        return await self._each_chunk(ids, queue, error, partial(self._requeue, succeeded=succeeded))
 
     async def retry(self, run_id: int) -> list[Row]:
         """Put a run in ERROR back to the beginning; nothing if it is none."""
@@ -172,7 +175,7 @@ class Queues:
             yield Call("delete_workflow", self._params(id=uses["id"]))
         yield Call("delete_queue", self._params(id=uses["id"]))
 
-    def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED) -> Script[list[Row]]:
+    def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED, *, succeeded: bool = False) -> Script[list[Row]]:
         """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
         yield from lock_families(ids)
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
@@ -182,7 +185,7 @@ class Queues:
             part = untried.pop()
             yield Call("savepoint")
             try:
-                requeued += yield Call("requeue", self._params(), [(task_id,) for task_id in part])
+                requeued += yield Call("requeue", self._params(succeeded=succeeded), [(task_id,) for task_id in part])
             except Refused:
                 yield Call("rollback_to_savepoint")
                 if len(part) > 1:

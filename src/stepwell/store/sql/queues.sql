@@ -103,8 +103,8 @@ select task.id from {task} as task {one_of queue.id task.queue_id}
 
 -- name: requeue
 -- bound: 6 + 26 a row
--- Put tasks that ended in ERROR back to the beginning, with all their attempts; no other task is touched. One that is
--- held back waits to be let go.
+-- Put tasks that ended in ERROR back to the beginning, with all their attempts, and with :succeeded messages that ended
+-- in SUCCESS; no other task is touched. One that is held back waits to be let go.
 with rows as ({rows id bigint})
 update {task} as task
    set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end,
@@ -112,7 +112,9 @@ update {task} as task
        run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null,
        suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
- where task.id = rows.id and task.id {any_of rows} and (task.status = 'ERROR' and task.deleted_at is null) is true
+ where task.id = rows.id and task.id {any_of rows}
+   and ((task.status = 'ERROR' or (:succeeded and task.status = 'SUCCESS' and task.kind = 'message'))
+        and task.deleted_at is null) is true
    and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
 returning {own task}id, {own task}queue_id;
 
