@@ -223,6 +223,7 @@ class SeenWorker:
     beat_at: int
     silent: bool = True  # by the database's clock that beat is older than the session's lease, or in the future
     gone: bool = False  # its helper has seen its process end
+    lease: float = 30.0  # seconds that it may be silent, by its own word
 
 
 @dataclass(frozen=True, slots=True)

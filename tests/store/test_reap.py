@@ -136,6 +136,32 @@ async def test_a_fresh_observer_after_an_outage_declares_none_of_twenty_sessions
     assert truly_dead not in workers
 
 
+@pytest.mark.proves("protocol-09", "L-06")
+async def test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is(
+    store: Store, clock: TestClock
+) -> None:
+    short, long = await begin(store, lease=3_000_000), await begin(store, lease=300_000_000)
+    recovery = Recovery(store)
+    assert recovery.look_every == 1.0
+    await recovery.look()
+    assert recovery.look_every == 0.5, "a session of 3 s is watched without a gap"
+    clock.advance(3600, leases=True)  # nobody could beat
+    for _ in range(2):
+        await recovery.look()
+        assert await living(store) == {short, long}
+        clock.advance(0.6, leases=True)
+    await recovery.look()
+    assert await living(store) == {long}, "a third of its 3 s"
+    for _ in range(98):
+        clock.advance(1, leases=True)
+        await recovery.look()
+    assert recovery.look_every == 1.0
+    assert await living(store) == {long}, "99.2 s are not a third of its 300 s"
+    clock.advance(1, leases=True)
+    await recovery.look()
+    assert await living(store) == set()
+
+
 @pytest.mark.proves("protocol-09")
 async def test_a_beat_in_the_future_counts_as_stale_and_is_watched_like_any_other(
     store: Store, clock: TestClock
@@ -207,7 +233,7 @@ WORKER, CHANGED = SeenWorker(1, 100), SeenWorker(1, 200)
 @pytest.mark.proves("protocol-09")
 def test_the_watch_needs_the_same_beat_for_the_whole_patience() -> None:
     clock = TestClock()
-    watch = Watch(clock, 10)
+    watch = Watch(clock)
     assert watch.dead_among([WORKER]) == []
     clock.advance(9, leases=True)
     assert watch.dead_among([CHANGED]) == [], "it has beaten: the watch begins again"
@@ -220,7 +246,7 @@ def test_the_watch_needs_the_same_beat_for_the_whole_patience() -> None:
 @pytest.mark.proves("protocol-09")
 def test_the_watch_begins_anew_when_a_session_was_heard_of_meanwhile() -> None:
     clock = TestClock()
-    watch = Watch(clock, 10)
+    watch = Watch(clock)
     watch.dead_among([WORKER])
     clock.advance(5, leases=True)
     assert watch.dead_among([]) == []
@@ -231,7 +257,7 @@ def test_the_watch_begins_anew_when_a_session_was_heard_of_meanwhile() -> None:
 @pytest.mark.proves("protocol-09", "promise-14")
 def test_the_watch_begins_anew_after_a_gap_or_a_failed_look() -> None:
     clock = TestClock()
-    watch = Watch(clock, 10)
+    watch = Watch(clock)
     watch.dead_among([WORKER])
     clock.advance(21, leases=True)  # the observer could not look: the others could not beat
     assert watch.dead_among([WORKER]) == []

@@ -16,7 +16,7 @@ def clock() -> TestClock:
 
 @pytest.fixture
 def watch(clock: TestClock) -> Watch:
-    return Watch(clock, 10.0)
+    return Watch(clock)
 
 
 def test_dead_is_who_was_seen_silent_for_long_enough(watch: Watch, clock: TestClock) -> None:

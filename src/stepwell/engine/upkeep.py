@@ -8,7 +8,7 @@ from typing import Final
 
 from stepwell.backoff import waits
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
-from stepwell.store.polling import LONGEST_POLL, SWEEP_EVERY
+from stepwell.store.polling import LONGEST_POLL
 from stepwell.store.recovery import Recovery
 from stepwell.store.store import Store
 from stepwell.telemetry import InternalTaskFailed, StoreLost, WorkUnserved
@@ -36,7 +36,6 @@ class Upkeep:
             await asyncio.gather(tidying, return_exceptions=True)
 
     async def _watch(self) -> None:
-        look_every = min(SWEEP_EVERY, self._store.options.lease / 6)
         pauses = waits(LONGEST_POLL, self._store.clock.random)
         while True:
             try:
@@ -50,6 +49,7 @@ class Upkeep:
             pauses = waits(LONGEST_POLL, self._store.clock.random)
             if queues:
                 self._store.tasks.hint(queues)
+            look_every = self._recovery.look_every
             await self._store.tasks.alarm.wait(look_every if next_due is None else min(look_every, next_due + 0.001))
 
 

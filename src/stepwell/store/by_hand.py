@@ -94,7 +94,7 @@ class ByHand:
             return set()  # another of many idle takers has just done it
         self._swept_at = now
         woken = await self._store.tasks.wake()
-        if now - self._recovered_at >= min(SWEEP_EVERY, self._store.options.lease / 6):
+        if now - self._recovered_at >= self._recovery.look_every:
             self._recovered_at = now
             woken |= await self._recovery.look()
         return woken

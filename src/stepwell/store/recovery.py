@@ -1,9 +1,10 @@
 """Finding dead sessions and giving their tasks back. Every worker does it; nobody is elected.
 
 A session is dead when its beat is older than its lease by the database's clock, *and* this observer has seen it so,
-unchanged, for a third of the lease by its own clock; or has seen it unchanged for two thirds, twice the time between
-beats, while it was not yet late. The first alone would kill every healthy session right after an outage or a jump of
-the clock. What was seen before a wait for the database proves nothing either: meanwhile nobody could beat.
+unchanged, for a third of that lease by its own clock; or has seen it unchanged for two thirds, twice the time between
+beats, while it was not yet late. It is the session's lease that counts, never the observer's: they may differ.
+The first alone would kill every healthy session right after an outage or a jump of the clock. What was seen before a
+wait for the database proves nothing either: meanwhile nobody could beat.
 
 Its helper's word that its process is gone proves death at once; so does, in an embedded store, a free file lock.
 """
@@ -11,11 +12,13 @@ Its helper's word that its process is gone proves death at once; so does, in an 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stepwell.clock import Clock
 from stepwell.errors import StoreBusy
 from stepwell.records import RunStatus, SeenWorker
+from stepwell.store.polling import SWEEP_EVERY
 from stepwell.telemetry import SessionsRecovered
 
 if TYPE_CHECKING:
@@ -29,8 +32,8 @@ class Recovery:
 
     def __init__(self, store: Opened) -> None:
         self._store = store
-        self._patience = store.options.lease / 3
-        self._watch = Watch(store.clock, self._patience)
+        self._watch = Watch(store.clock)
+        self.look_every = _look_every([store.options.lease])  # seconds until the next look, at the most
 
     def interrupted(self) -> None:
         """The database was away: what was seen before proves nothing."""
@@ -43,14 +46,16 @@ class Recovery:
         except BaseException:
             self.interrupted()
             raise
+        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])
         proven = {one for one in living if self._store.sessions.is_proven_dead(one)}
         dead = proven.union(self._watch.dead_among(living))
-        soon = self._store.clock.monotonic() + self._patience
+        now = self._store.clock.monotonic()
         rows = await self._store.sessions.return_stranded()
         buried: list[int] = []
         for worker in sorted(dead, key=lambda one: one.worker_id):
             try:
-                returned = await self._store.sessions.bury(worker, until=math.inf if worker in proven else soon)
+                soon = math.inf if worker in proven else now + patience(worker)
+                returned = await self._store.sessions.bury(worker, until=soon)
             except StoreBusy:
                 continue  # its fence is locked: the next look tries again, and the others are not to wait for it
             if returned is not None:
@@ -66,9 +71,8 @@ class Recovery:
 class Watch:
     """How long each session has been seen with the same beat, and silent, by this process's own clock."""
 
-    def __init__(self, clock: Clock, patience: float) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._patience = patience
         self._unchanged: dict[Beat, float] = {}
         self._silent: dict[Beat, float] = {}
         self._looked: float | None = None
@@ -81,14 +85,26 @@ class Watch:
     def dead_among(self, living: list[SeenWorker]) -> list[SeenWorker]:
         """Those of the living that are silent and have been watched, without a gap, for long enough."""
         now = self._clock.monotonic()
-        if self._looked is not None and now - self._looked > 2 * self._patience:
-            self.interrupted()
-        self._looked = now
+        unseen, self._looked = 0.0 if self._looked is None else now - self._looked, now
         beats = {(worker.worker_id, worker.beat_at): worker for worker in living}
+        for beat, worker in beats.items():
+            if unseen > 2 * patience(worker):  # we could not look, so perhaps it could not beat
+                self._unchanged.pop(beat, None)
+                self._silent.pop(beat, None)
         self._unchanged = {beat: self._unchanged.get(beat, now) for beat in beats}
         self._silent = {beat: self._silent.get(beat, now) for beat, worker in beats.items() if worker.silent}
         return [
             beats[beat]
             for beat, since in self._silent.items()
-            if now - since >= self._patience or now - self._unchanged[beat] >= 2 * self._patience
+            if now - since >= patience(beats[beat]) or now - self._unchanged[beat] >= 2 * patience(beats[beat])
         ]
+
+
+def patience(worker: SeenWorker) -> float:
+    """Seconds that a session is watched before it counts as dead: the time between two of its beats."""
+    return worker.lease / 3
+
+
+def _look_every(leases: Iterable[float]) -> float:
+    """How often to look, so that the shortest of these leases is watched without a gap."""
+    return min(SWEEP_EVERY, min(leases) / 6)

@@ -79,7 +79,12 @@ class Sessions:
     async def living(self) -> list[SeenWorker]:
         """Every session that has not ended, with its last beat."""
         rows = await self._driver.read(Call("living_workers", self._params()))
-        return [SeenWorker(row["worker_id"], row["beat_at"], bool(row["silent"]), bool(row["gone"])) for row in rows]
+        return [
+            SeenWorker(
+                row["worker_id"], row["beat_at"], bool(row["silent"]), bool(row["gone"]), row["lease"] / 1_000_000
+            )
+            for row in rows
+        ]
 
     def is_proven_dead(self, worker: SeenWorker) -> bool:
         """True if the session's process is certainly gone: its helper says so, or a file lock of its own is free."""

@@ -57,7 +57,7 @@ returning {own beat}worker_id as id, '' as answer;
 -- scans beat: a row for each session that lives.
 -- List every session that has not ended; whether its last beat is older than its lease, or lies in the future, by the
 -- database's clock, which alone proves nothing (see `recovery.py`); and whether its process is known to be gone.
-select beat.worker_id, beat.beat_at, beat.gone,
+select beat.worker_id, beat.beat_at, beat.gone, worker.lease,
        beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent
   from {beat} as beat {one_of worker.id beat.worker_id};
 
