@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from stepwell.backoff import Retry
 from stepwell.clock import Clock, DatabaseClock
 from stepwell.codec import PAYLOAD_LIMIT
-from stepwell.durations import Duration, seconds_of
+from stepwell.durations import SHORTEST_SPAN, Duration, seconds_of
 from stepwell.errors import (
     CannotOpen,
     DriverMissing,
@@ -38,7 +38,6 @@ from stepwell.telemetry import PoolerFound, Telemetry
 
 URL_VARIABLE: Final = "STEPWELL_URL"
 DEFAULT_URL: Final = "sqlite:///stepwell.db"
-SHORTEST_SPAN: Final = 0.1
 
 
 class Config:

@@ -15,6 +15,7 @@ from stepwell.errors import InvalidOption
 Duration = float | int | timedelta | str
 
 LONGEST: Final = timedelta(days=36_525)
+SHORTEST_SPAN: Final = 0.1  # seconds of a lease and the like
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -54,6 +55,14 @@ def timeout_of(timeout: Duration | None) -> float | None:
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
     if seconds == 0:
         raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
+    return seconds
+
+
+def lease_of(lease: Duration | None) -> float | None:
+    """The seconds that a worker may be silent; None leaves it to the store."""
+    seconds = None if lease is None else seconds_of(lease, "lease")
+    if seconds is not None and seconds < SHORTEST_SPAN:
+        raise InvalidOption("lease", lease, f"it is at least {SHORTEST_SPAN:g} s")
     return seconds
 
 

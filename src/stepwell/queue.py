@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from stepwell.backoff import Retry
 from stepwell.codec import check_type, decode
-from stepwell.durations import Duration, timeout_of
+from stepwell.durations import Duration, lease_of, timeout_of
 from stepwell.engine.outcome import DONE, Done
 from stepwell.engine.served import Served, Slot
 from stepwell.engine.threads import Threads, in_thread
@@ -34,6 +34,7 @@ class Handler(Generic[In_contra]):
         timeout: float | None,
         concurrency: int | None,
         batch: int | None,
+        lease: float | None = None,
     ) -> None:
         self.fn = fn
         self.queue = check_name("queue", queue)
@@ -41,6 +42,7 @@ class Handler(Generic[In_contra]):
         self.timeout = timeout
         self.concurrency = concurrency
         self.batch = batch
+        self.lease = lease
         taken = _taken_type(fn)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
         self._is_async = inspect.iscoroutinefunction(fn)
@@ -63,7 +65,13 @@ class Handler(Generic[In_contra]):
     def served(self, retry: Retry, limit: int | None = None) -> Served:
         """The handler as a worker takes it; its own policy goes before the store's, a worker's limit before its own."""
         return Served(
-            self.queue, self._body, self.retry or retry, self.timeout, limit or self.concurrency, self.batch or 1
+            self.queue,
+            self._body,
+            self.retry or retry,
+            self.timeout,
+            limit or self.concurrency,
+            self.batch or 1,
+            lease=self.lease,
         )
 
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:
@@ -87,6 +95,7 @@ def handler(
     timeout: Duration | None = None,
     concurrency: int | None = None,
     batch: None = None,
+    lease: Duration | None = None,
 ) -> Callable[[Callable[[In], object]], Handler[In]]: ...
 @overload
 def handler(
@@ -97,6 +106,7 @@ def handler(
     retry: int | Retry | None = None,
     timeout: Duration | None = None,
     concurrency: int | None = None,
+    lease: Duration | None = None,
 ) -> Callable[[Callable[[list[In]], object]], Handler[In]]: ...
 def handler(
     queue: str,
@@ -106,13 +116,15 @@ def handler(
     timeout: Duration | None = None,
     concurrency: int | None = None,
     batch: int | None = None,
+    lease: Duration | None = None,
 ) -> Callable[[Callable[[Any], object]], Handler[Any]]:
     """Make the function the handler of a queue's messages, sync or async.
 
     Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all, three
     times unless the store says otherwise; `timeout` ends an attempt; `concurrency` bounds how many run at once in one
     worker. With `batch` it takes a list: up to that many messages, as many as there are. If that fails, each of them is
-    delivered again alone, so that one bad message cannot spoil the others. What it returns is not kept.
+    delivered again alone, so that one bad message cannot spoil the others. `lease` is how long a worker that executes
+    it may be silent before others take over, if that is not the store's. What it returns is not kept.
     """
     check_name("queue", queue)  # here and not when it decorates: `@handler` without its queue is refused at once
     if concurrency is not None:
@@ -120,12 +132,12 @@ def handler(
     if batch is not None:
         check_whole("batch", batch, 1, 1_000)
     policy = None if retry is None else Retry.of(retry)
-    seconds = timeout_of(timeout)
+    seconds, silent = timeout_of(timeout), lease_of(lease)
 
     def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
         if isinstance(fn, Handler):
             raise InvalidOption("handler", fn, f"it handles {fn.queue} already; give each queue a function of its own")
-        return Handler(fn, queue, retry=policy, timeout=seconds, concurrency=concurrency, batch=batch)
+        return Handler(fn, queue, retry=policy, timeout=seconds, concurrency=concurrency, batch=batch, lease=silent)
 
     return decorate
 

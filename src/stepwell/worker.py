@@ -96,7 +96,10 @@ class Worker:
 
     @property
     def id(self) -> int:
-        """The number of its session; a new one after every start and every lost lease."""
+        """The number of its session; a new one after every start and every lost lease.
+
+        What it serves under another lease than the store's has a session of its own: this is the first.
+        """
         session = self._runtime.session
         if session is None:
             raise StepwellError("a worker has an id only while it is started")

@@ -14,7 +14,7 @@ from stepwell.arguments import Arguments, Write
 from stepwell.backoff import Retry
 from stepwell.codec import encode
 from stepwell.definitions import declare, know
-from stepwell.durations import Duration, seconds_of
+from stepwell.durations import Duration, lease_of, seconds_of
 from stepwell.engine.branches import Branch, current_branch, other_colour
 from stepwell.engine.context import Context, SyncContext
 from stepwell.engine.running import run_body
@@ -45,6 +45,7 @@ class Workflow(Generic[P, R_co]):
         dead_letter: str | None = None,
         strict: bool = False,
         cleanup: float | None = None,
+        lease: float | None = None,
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -56,6 +57,7 @@ class Workflow(Generic[P, R_co]):
         self.dead_letter = dead_letter
         self.strict = strict
         self.cleanup = cleanup
+        self.lease = lease
         self.is_async = inspect.iscoroutinefunction(fn)
         declare(self, f"{self.name}()", fn)
         if fn is not None:
@@ -113,7 +115,7 @@ class Workflow(Generic[P, R_co]):
     @property
     def options(self) -> Mapping[str, Any]:
         """What its definition says besides."""
-        names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup")
+        names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup", "lease")
         return {name: getattr(self, name) for name in names}
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
@@ -130,6 +132,7 @@ class Workflow(Generic[P, R_co]):
             dead_letter=self.dead_letter,
             run_timeout=self.timeout,
             cleanup=self.cleanup,
+            lease=self.lease,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -190,6 +193,7 @@ def workflow(
     dead_letter: str | None = None,
     strict: bool = False,
     cleanup: Duration | None = None,
+    lease: Duration | None = None,
 ) -> _Decorator: ...
 def workflow(
     of: str | Callable[..., Any] | None = None,
@@ -202,6 +206,7 @@ def workflow(
     dead_letter: str | None = None,
     strict: bool = False,
     cleanup: Duration | None = None,
+    lease: Duration | None = None,
 ) -> Any:
     """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
 
@@ -211,12 +216,13 @@ def workflow(
     included: then it ends in ERROR. `concurrency` bounds how many run at once in one worker; `dead_letter` names a
     workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
     while others that it has recorded are still unasked. `cleanup` is how long a run may go on inside of `shield()` when
-    it was cancelled.
+    it was cancelled; `lease` how long a worker that executes it may be silent before others take over, if that is not
+    the store's.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
-        given = (name, retry, timeout, concurrency, dead_letter, cleanup)
+        given = (name, retry, timeout, concurrency, dead_letter, cleanup, lease)
         if strict or any(one is not None for one in given):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
@@ -229,6 +235,7 @@ def workflow(
     policy = None if retry is None else Retry.of(retry)
     seconds = _limit_of("timeout", timeout, "a run needs some time; None is no limit")
     clean = _limit_of("cleanup", cleanup, "a cleanup needs some time; None is none")
+    silent = lease_of(lease)
 
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if isinstance(fn, Workflow):
@@ -247,6 +254,7 @@ def workflow(
             dead_letter=dead_letter,
             strict=bool(strict),
             cleanup=clean,
+            lease=silent,
         )
 
     return decorate if of is None else decorate(of)

@@ -100,8 +100,8 @@ CONTROL_MUTANTS = (
         "what was asked of one turn is heard by the next",
         "P-10",
         "engine/runtime.py",
-        "if held.get(task_id) == turn}",
-        "if task_id in held}",
+        "any(one.get(task_id) == turn for one in held)",
+        "any(task_id in one for one in held)",
         REQUESTS + "test_a_run_that_was_let_go_is_not_stopped_again_by_what_was_asked_of_its_last_turn",
     ),
     Mutant(
@@ -116,8 +116,8 @@ CONTROL_MUTANTS = (
         "a worker reads what is asked of it with its records alone",
         "L-18",
         "engine/runtime.py",
-        "                    await self._store.tasks.hear_requests(self.session.id)\n",
-        "                    pass\n",
+        "                        await self._store.tasks.hear_requests(session.id)\n",
+        "                        pass\n",
         REQUESTS + "test_a_body_that_records_nothing_hears_of_it_long_before_a_beat",
     ),
     Mutant(

@@ -47,8 +47,16 @@ TURN_MUTANTS = (
         "an idle transaction of a body stays open",
         "protocol-08",
         "store/together.py",
-        "None if turns is None else self.options.lease",
+        "None if turns is None else turns.lease",
         "None",
+        TURNS + "test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease",
+    ),
+    Mutant(
+        "an idle transaction of a body stays open for the lease of the store",
+        "L-06",
+        "store/together.py",
+        "None if turns is None else turns.lease",
+        "None if turns is None else self.options.lease",
         TURNS + "test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease",
     ),
     Mutant(

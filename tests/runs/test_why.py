@@ -181,7 +181,7 @@ async def test_who_executes_it(store: Store, clock: TestClock) -> None:
     await store.cancel(run_id)
     await _why(store, run_id, Reason.CANCELLING, "asked to stop it")
     clock.advance("10m", leases=True)
-    await _why(store, run_id, Reason.WORKER_SILENT, "not heard of")
+    await _why(store, run_id, Reason.WORKER_SILENT, "not heard of", "when the lease of 30 s is over")
 
 
 async def test_at_which_step_it_is(live_store: Store) -> None:

@@ -182,6 +182,46 @@ async def test_a_session_that_was_declared_dead_and_lives_acquits_what_was_lost_
     assert (await state(store, taken.id))[3] == 2
 
 
+@pytest.mark.proves("rule-07", "promise-12", "L-06")
+async def test_the_sessions_of_one_worker_are_company_for_each_other(store: Store, clock: TestClock) -> None:
+    """Its sessions have other leases, and are found dead one after the other."""
+    ids = await messages(store, 2)
+    short, long = await begin(store), await begin(store)
+    await claim(store, short, "q")
+    await claim(store, long, "q")
+    await bury(store, short)
+    await bury(store, long)
+    assert [await state(store, one) for one in ids] == [("PENDING", False, 0, 1)] * 2, "each was alone in its session"
+    later = await begin(store)
+    [suspect] = await alone(store, later)
+    beside = await begin(store)
+    await store.enqueue("q", "ordinary")
+    assert len(await claim(store, beside, "q")) == 1
+    await bury(store, later)
+    assert await state(store, suspect.id) == ("PENDING", False, 1, 2), "a suspect is executed alone: it is blamed"
+
+
+@pytest.mark.proves("rule-07", "E-07")
+@pytest.mark.parametrize("other", ["idle", "of another process", "before"])
+async def test_a_session_that_held_nothing_or_is_another_workers_is_no_company(
+    store: Store, clock: TestClock, other: str
+) -> None:
+    before = await begin(store)
+    [only, *others] = await messages(store, 1 if other == "idle" else 2)
+    if others:
+        assert len(await claim(store, before, "q", 1)) == 1
+        only = others[0]
+    if other == "before":
+        await bury(store, before)
+        clock.advance(1, leases=True)
+    worker = await begin(store)
+    if other == "of another process":
+        await do(store, f"update {{worker}} set pid = 2 where id = {before}")
+    assert len(await claim(store, worker, "q")) == 1
+    await bury(store, worker)
+    assert await state(store, only) == ("PENDING", False, 1, 1), "it was alone: its attempt is lost"
+
+
 @pytest.mark.proves("rule-07")
 async def test_an_acquittal_gives_back_the_attempt_of_the_one_that_was_blamed(store: Store, clock: TestClock) -> None:
     [only] = await messages(store, 1)

@@ -52,10 +52,15 @@ class TestDemand:
         demand.take(2)
         assert (demand.free, demand.wanted((2,)), demand.wanted((1, 3))) == (3, [(2, 20)], [(1, 3), (3, 3)])
 
+    def test_the_queues_of_each_lease_have_a_claim_of_their_own(self) -> None:
+        demand = Demand(4, {1: None, 2: None, 3: None, 4: None}, {4: 10}, {1: 30.0, 2: 300.0, 3: 30.0, 4: 300.0})
+        assert demand.turns() == [(2,), (3, 1), (4,)]
+        assert demand.turns() == [(3, 1), (4,), (2,)]
+
     def test_other_queues_leave_the_places_that_are_taken(self) -> None:
         demand = Demand(2, {1: None, 2: None})
         demand.take(1)
-        demand.serve({2: None, 3: None}, {})
+        demand.serve({2: None, 3: None}, {}, {})
         assert (demand.free, sorted(asked(demand))) == (1, [(2, 1), (3, 1)])
         demand.give_back(1)
         assert demand.free == 2

@@ -88,7 +88,8 @@ class Line:
         os.write(self.write, b"".join(word + b"\n" for word in words))
 
 
-PLACE: dict[str, Any] = {"kind": "sqlite", "address": "", "lock": None, "lease": 0.3, "hang_after": 60.0, "path": []}
+PLACE: dict[str, Any] = {"kind": "sqlite", "address": "", "lock": None, "path": []}
+PLACE |= {"lease": 0.3, "longest_lease": 0.3, "hang_after": 60.0}
 SESSION = {"beat": [["beat", {}]], "gone": [["gone", {}]], "sessions": 1}
 
 

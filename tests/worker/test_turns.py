@@ -65,11 +65,11 @@ class Scene:
             raise
         self.ended.append(None)
 
-    async def play(self, kind: str) -> None:
+    async def play(self, kind: str, lease: float | None = None) -> None:
         """Have the body executed, until it has ended."""
         scene = self
 
-        @handler("message", retry=5)
+        @handler("message", retry=5, lease=lease)
         async def message(_: int) -> None:
             await scene.body()
 
@@ -340,8 +340,11 @@ async def test_the_sync_face_has_the_same_fence(store_url: str) -> None:
 
 @ONLY_POSTGRES
 @pytest.mark.proves("L-09", "protocol-08")
-async def test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease(store_url: str) -> None:
-    async with opened(store_url, lease=1.0) as store:
+@pytest.mark.parametrize("lease", ["the store's", "its own"])
+async def test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease(
+    store_url: str, lease: str
+) -> None:
+    async with opened(store_url, lease=1.0 if lease == "the store's" else 30.0) as store:
 
         async def act() -> None:
             async with store.transaction() as tx:
@@ -349,7 +352,7 @@ async def test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_t
                 await asyncio.sleep(2.5)
 
         scene = Scene(store, act)
-        await scene.play("message")
+        await scene.play("message", lease=None if lease == "the store's" else 1.0)
         [error] = scene.ended
         assert isinstance(error, StepwellError), error
         assert await written(store) == (0, 0)

@@ -92,10 +92,19 @@ async def _workers(store: Store, asked: Asked, *, everyone: bool) -> None:
         say_next("stepwell worker APP")
         return
     rows = [
-        (one.id, state_of(one), one.name, one.pid, span(one.silent), ago(one.started_at), ", ".join(one.handlers))
+        (
+            one.id,
+            state_of(one),
+            one.name,
+            one.pid,
+            span(one.silent),
+            span(one.lease),
+            ago(one.started_at),
+            ", ".join(one.handlers),
+        )
         for one in found
     ]
-    table(("SESSION", "STATE", "NAME", "PID", "SILENT", "STARTED", "SERVES"), rows)
+    table(("SESSION", "STATE", "NAME", "PID", "SILENT", "LEASE", "STARTED", "SERVES"), rows)
     say_next("stepwell top")
 
 

@@ -16,17 +16,16 @@ FRAMES: Final = 8  # of the stack: those in which it stands, not those that led 
 class Blockade:
     """Made on the loop's own thread; looked at from another."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, lease: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._lease = lease
         self._thread = threading.get_ident()
         self._asked_at: float | None = None
         self._looked_at = time.monotonic()
         self._told = False
         self.seconds = 0.0
 
-    def look(self) -> str | None:
-        """Find out for how many `seconds` it has been blocked; when that is first more than a lease, its stack.
+    def look(self, lease: float) -> str | None:
+        """Find out for how many `seconds` it has been blocked; when that is first more than the lease, its stack.
 
         The innermost call comes first, all in one line: it is for the log.
         """
@@ -34,10 +33,10 @@ class Blockade:
         unseen, self._looked_at = now - self._looked_at, now
         if self._asked_at is None:
             self._ask(now)
-        elif unseen > self._lease:
+        elif unseen > lease:
             self._asked_at += unseen  # this thread did not run either: the process was stopped, or its interpreter held
         self.seconds = 0.0 if self._asked_at is None else now - self._asked_at
-        if self.seconds <= self._lease or self._told:
+        if self.seconds <= lease or self._told:
             return None
         self._told = True
         return self._stack()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -16,18 +16,23 @@ class Demand:
     """The free places of a worker, over its queues. A place holds one task, or one batch of a queue with batches."""
 
     def __init__(
-        self, concurrency: int, limits: Mapping[int, int | None], batches: Mapping[int, int] | None = None
+        self,
+        concurrency: int,
+        limits: Mapping[int, int | None],
+        batches: Mapping[int, int] | None = None,
+        leases: Mapping[int, float] | None = None,
     ) -> None:
         self._concurrency = concurrency
         self._busy: Counter[int] = Counter()
         self.busy = 0  # how many places are taken
         self._order: list[int] = []
-        self.serve(limits, batches or {})
+        self.serve(limits, batches or {}, leases or {})
 
-    def serve(self, limits: Mapping[int, int | None], batches: Mapping[int, int]) -> None:
-        """Go on with these queues, their limits and batches; places that are taken stay taken."""
+    def serve(self, limits: Mapping[int, int | None], batches: Mapping[int, int], leases: Mapping[int, float]) -> None:
+        """Go on with these queues, their limits, batches and leases; places that are taken stay taken."""
         self._limits = limits
         self._batches = batches
+        self._leases = leases
         kept = [queue_id for queue_id in self._order if queue_id in limits]
         self._order = list(dict.fromkeys([*kept, *limits]))
 
@@ -49,13 +54,16 @@ class Demand:
     def turns(self) -> list[tuple[int, ...]]:
         """The queues, together where one claim can serve them; another one is first every time, so that none starves.
 
-        A queue with batches has a claim of its own: a limit over several counts tasks, and there a place is many.
+        A queue with batches has a claim of its own: a limit over several counts tasks, and there a place is many. So
+        have the queues of each lease: a claim is one session's.
         """
         if self._order:
             self._order.append(self._order.pop(0))
-        single = tuple(queue_id for queue_id in self._order if queue_id not in self._batches)
-        turns = (single if queue_id in single else (queue_id,) for queue_id in self._order)
-        return list(dict.fromkeys(turns))
+        turns: defaultdict[tuple[float | None, int], list[int]] = defaultdict(list)
+        for queue_id in self._order:
+            alone = queue_id if queue_id in self._batches else 0
+            turns[self._leases.get(queue_id), alone].append(queue_id)
+        return [tuple(queues) for queues in turns.values()]
 
     def wanted(self, queues: Sequence[int]) -> list[tuple[int, int]]:
         """Each of these queues that has room, with how many of its tasks fit."""

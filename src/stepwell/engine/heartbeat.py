@@ -32,14 +32,13 @@ class Heartbeat:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._every = store.options.lease / 3
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._last: threading.Thread | None = None  # it may still be leaving
         self._quiet = threading.Event()  # no beat is under way, nor will be
-        self._blockade = Blockade(self._loop, store.options.lease)
+        self._blockade = Blockade(self._loop)
         self.lifeline = Lifeline(store)
 
     @classmethod
@@ -78,6 +77,17 @@ class Heartbeat:
             last = None if self._sessions else self._last
         if last is not None:
             await ended(last, 5)
+
+    @property
+    def _lease(self) -> float:
+        """The shortest lease of its sessions: one beat is for all of them."""
+        with self._lock:
+            return min((session.lease for session in self._sessions.values()), default=self._store.options.lease)
+
+    @property
+    def _every(self) -> float:
+        """Seconds between two beats."""
+        return self._lease / 3
 
     def _work(self, before: threading.Thread | None, quiet: threading.Event) -> None:
         if before is not None:
@@ -119,16 +129,18 @@ class Heartbeat:
     def _well(self, pulse: Pulse) -> None:
         """Tell the helper that this process is well; note it if there is none any more."""
         with self._lock:
-            sessions = sorted(self._sessions)
-        if sessions and self.lifeline.well(sessions):
+            leases = {worker: self._sessions[worker].lease for worker in sorted(self._sessions)}
+        if leases and self.lifeline.well(leases):
             with contextlib.suppress(StepwellError):  # for people: nothing relies on it
-                self._store.sessions.note_helper(pulse, sessions, self.lifeline.kind, timeout=self._every)
+                self._store.sessions.note_helper(pulse, list(leases), self.lifeline.kind, timeout=self._every)
 
     def _is_hung(self) -> bool:
         """True if the loop has run nothing for too long; its stack is told before that."""
-        if (stack := self._blockade.look()) is not None:
+        if (stack := self._blockade.look(self._lease)) is not None:
             self._store.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
-        hung = self._blockade.seconds >= self._store.options.hang_after
+        with self._lock:
+            longest = max((session.lease for session in self._sessions.values()), default=0.0)
+        hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)
         if hung:
             self.lifeline.blocked()
         return hung

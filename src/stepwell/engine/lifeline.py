@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from stepwell.store.driver import Outside
@@ -38,7 +38,7 @@ class Lifeline:
         self._process: subprocess.Popen[bytes] | None = None
         self._opened_at = self._started_at = 0.0
         self._starts = 0
-        self._said: tuple[int, ...] = ()  # the sessions that the helper knows of
+        self._said: Mapping[int, float] = {}  # the sessions that the helper knows of, and their leases
         self._greeted = self._is_supervised = False
         self._unwritten = b""
         self.kind = _kind(store)
@@ -67,13 +67,13 @@ class Lifeline:
         patience = min(START_AFTER, self._store.options.lease / 3)
         return max(0.0, self._opened_at + patience - time.monotonic())
 
-    def well(self, sessions: Sequence[int]) -> bool:
+    def well(self, leases: Mapping[int, float]) -> bool:
         """Say that this process is well and has these sessions; True if `kind` has changed: the helper was lost."""
         before = self.kind
         if self._pipe is None and self.starts_in() <= 0:
             self._start()
-        if self._pipe is not None and not self._write(self._words(sessions)):
-            self._lost(sessions)
+        if self._pipe is not None and not self._write(self._words(leases)):
+            self._lost(leases)
         return self.kind != before
 
     def blocked(self) -> None:
@@ -83,27 +83,33 @@ class Lifeline:
     def close(self) -> None:
         """The last session has ended."""
         if self._is_supervised:
-            self._write(self._words(()))
+            self._write(self._words({}))
         elif self._process is not None:
             self._write(END)
             self._end_child()
 
-    def _words(self, sessions: Sequence[int]) -> bytes:
-        if self._greeted and self._said == tuple(sessions):
+    def _words(self, leases: Mapping[int, float]) -> bytes:
+        if self._greeted and self._said == leases:
             return SIGN
         lines: list[dict[str, Any]] = []
-        outside = self._store.sessions.outside(sessions) if self.kind in (SUPERVISOR, CHILD) else None
+        outside = self._store.sessions.outside(list(leases)) if self.kind in (SUPERVISOR, CHILD) else None
         beat, gone = outside.calls if outside is not None else ([], [])
         if outside is not None:
             gone = [*gone, *(outside.hint if self._store.options.listen else ())]
-            lines = [] if self._greeted else [{"place": self._place(outside)}]
-        lines.append({"beat": beat, "gone": gone, "sessions": len(sessions)})
-        self._greeted, self._said = True, tuple(sessions)
+            is_known = self._greeted and set(leases.values()) in (set(), set(self._said.values()))
+            lines = [] if is_known else [{"place": self._place(outside, leases)}]
+        lines.append({"beat": beat, "gone": gone, "sessions": len(leases)})
+        self._greeted, self._said = True, leases
         return b"\n".join(json.dumps(line).encode() for line in lines)
 
-    def _place(self, outside: Outside) -> dict[str, Any]:
+    def _place(self, outside: Outside, leases: Mapping[int, float]) -> dict[str, Any]:
         options = self._store.options
-        spans = {"lease": options.lease, "hang_after": options.hang_after}
+        longest = max(leases.values(), default=options.lease)
+        spans = {
+            "lease": min(leases.values(), default=options.lease),
+            "longest_lease": longest,
+            "hang_after": max(options.hang_after, longest),
+        }
         path = [one for one in sys.path if one]
         return {"kind": outside.kind, "address": outside.address, "lock": outside.lock, "path": path, **spans}
 
@@ -123,7 +129,7 @@ class Lifeline:
                     return False
         return True
 
-    def _lost(self, sessions: Sequence[int]) -> None:
+    def _lost(self, leases: Mapping[int, float]) -> None:
         if self._is_supervised:
             # Where the kernel has not told us: without its supervisor the worker stops.
             self._pipe, self.kind = None, LOST if self.kind == SUPERVISOR else self.kind
@@ -135,7 +141,7 @@ class Lifeline:
         if not again:
             self.kind = LOST
         elif self._start():
-            self._write(self._words(sessions))
+            self._write(self._words(leases))
 
     def _start(self) -> bool:
         command = [sys.executable, "-I", "-S", FILE, str(os.getpid())]

@@ -282,7 +282,7 @@ class RunTurn:
 
     async def extend_lease(self) -> bool:
         """Have the lease of its worker begin anew; False if that has lost the run."""
-        return await self.slot.session.renew(self.slot.store.options.lease / 6) and not self.is_lost
+        return await self.slot.session.renew(self.slot.session.lease / 6) and not self.is_lost
 
     # ---- records that nobody waits for -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import contextvars
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from stepwell.backoff import waits
@@ -19,8 +20,8 @@ from stepwell.engine import branches
 from stepwell.engine.claiming import Demand, Places, shares
 from stepwell.engine.execution import Execution
 from stepwell.engine.handing import FreeSeat
-from stepwell.engine.heartbeat import Heartbeat
 from stepwell.engine.holds import Holds
+from stepwell.engine.leases import Leases
 from stepwell.engine.outcome import Released, settlement_of
 from stepwell.engine.served import Served
 from stepwell.engine.session import Session
@@ -28,7 +29,7 @@ from stepwell.engine.showing import Showing
 from stepwell.engine.suspects import SuspectTurns
 from stepwell.engine.threads import Threads
 from stepwell.engine.upkeep import Upkeep
-from stepwell.errors import LeaseLost, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Claimed, Owned, Wish
 from stepwell.store.fairness import Fairness
 from stepwell.store.polling import LONGEST_POLL, Polling
@@ -38,7 +39,6 @@ from stepwell.telemetry import (
     InternalTaskFailed,
     OrphansReleased,
     SessionLost,
-    SessionStarted,
     StoreBack,
     StoreLost,
 )
@@ -72,8 +72,9 @@ class Runtime:
         self._concurrency = concurrency
         self._grace = grace
         self._demand = Demand(0, {})
-        self._places: defaultdict[int, Places] = defaultdict(Places)  # of a queue with batches, and of the others
-        self._fairness: defaultdict[int, Fairness] = defaultdict(Fairness)  # likewise
+        # Of each lease: of a queue with batches, and of the others (0).
+        self._places: defaultdict[tuple[float, int], Places] = defaultdict(Places)
+        self._fairness: defaultdict[tuple[float, int], Fairness] = defaultdict(Fairness)
         self._suspects = SuspectTurns(store.options.lease)
         self._threads = Threads(f"stepwell-{identity.name}")
         self.showing = Showing()
@@ -88,20 +89,25 @@ class Runtime:
         self._stopping = self._hurried = False
         self._labels = False  # whether tasks of this loop are labelled for the runs executed here
         self._deafen: Callable[[], None] = lambda: None
-        self.session: Session | None = None
+        self.leases = Leases(store, identity, self._session_lost, self._orphans_found)
         self.executed = 0
 
+    @property
+    def session(self) -> Session | None:
+        """The first of its sessions; None while it is not registered."""
+        return next(iter(self.leases), None)
+
     async def register(self) -> None:
-        """Begin the session, so that others see the worker, and claim nothing yet."""
+        """Begin the sessions, so that others see the worker, and claim nothing yet."""
         if self.session is None:
             try:
-                await self._begin_session()
+                await self._begin_sessions()
             except BaseException:
-                await self._end_session()  # begun or not: nobody would beat for nothing
+                await self.leases.end(stopping=self._stopping)  # begun or not: nobody would beat for nothing
                 raise
 
     async def _register_patiently(self) -> None:
-        """Begin the session however long the database is away, slow or locked, as one that runs does; and say so."""
+        """Begin the sessions however long the database is away, slow or locked, as one that runs does; and say so."""
         lost_at: float | None = None
         pauses = waits(LONGEST_POLL, self._store.clock.random)
         while self.session is None:
@@ -118,14 +124,15 @@ class Runtime:
         return [number for number, one in self._served.items() if one.is_workflow and one.body is not None]
 
     def replace(self, served: Served) -> None:
-        """Serve a queue with another body from now on; what is under way goes on with the old one."""
+        """Serve a queue with another body from now on; what is under way goes on with the old one. Its lease stays."""
+        served = replace(served, lease=self._by_name[served.queue].lease)
         self._by_name[served.queue] = served
         for queue_id, one in self._served.items():
             if one.queue == served.queue:
                 self._served[queue_id] = served
 
     async def start(self, *, upkeep: bool = True) -> None:
-        """Register the session and begin to serve; `upkeep=False` leaves the store to others."""
+        """Register the sessions and begin to serve; `upkeep=False` leaves the store to others."""
         self._stopping = self._hurried = False
         self._executions = set()  # a body that did not stop is not this start's
         self._suspects = SuspectTurns(self._store.options.lease)
@@ -155,7 +162,7 @@ class Runtime:
             self._loops.append(asyncio.create_task(holding, name="stepwell-holds"))
 
     async def stop(self) -> None:
-        """Claim nothing more, let bodies end within the grace, give back what is left, end the session."""
+        """Claim nothing more, let bodies end within the grace, give back what is left, end the sessions."""
         self._stopping = True
         self._polling.wake()
         self._idle.set()
@@ -174,7 +181,7 @@ class Runtime:
             if self._labels:
                 self._labels = False
                 branches.uninstall(asyncio.get_running_loop())
-        await self._end_session()
+        await self.leases.end(stopping=True)
 
     async def _let_go(self) -> None:
         """Let the bodies end within the grace, and give back what is left."""
@@ -258,21 +265,22 @@ class Runtime:
 
     async def _claim_once(self) -> int:
         """Fill the free places with what is ready; how many tasks that took."""
-        session = await self._living_session()
+        if not self.leases.are_living:
+            await self._begin_sessions()
         if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
             await self._find_queues()
-        if (begun := await self._claim_alone(session, idle=False)) is not None:
+        if (begun := await self._claim_alone(idle=False)) is not None:
             return begun
         # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
         self._left = self._room() <= 0
         if self._left:
             return 0
-        claimed = sum([await self._claim_from(queues, session) for queues in self._demand.turns()])
-        if not claimed and not self._executions and (begun := await self._claim_alone(session, idle=True)) is not None:
+        claimed = sum([await self._claim_from(queues) for queues in self._demand.turns()])
+        if not claimed and not self._executions and (begun := await self._claim_alone(idle=True)) is not None:
             return begun
         return claimed
 
-    async def _claim_alone(self, session: Session, *, idle: bool) -> int | None:
+    async def _claim_alone(self, *, idle: bool) -> int | None:
         """How many suspects were begun, if it is their turn, and nothing else may be; None if it is not."""
         turns, now = self._suspects, time.monotonic()
         if not turns.is_on and turns.may_look(now, idle=idle, drains=self._drains > 0):
@@ -280,32 +288,41 @@ class Runtime:
         if not turns.is_on:
             return None
         self._left = True  # so no place is offered, and whatever ends wakes us
-        if session.handing or not turns.may_claim(now, self._executions):
+        if any(session.handing for session in self.leases) or not turns.may_claim(now, self._executions):
             return 0 if turns.is_on else None
-        wanted = [queue_id for queue_id, _ in self._demand.wanted(list(self._served))] if self._room() > 0 else []
-        claimed: list[Claimed] = []
-        if wanted and not turns.is_over(now):
-            session.claiming(now)
-            try:
-                claimed = await self._store.suspects.claim(session.id, wanted, beside=bool(self._executions))
-            finally:
-                session.claimed(claimed)
-        if not claimed:
+        begun = None if turns.is_over(now) else await self._begin_suspect(now)
+        if begun is None:
             turns.end(now, left=turns.is_over(now))
             return None
-        turns.begun(now, self._start((claimed,), session))
+        turns.begun(now, begun)
         return 1
 
-    async def _claim_from(self, queues: Sequence[int], session: Session) -> int:
+    async def _begin_suspect(self, now: float) -> Execution | None:
+        """Execute one suspect, under the session of its lease; None if there is none for which there is a place."""
+        wanted = [queue_id for queue_id, _ in self._demand.wanted(list(self._served))] if self._room() > 0 else []
+        for session in self.leases:
+            queues = [queue_id for queue_id in wanted if self.leases.of(self._served[queue_id]) is session]
+            claimed: list[Claimed] = []
+            if queues:
+                session.claiming(now)
+                try:
+                    claimed = await self._store.suspects.claim(session.id, queues, beside=bool(self._executions))
+                finally:
+                    session.claimed(claimed)
+            if claimed:
+                return self._start((claimed,), session)
+        return None
+
+    async def _claim_from(self, queues: Sequence[int]) -> int:
         wanted, batch = self._demand.wanted(queues), self._demand.batch(queues[0])
-        limit = min(self._room() * batch, MOST_CLAIMED)
+        limit, session = min(self._room() * batch, MOST_CLAIMED), self.leases.of(self._served[queues[0]])
         self._left |= limit <= 0 or len(wanted) < len(queues)
-        if limit <= 0 or not wanted:
+        if limit <= 0 or not wanted or session is None:
             return 0
         session.claiming(time.monotonic())
         claimed: list[Claimed] = []
         try:
-            claimed = await self._claim(session, wanted, limit, queues[0] if batch > 1 else 0)
+            claimed = await self._claim(session, wanted, limit, (session.lease, queues[0] if batch > 1 else 0))
         finally:
             session.claimed(claimed)
         for calls in shares(claimed, batch):
@@ -317,7 +334,9 @@ class Runtime:
         # to be written than are executed, or a slow database would be owed ever more.
         return min(self._demand.free, 2 * self._concurrency - len(self._executions))
 
-    async def _claim(self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, turn: int) -> list[Claimed]:
+    async def _claim(
+        self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, turn: tuple[float, int]
+    ) -> list[Claimed]:
         now = time.monotonic()
         tasks, known, fairness = self._store.tasks, self._places[turn], self._fairness[turn]
         levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if fairness.oldest_is_due() else {}
@@ -344,28 +363,14 @@ class Runtime:
         execution.begin(self._threads)
         return execution
 
-    async def _living_session(self) -> Session:
-        if self.session is not None and self.session.lost:
-            # It was no death: nothing that was lost with it has killed anybody. Raises while the database is away.
-            self._store.tasks.hint(await self._store.sessions.acquit(self.session.id))
-            await self._end_session()
-        if self.session is None:
-            await self._begin_session()
-        assert self.session is not None
-        return self.session
-
-    async def _begin_session(self) -> None:
-        lease = int(self._store.options.lease * 1_000_000)
-        worker_id = await self._store.sessions.begin(self._identity, lease, Heartbeat.of(self._store).lifeline.kind)
-        self.session = Session(worker_id, self._session_lost, self._orphans_found)
-        Heartbeat.of(self._store).add(self.session)
-        self._store.telemetry.emit(SessionStarted(worker_id))
+    async def _begin_sessions(self) -> None:
+        await self.leases.begin(self._by_name)
         await self._find_queues()
 
     async def _find_queues(self) -> None:
         """Learn the numbers of the queues, making those that are missing.
 
-        After the session has begun and names them: from then on nobody can delete them under us.
+        After the sessions have begun and name them: from then on nobody can delete them under us.
         """
         served = {await self._number(one): one for one in self._by_name.values()}
         self._looked_at = time.monotonic()
@@ -375,8 +380,11 @@ class Runtime:
         self._serve(served)
 
     def _serve(self, served: dict[int, Served]) -> None:
-        limits = {queue_id: one.concurrency for queue_id, one in served.items()}
-        self._demand.serve(limits, {queue_id: one.batch for queue_id, one in served.items() if one.batch > 1})
+        self._demand.serve(
+            {queue_id: one.concurrency for queue_id, one in served.items()},
+            {queue_id: one.batch for queue_id, one in served.items() if one.batch > 1},
+            {queue_id: self.leases.lease_of(one) for queue_id, one in served.items()},
+        )
         self._served = served
 
     async def _number(self, served: Served) -> int:
@@ -384,21 +392,8 @@ class Runtime:
             return await self._store.register_workflow(served.queue, served.dead_letter, served.cleanup)
         return await self._store.queue_id(served.queue, create=True, anew=True)
 
-    async def _end_session(self) -> None:
-        session, self.session = self.session, None
-        if session is None:
-            return
-        heartbeat = Heartbeat.of(self._store)
-        await heartbeat.remove(session)
-        session.end()
-        with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
-            if session.lost and self._stopping:
-                await self._store.sessions.acquit(session.id)
-            await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
-        await heartbeat.left()
-
     def _session_lost(self, session: Session) -> None:
-        """Others have our tasks now: stop every body, write nothing, and begin anew."""
+        """Others have its tasks now: stop their bodies, write nothing of them, and begin it anew."""
         self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
         for execution in tuple(self._executions):
             if execution.session is session:
@@ -407,8 +402,8 @@ class Runtime:
 
     def _wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
         """Somebody asked for these turns to be cancelled or paused: stop those that are executed here."""
-        held = {} if self.session is None else self.session.held
-        if ours := {task_id for task_id, turn in turns.items() if held.get(task_id) == turn}:
+        held = [session.held for session in self.leases]
+        if ours := {task_id for task_id, turn in turns.items() if any(one.get(task_id) == turn for one in held)}:
             for execution in tuple(self._executions):
                 execution.stop(wish, ours)
 
@@ -416,9 +411,10 @@ class Runtime:
         """Hear what is asked of the bodies under way, also of those that record nothing for long."""
         while not self._stopping:
             await asyncio.sleep(HEAR_EVERY)
-            if self.session is not None and self.session.held:
-                with contextlib.suppress(StoreBusy, StoreUnavailable):  # others tell of that; it is read again
-                    await self._store.tasks.hear_requests(self.session.id)
+            for session in self.leases:
+                if session.held:
+                    with contextlib.suppress(StoreBusy, StoreUnavailable):  # others tell of that; it is read again
+                        await self._store.tasks.hear_requests(session.id)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
         self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
@@ -446,8 +442,16 @@ class Runtime:
 
         Not beside a claim, which has been promised all the places that are free.
         """
-        session, served = self.session, self._served.get(queue_id)
-        if session is None or session.lost or session.is_claiming or self._stopping or self._left or served is None:
+        served = self._served.get(queue_id)
+        session = self.leases.of(served)
+        if (
+            served is None
+            or session is None
+            or session.lost
+            or self.leases.are_claiming
+            or self._stopping
+            or self._left
+        ):
             return None
         if served.body is None or served.batch > 1 or self._room() <= 0 or not self._demand.wanted([queue_id]):
             return None
@@ -459,10 +463,9 @@ class Runtime:
 
     async def _handed_over(self) -> None:
         """Wait for what is being added as ours: it is executed within the grace, or given back."""
-        session = self.session
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._store.options.timeout):
-                while session is not None and session.handing:
+                while any(session.handing for session in self.leases):
                     self._quiet.clear()
                     await self._quiet.wait()
 

@@ -58,3 +58,4 @@ class Served:
     dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR
     run_timeout: float | None = None  # seconds that a run has in all, from its first start
     cleanup: float | None = None  # seconds that a run has to clean up after it was cancelled
+    lease: float | None = None  # seconds that a worker which executes it may be silent; None is the store's

@@ -18,8 +18,11 @@ class Session:
         worker_id: int,
         on_lost: Callable[[Session], None],
         on_orphans: Callable[[Session, list[Owned]], None],
+        *,
+        lease: float = 30.0,
     ) -> None:
         self.id = worker_id
+        self.lease = lease  # seconds that it may be silent
         self.lost = False
         self.beat_soon: Callable[[], None] = lambda: None  # the heartbeat sets it
         self.renewed_at = time.monotonic()  # when the last beat that was answered was sent: the lease began anew

@@ -4,9 +4,9 @@ It runs in another process: a child of a program with an embedded worker (`pytho
 the workers of `stepwell worker`. It imports the standard library alone, and the database's driver when it first has
 something to say to the database. While the worker's own thread beats, it is silent and has no connection.
 
-The worker writes lines: `{"place": ...}` first, `{"beat": ..., "gone": ...}` when its sessions change, `.` after every
-beat, `!` when its event loop has been blocked for too long, `q` at its end. Everything that is secret is in them, and
-nothing of it in the arguments of a process.
+The worker writes lines: `{"place": ...}` first and when its leases change, `{"beat": ..., "gone": ...}` when its
+sessions change, `.` after every beat, `!` when its event loop has been blocked for too long, `q` at its end. Everything
+that is secret is in them, and nothing of it in the arguments of a process.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ Statement = tuple[str, Any]  # its text and its values
 
 
 class Place(NamedTuple):
-    """Where the database is, and for how long a worker may be silent."""
+    """Where the database is, and for how long a worker's sessions may be silent: each has its lease."""
 
     kind: str
     address: str
     lock: str | None  # the file on which the writers of an SQLite file queue
-    lease: float
+    lease: float  # the shortest: what beats for all
+    longest_lease: float
     hang_after: float
     path: Sequence[str]  # where the driver is found
 
@@ -204,13 +205,13 @@ class Helper:
             self.begun = self.begun or self.sessions > 0
 
     def _tell_gone(self) -> None:
-        """Note it, and try again until it is written or the lease tells the same."""
+        """Note it, and try again until it is written or the longest lease tells the same."""
         if self._closed_at is None:
             self._read_on()  # its last words may be that no session is left
         self._leaving()
         if self._place is None or not self.sessions:
             return
-        until, pause = time.monotonic() + self._place.lease, 0.1
+        until, pause = time.monotonic() + self._place.longest_lease, 0.1
         while not self._run(self._note_gone) and time.monotonic() + pause < until:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_ANSWER)

@@ -56,7 +56,7 @@ class Together(Opened):
         """
         self.check()
         turns = turns_here()
-        async with self.driver.transaction(None if turns is None else self.options.lease) as own:
+        async with self.driver.transaction(None if turns is None else turns.lease) as own:
             tx = Tx(self, own)
             try:
                 yield tx

@@ -18,6 +18,7 @@ class Holder(Protocol):
 
     id: int
     lost: bool
+    lease: float
 
     @property
     def held(self) -> Mapping[int, int]:
@@ -37,6 +38,11 @@ class Turns:
     def are_lost(self) -> bool:
         """Whether the session is known to be dead: others have its tasks."""
         return self._session.lost
+
+    @property
+    def lease(self) -> float:
+        """Seconds that the session may be silent before others take them."""
+        return self._session.lease
 
     @property
     def are_held(self) -> bool:

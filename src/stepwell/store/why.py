@@ -183,7 +183,8 @@ def _running(run: Standing) -> Why:
     names = (str(task["worker_name"]),)
     if task["silent"] or task["silent"] is None:
         message = f"its worker {worker} is not heard of any more"
-        return Why(Reason.WORKER_SILENT, message, None, names, "another worker takes it over when the lease is over")
+        lease = f"the lease of {task['worker_lease'] / 1_000_000:g} s"
+        return Why(Reason.WORKER_SILENT, message, None, names, f"another worker takes it over when {lease} is over")
     if task["cancel_requested_at"] is not None:
         return Why(Reason.CANCELLING, f"{worker} was asked to stop it", run.cleanup_until, names, "it ends CANCELLED")
     if task["held_at"] is not None:

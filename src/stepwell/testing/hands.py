@@ -29,9 +29,9 @@ class HandWorker(Worker):
 
     async def vanish(self, doomed: Doomed) -> None:
         """End as a killed process does: nothing more is written, and whoever works for it is stopped."""
-        session, places = self._runtime.session, self._runtime._demand  # noqa: SLF001 - taken while a thread is at work
-        assert session is not None
-        session.lost = True  # so that user code that is still at work in a thread can record nothing
+        sessions, places = list(self._runtime.leases), self._runtime._demand  # noqa: SLF001 - taken while a thread works
+        for session in sessions:
+            session.lost = True  # so that user code that is still at work in a thread can record nothing
         self._runtime.hurry()
         doomed.over()
         self._started = False
@@ -40,7 +40,7 @@ class HandWorker(Worker):
             if not places.busy:
                 return
             await asyncio.sleep(0.001)
-        raise Timeout(f"a body of {session.id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
+        raise Timeout(f"a body of {sessions[0].id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
 
 
 async def drained(worker: Worker) -> int:

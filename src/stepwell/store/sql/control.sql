@@ -117,6 +117,7 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
        task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, {now} as now,
        maintenance.began_at as maintenance_at, maintenance.reason as maintenance_reason,
        worker.name as worker_name, worker.host as worker_host, worker.pid as worker_pid,
+       worker.lease as worker_lease,
        beat.beat_at < {beat_now} - worker.lease or beat.beat_at > {beat_now} + worker.lease as silent,
        case when task.waiting > 0
             then (select count(*) from {task} as child

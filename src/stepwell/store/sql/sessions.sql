@@ -84,13 +84,23 @@ update {worker} set stopped_at = {now}, stop_reason = :reason where id = :worker
 
 -- name: note_loss
 -- unbounded: it looks at all that the session held.
+-- scans worker: for the other sessions of its process; sessions die seldom.
 -- Note what a session held that was declared dead: how many tasks, and the one whose death its own was, if one can be
--- told: the only one, or the only suspect, if that was begun before all others. Run after `lower_fence`, and kept: what
--- `return_tasks` has to skip because it is locked is judged later by the same.
+-- told: the only one, or the only suspect, if that was begun before all others. Another session of its worker, which has
+-- another lease and died with it, is company too, before or after; but not for a suspect, which is executed alone in all of
+-- its worker. Run after `lower_fence`, and kept: what `return_tasks` has to skip because it is locked is judged later by
+-- the same.
 update {worker} as worker
    set held = (select count(*) from {task} as task where task.owner is not null and task.owner = :worker),
        blamed = (select task.id from {task} as task
                   where task.owner is not null and task.owner = :worker
+                    and (task.losses > 0 or not exists (
+                         select 1 from {worker} as other
+                          where other.host = worker.host and other.pid = worker.pid and other.name = worker.name
+                            and other.tenant = worker.tenant and other.id <> :worker
+                            and (other.stopped_at is null or other.stopped_at >= worker.started_at)
+                            and (other.held > 0 or exists (select 1 from {task} as beside
+                                                            where beside.owner is not null and beside.owner = other.id))))
                     and not exists (select 1 from {task} as beside
                                      where beside.owner is not null and beside.owner = :worker and beside.id <> task.id
                                        and (task.losses = 0 or beside.losses > 0
