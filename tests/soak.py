@@ -2,21 +2,27 @@
 
 The same tests as in `make test`, with more processes, more messages, fuller tables, longer outages and the default
 lease. A run whose faults did not land fails, so every number in the report was paid for.
+
+It takes more than an hour. What was green is kept in `.soak`, by the code it was green with: after an interruption, or
+when a red test is mended in the test alone, the next call goes on with what is left. The report names what was red
+before. `python -m tests.soak WORD ...` runs the files whose name holds one of the words, again if they were green.
 """
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "proof.md"
+KEPT = ROOT / ".soak"
 TESTS = (
     "tests/crash",
     "tests/sweep",
@@ -30,6 +36,7 @@ TESTS = (
     "tests/store/test_deadlocks.py",
     "tests/waiting/test_many_children.py",
     "tests/queue/test_joined_table.py",
+    "tests/deciders/test_crashes.py",
     "tests/cli/test_demo.py::test_it_brings_a_postgres_of_its_own",
     "tests/cli/test_demo.py::test_it_tells_its_story_at_its_own_pace",
 )
@@ -351,22 +358,63 @@ PROMISES = {
 
 
 def main() -> int:
-    """Run, print a line for each promise, and write the report if every promise held."""
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "measured"
-        code = _run(path, sys.argv[1:])
-        measured = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Run what is left, print a line for each promise, and write the report if all held with this code."""
+    words, code = sys.argv[1:], _code()
+    KEPT.mkdir(exist_ok=True)
+    kept = [_Part(file, code) for file in _files()]
+    for part in kept:
+        if any(word in part.file for word in words) if words else not part.is_green:
+            part.run()
+    measured = [line for part in kept for line in part.measured()]
     for promise, backend, proof in _proofs(measured):
         _say(f"{promise.title} · {BACKENDS[backend]}: {proof}")
-    _say(f"{len(measured)} proofs in {time.monotonic() - began:.0f} s")
-    if code == 0 and len(sys.argv) == 1:
-        REPORT.write_text(report(measured), encoding="utf-8")
-        _say(f"written: {REPORT.relative_to(ROOT)}")
-    return code
+    left = [part.file for part in kept if not part.is_green]
+    if left:
+        _say(f"not green with this code: {', '.join(left)}")
+        return 1
+    REPORT.write_text(report(measured, [part.story() for part in kept if part.reds()]), encoding="utf-8")
+    _say(f"written: {REPORT.relative_to(ROOT)}")
+    return 0
 
 
-def report(measured: Iterable[dict[str, Any]]) -> str:
+class _Part:
+    """One file of tests: whether it was green with this code, what it measured, and how often it was red before."""
+
+    def __init__(self, file: str, code: str) -> None:
+        self.file = file
+        name = file.replace("/", ".").replace("::", "-")
+        self._green = KEPT / f"{name}.{code}.green"
+        self._red = KEPT / f"{name}.{code}.red"
+
+    @property
+    def is_green(self) -> bool:
+        return self._green.exists()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        self._green.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "measured"
+            path.touch()
+            code = _run(path, self.file)
+            if code == 0:
+                self._green.write_text(path.read_text())
+            else:
+                with self._red.open("a") as red:
+                    red.write(f"exit code {code}\n")
+        _say(f"{'green' if code == 0 else 'RED'} {self.file}, {time.monotonic() - began:.0f} s")
+
+    def measured(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._green.read_text().splitlines()] if self.is_green else []
+
+    def reds(self) -> int:
+        return len(self._red.read_text().splitlines()) if self._red.exists() else 0
+
+    def story(self) -> str:
+        return f"{self.file} ({self.reds()})"
+
+
+def report(measured: Iterable[dict[str, Any]], red: Sequence[str]) -> str:
     """The page that tells what was measured; nothing in it names a day or a machine."""
     proofs = list(_proofs(measured))
     lines = [
@@ -376,6 +424,8 @@ def report(measured: Iterable[dict[str, Any]]) -> str:
         "from two cores that other programs shared; `make test` runs the same tests at a smaller size. A run whose",
         "faults did not land is void and fails.",
     ]
+    if red:
+        lines += ["", f"Red before they were green, with the same code, and how often: {', '.join(red)}."]
     for promise in PROMISES.values():
         held = [(backend, proof) for each, backend, proof in proofs if each is promise]
         if held:
@@ -391,8 +441,27 @@ def _proofs(measured: Iterable[dict[str, Any]]) -> Iterable[tuple[Promise, str, 
         yield promise, one["backend"], promise.proof(one["numbers"])
 
 
-def _run(measured: Path, arguments: list[str]) -> int:
-    command = [sys.executable, "-m", "pytest", *TESTS, "-p", "no:randomly", "--timeout=300", "-q", *arguments]
+def _files() -> list[str]:
+    """The files of `TESTS`, each to be run by itself."""
+    found: list[str] = []
+    for one in TESTS:
+        folder = ROOT / one
+        files = sorted(folder.glob("test_*.py")) if folder.is_dir() else []
+        found += [file.relative_to(ROOT).as_posix() for file in files] or [one]
+    return found
+
+
+def _code() -> str:
+    """A fingerprint of the library's code: what was green with other code proves nothing of this."""
+    told = hashlib.sha256()
+    for file in sorted((ROOT / "src").rglob("*")):
+        if file.suffix in {".py", ".sql"}:
+            told.update(file.read_bytes())
+    return told.hexdigest()[:12]
+
+
+def _run(measured: Path, file: str) -> int:
+    command = [sys.executable, "-m", "pytest", file, "-p", "no:randomly", "--timeout=300", "-q"]
     environment = {**os.environ, "STEPWELL_SOAK": "1", "STEPWELL_SOAK_REPORT": str(measured)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
