@@ -132,11 +132,11 @@ class DuplicateWorkflow(StepwellError):
 
 
 class DeciderNotFound(StepwellError):
-    """No decider of this type is registered."""
+    """No decider of this type is registered, or has left anything in the store."""
 
     def __init__(self, type: str, known: tuple[str, ...] = ()) -> None:
         there_are = f"there are {', '.join(known)}" if known else "there is none"
-        said = f"no decider of type {_shown(type)} is registered here, {there_are}"
+        said = f"no decider of type {_shown(type)} is known here, {there_are}"
         super().__init__(f"{said}; register it with `engine.register(...)`")
         self.type = type
 

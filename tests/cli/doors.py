@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from stepwell import Decider, Decision, EffectContext, StateInfo, Transition
+from stepwell import Decider, Decision, EffectContext, PermanentError, StateInfo, Transition
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ class Doors(Decider[Door, Input, Moved, Ring]):
         return state.status == "locked"
 
     async def handle(self, effect: Ring, ctx: EffectContext) -> Input | None:
+        if effect.door == "mute":
+            raise PermanentError("it has no bell")
         return None
 
     def state_info(self, state: Door) -> StateInfo:

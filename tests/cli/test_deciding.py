@@ -110,6 +110,18 @@ def test_a_worker_serves_the_deciders_of_a_module(doors: Cli) -> None:
     assert "APP serves no queue gate" in doors("worker", DOORS, "--queue", "gate", "--once", code=3).error
 
 
+def test_dead_letters_of_one_instance_are_listed(doors: Cli) -> None:
+    doors("decider", "send", "door", "Push", "door=mute", "--app", DOORS)
+    doors("worker", DOORS, "--once")
+    [letter] = doors("dead", "ls", "--instance", "door", "mute", "--json").json["dead_letters"]
+    assert (letter["kind"], letter["payload"]["id"]) == ("effect", "mute")
+    listed = doors("dead", "ls", "--instance", "door", "mute").out
+    assert "it has no bell" in listed
+    assert f"next: stepwell dead requeue {letter['id']}\n" in listed
+    assert "no dead letters" in doors("dead", "ls", "--instance", "door", "front").out
+    assert "the store has no decider gate" in doors("dead", "ls", "--instance", "gate", "front", code=3).error
+
+
 def test_doctor_names_the_decider_that_nobody_registers(doors: Cli) -> None:
     doors("worker", "tests.cli.shop", "--once")
     with working(doors, welcome):

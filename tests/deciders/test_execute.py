@@ -197,7 +197,7 @@ async def test_an_input_as_json_is_the_same_as_the_input(engine: Engine) -> None
     receipt = await engine.execute_dynamic("bench", {"Do": {"id": "a", "label": "one"}}, key="k")
     assert receipt.first == 1
     assert (await engine.execute(Do("a", "one"), key="k")).outcome == "duplicate"
-    with pytest.raises(DeciderNotFound, match="no decider of type 'bank' is registered here, there are bench"):
+    with pytest.raises(DeciderNotFound, match="no decider of type 'bank' is known here, there are bench"):
         await engine.execute_dynamic("bank", {"Do": {"id": "a"}})
     with pytest.raises(SerializationError):
         await engine.execute_dynamic("bench", {"Do": {"label": "one"}})

@@ -2,14 +2,17 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 
-from stepwell import Engine, InvalidOption, Store
+from stepwell import Decision, EffectContext, Engine, InvalidOption, PermanentError, Store, handler
+from stepwell.clock import TestClock
 from stepwell.deciders.waiting import Held, Memory
 from stepwell.errors import DeciderNotFound
 from tests.deciders.shop import Create, Orders, Pay
-from tests.deciders.workbench import Bench, Do, Event, Noted, State, asked, labels, versions
+from tests.deciders.workbench import Ask, Bench, Do, Event, Input, Noted, State, asked, drained, labels, versions
 from tests.store.seam import Watched, watched
 
 
@@ -67,6 +70,61 @@ async def test_what_an_instance_still_waits_for(store: Store) -> None:
     assert await engine.outstanding("order", "nobody") == await Engine(store).outstanding("order", "nobody") == []
     with pytest.raises(DeciderNotFound, match="gate"):
         await engine.outstanding("gate", "a")
+
+
+class Doomed(Bench):
+    """Fails in all that it is asked later."""
+
+    retry = 1
+
+    def decide(self, state: State, input: Input, now: datetime) -> Decision[Event, Ask, Input]:
+        if state.labels and isinstance(input, Do):
+            raise PermanentError(input.label)
+        return super().decide(state, input, now)
+
+    async def handle(self, effect: Ask, ctx: EffectContext) -> Input | None:
+        raise PermanentError(effect.label)
+
+    def on_dead_letter(self, effect: Ask, error: str) -> Input | None:
+        return Do(effect.id, "given up")
+
+
+@pytest.mark.proves("F-06", "TM-05", "IN-07")
+async def test_dead_letters_are_found_by_their_instance(store: Store, clock: TestClock) -> None:
+    engine = Engine(store).register(Doomed())
+
+    @handler("bench:effects.old", retry=1)
+    async def refuse(payload: Any) -> None:
+        raise PermanentError("no")
+
+    with pytest.raises(DeciderNotFound, match="'bench' is known here"):
+        await store.dead_letters(instance=("bench", "1"))
+    for name in ("1", "2"):
+        await engine.execute(Do(name, "first", ask="mail", after=60))
+        await engine.submit(Do(name, "submitted"))
+    await store.enqueue(refuse, {"id": "1"})
+    for _ in range(2):
+        await drained(store, engine, refuse)
+        clock.advance("2m")
+    assert len(await store.dead_letters()) == 9
+    letters = await store.dead_letters(instance=("bench", "1"))
+    assert sorted((one.kind, one.last_error) for one in letters) == [
+        ("effect", "PermanentError: mail"),
+        ("input", "PermanentError: given up"),
+        ("input", "PermanentError: submitted"),
+        ("timer", "PermanentError: tick"),
+    ]
+    assert {one.payload["id"] for one in letters} == {"1"}
+    page = await store.dead_letters(instance=("bench", "1"), limit=3)
+    rest = await store.dead_letters(instance=("bench", "1"), after=page.next)
+    assert [*page, *rest] == letters
+    assert [one.kind for one in await store.dead_letters(instance=("bench", "2"), kind="timer")] == ["timer"]
+    assert await store.dead_letters(instance=("bench", "nobody")) == []
+    with pytest.raises(DeciderNotFound, match="'bank' is known here, there are bench"):
+        await store.dead_letters(instance=("bank", "1"))
+    for wrong in ("bench/1", ("bench", 1), ("bench",)):
+        with pytest.raises(InvalidOption, match="type and id"):
+            await store.dead_letters(instance=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.proves("M-21")

@@ -239,7 +239,7 @@ def test_a_type_and_an_input_have_one_decider() -> None:
 @pytest.mark.proves("M-15")
 def test_an_unknown_type_says_which_there_are() -> None:
     registry = Registry()
-    with pytest.raises(DeciderNotFound, match="'order' is registered here, there is none"):
+    with pytest.raises(DeciderNotFound, match="'order' is known here, there is none"):
         registry.of_type("order")
     registry.register(Sensors())
     with pytest.raises(UnknownWorkflowType, match="there are sensor"):

@@ -130,4 +130,4 @@ async def test_an_answer_to_a_decider_that_is_not_here_is_left_to_code_that_has_
     await drained(store, engine)
     [task] = await tasks(store, "effect")
     assert (task["status"], task["attempt"], bench.asked) == ("PENDING", 0, [])
-    assert "no decider of type 'other' is registered here" in task["last_error"]
+    assert "no decider of type 'other' is known here" in task["last_error"]

@@ -13,6 +13,22 @@ RACES = "tests/deciders/test_races.py::"
 
 DECIDER_MUTANTS = (
     Mutant(
+        "the dead letters of an instance are those of all instances of its type",
+        "F-06",
+        "store/sql/queues.sql",
+        "            and task.input ->> 'id' = :instance))\n",
+        "           ))\n",
+        INSTANCES + "test_dead_letters_are_found_by_their_instance",
+    ),
+    Mutant(
+        "an input that tells of a dead letter does not say whose it is",
+        "F-06",
+        "store/letters.py",
+        '{"id": effect["instance"], ',
+        '{"id": "", ',
+        INSTANCES + "test_dead_letters_are_found_by_their_instance",
+    ),
+    Mutant(
         "a decision is written although its instance has moved on",
         "M-10",
         "store/sql/decisions.sql",

@@ -149,11 +149,18 @@ def dead() -> None:
 @dead.command("ls")
 @click.option("--queue", help="Only of this queue.")
 @click.option("--error", help="Only with this type of error.")
+@click.option("--instance", nargs=2, metavar="TYPE ID", help="Only of this instance of a decider.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where a page ended.")
 @asks_store
 def list_dead(asked: Asked, **filters: Any) -> None:
-    """List dead letters, oldest first."""
+    """List dead letters, oldest first.
+
+    \b
+    Examples:
+      stepwell dead ls --queue emails
+      stepwell dead ls --instance order 42
+    """
     asked.do(lambda store: _list_dead(store, asked, filters))
 
 
@@ -281,9 +288,14 @@ def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
 
 
 async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> None:
+    from stepwell.cli.exits import NOT_FOUND, Stop
     from stepwell.cli.output import ago, say, say_json, say_next, short, table
+    from stepwell.errors import DeciderNotFound
 
-    page = await store.dead_letters(**filters)
+    try:
+        page = await store.dead_letters(**filters)
+    except DeciderNotFound as unknown:
+        raise Stop(NOT_FOUND, f"the store has no decider {unknown.type}", "stepwell decider ls") from unknown
     if asked.as_json:
         say_json({"dead_letters": list(page), "next": page.next})
         return
@@ -295,7 +307,8 @@ async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> Non
     [(error, count)] = Counter(str((one.error or {}).get("type")) for one in page).most_common(1)
     if len(page) > 1:
         say(short(f"{count} of these {len(page)} died of {error}", 100), dim=True)
-    say_next(f"stepwell dead requeue --error {error}" + (f"   more: --after {page.next}" if page.next else ""))
+    these = " ".join(str(one.id) for one in page[:5]) if filters["instance"] else f"--error {error}"
+    say_next(f"stepwell dead requeue {these}" + (f"   more: --after {page.next}" if page.next else ""))
 
 
 def _checked(ids: Sequence[int], filters: dict[str, Any]) -> None:

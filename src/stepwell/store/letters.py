@@ -47,7 +47,7 @@ def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[se
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
     rows = []
     for effect, task_id in zip(effects, ids, strict=False):
-        said = json.dumps({"id": "", "dead_letter": effect["id"]})
+        said = json.dumps({"id": effect["instance"], "dead_letter": effect["id"]})
         queue_id = effect["inputs_queue_id"]
         task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
         rows.append(row_of(task, task_id))

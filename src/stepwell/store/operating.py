@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from stepwell.durations import Duration, microseconds_of, seconds_of
-from stepwell.errors import InvalidOption
-from stepwell.names import check_filter, check_id, check_name, check_whole
+from stepwell.errors import DeciderNotFound, InvalidOption
+from stepwell.names import check_filter, check_id, check_key, check_name, check_whole
 from stepwell.records import DeadLetter, Maintenance, Page, QueueInfo, Task, Unserved, WorkerInfo
 from stepwell.store.opened import Opened
 from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
+
+INPUTS: Final = ":inputs"  # what the name of a decider's queue of inputs ends with
 
 
 class Operating(Opened):
@@ -161,15 +164,22 @@ class Operating(Opened):
         queue: str | None = None,
         kind: str | None = None,
         error: str | None = None,
+        instance: tuple[str, str] | None = None,
         limit: int = 100,
         after: str | None = None,
     ) -> Page[DeadLetter]:
-        """Tasks that ended in ERROR, oldest first: of one queue, kind, or type of error if given."""
+        """Tasks that ended in ERROR, oldest first: of one queue, kind, type of error, or decider instance if given.
+
+        An `instance` is named by its type and id, `("order", "42")`: its effects, timers and submitted inputs. Raises
+        `DeciderNotFound` if the store has no decider of this type.
+        """
         await self.known(queue)
+        await self._known_instance(instance)
         return await self._queues.dead_letters(
             queue=queue,
             kind=check_filter("kind", kind),
             error=check_filter("error", error),
+            instance=instance,
             limit=check_whole("limit", limit, 1, 10_000),
             after=after,
         )
@@ -196,6 +206,20 @@ class Operating(Opened):
         chosen = _filter(ids, queue, error)
         await self.known(queue)
         return len(await self._queues.drop(ids, **chosen))
+
+    async def _known_instance(self, instance: object) -> None:
+        """Refuse a misspelt type of decider instead of finding nothing of it."""
+        match instance:
+            case None:
+                return
+            case (str() as type_, str() as name):
+                check_key(name, "instance")
+            case _:
+                raise InvalidOption("instance", instance, 'name it by its type and id: `instance=("order", "42")`')
+        names = [one.name for one in await self._queues.all()]
+        known = tuple(name.removesuffix(INPUTS) for name in names if name.endswith(INPUTS))
+        if type_ not in known:
+            raise DeciderNotFound(type_, known)
 
 
 def _filter(ids: Sequence[int], queue: str | None, error: str | None) -> dict[str, str | None]:

@@ -92,14 +92,22 @@ class Queues:
         return _task(rows[0]) if rows else None
 
     async def dead_letters(
-        self, *, queue: str | None, kind: str | None, error: str | None, limit: int, after: str | None
+        self,
+        *,
+        queue: str | None,
+        kind: str | None,
+        error: str | None,
+        instance: tuple[str, str] | None,
+        limit: int,
+        after: str | None,
     ) -> Page[DeadLetter]:
         """Tasks in ERROR, oldest first."""
         after_time, after_id = place_of(after)
-        params = self._params(
-            queue=queue, kind=kind, error=error, limit=limit + 1, after_time=after_time, after_id=after_id
-        )
-        rows = await self._driver.read(Call("dead_letters", params))
+        type_, name = instance or ("", None)
+        filters = self._params(queue=queue, kind=kind, error=error, instance=name)
+        filters |= {"effects": f"{type_}:effects", "inputs": f"{type_}:inputs"}
+        place: dict[str, Value] = {"after_time": after_time, "after_id": after_id, "limit": limit + 1}
+        rows = await self._driver.read(Call("dead_letters", {**filters, **place}))
         page = [_dead_letter(row) for row in rows[:limit]]
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")

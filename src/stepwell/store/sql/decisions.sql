@@ -207,13 +207,13 @@ select task.input, task.output, task.error, task.last_error, task.status from {t
 
 -- name: dead_effects
 -- bound: 6 + 10 a row
--- Of these tasks, the effects that ended in ERROR, with the queue of their decider's inputs.
+-- Of these tasks, the effects that ended in ERROR, with their instances' names and the queue of their decider's inputs.
 with rows as ({rows id bigint}),
 failed as materialized (
-    select task.id, task.queue_id from {task} as task
+    select task.id, task.queue_id, task.input ->> 'id' as instance from {task} as task
      where task.id {any_of rows} and (task.kind = 'effect' and task.status = 'ERROR') is true
 )
-select failed.id, inputs.id as inputs_queue_id
+select failed.id, failed.instance, inputs.id as inputs_queue_id
   from failed {one_of queue.id failed.queue_id}
  cross join {queue} as inputs
  where inputs.tenant = queue.tenant

@@ -77,7 +77,8 @@ delete from {queue} where id = :id returning id;
 
 -- name: dead_letters
 -- bound: 12 + 5 a row
--- List tasks that ended in ERROR, oldest first, after the place given.
+-- List tasks that ended in ERROR, oldest first, after the place given. The instance that a task is for stands in its
+-- input: what was submitted may have come before its instance.
 select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
        task.last_error, task.created_at, task.finished_at
   from {task} as task {one_of queue.id task.queue_id}
@@ -87,6 +88,9 @@ select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max
    and (cast(:queue as text) is null or queue.name = :queue)
    and (cast(:kind as text) is null or task.kind = :kind)
    and (cast(:error as text) is null or task.error ->> 'type' = :error)
+   and (cast(:instance as text) is null
+        or (task.kind in ('effect', 'timer', 'input') and queue.name in (:effects, :inputs)
+            and task.input ->> 'id' = :instance))
  order by task.finished_at, task.id
  limit :limit;
 
