@@ -29,9 +29,10 @@ Marks = dict[int, list[str]]
 def test_workers_killed_every_half_second_lose_no_run_and_repeat_no_recorded_step(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    count, lasts = scale.of(40, 2000), scale.of(4.0, 60.0)
-    _trigger(site, count, scale.of(0.2, 0.5))
-    with site.crew(4, module="tests.crash.pipeline", lease=LEASE, concurrency=scale.of(8, 25)) as crew:
+    count, lasts = scale.of(40, 500), scale.of(4.0, 60.0)
+    _trigger(site, count, scale.of(0.2, 0.1))
+    # Eight at once: whatever dies with others is executed alone afterwards, and that is what most of the time is for.
+    with site.crew(4, module="tests.crash.pipeline", lease=LEASE, concurrency=8) as crew:
         site.wait_for_sessions(crew)
         began = time.monotonic()
         _kill(site, crew, count, began + lasts)
