@@ -79,4 +79,12 @@ APART_MUTANTS = (
         "3_600_000_000",
         "tests/waiting/test_pausing.py::test_the_interval_is_the_stores_and_one_hour_if_nothing_is_said",
     ),
+    Mutant(
+        "a run that fails in a flush that is taken apart fails the flush",
+        "promise-20",
+        "store/isolation.py",
+        '    "end_steps": ("id", "answer"),\n',
+        "",
+        "tests/store/test_group_commit.py::test_a_run_fails_beside_a_row_that_is_refused_and_its_steps_are_closed",
+    ),
 )

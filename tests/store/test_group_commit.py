@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from stepwell import Store, connect
+from stepwell import Store, connect, workflow
 from stepwell.errors import IdempotencyConflict, LeaseLost, QueueNotFound, Refused, StoreBusy, StoreUnavailable
-from stepwell.records import NewTask
-from stepwell.store import flush, lanes, postgres
+from stepwell.records import NewTask, RunStatus, Settlement
+from stepwell.store import flush, isolation, lanes, postgres
 from stepwell.store.driver import Call
+from stepwell.store.sql import Statements
 from tests.ground.faultproxy import FaultProxy
+from tests.store.flushes import known_pieces
 from tests.store.seam import (
     AGAIN,
     DONE,
@@ -66,6 +68,38 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
     rows = await ask(store, "select id, input from {task} where cast(input as text) <> '-1'")
     written = {row["id"]: int(row["input"]) for row in rows}
     assert written == dict(zip(ids, [number for number in range(64) if number != 40], strict=True))
+
+
+@pytest.mark.proves("protocol-15")
+def test_whatever_feeds_another_statement_in_a_flush_feeds_it_one_by_one_too() -> None:
+    statements = Statements("postgres", "stepwell")
+    fed = {statement for statement, feeds, has_rows in known_pieces() if feeds is not None and not has_rows}
+    assert {name: tuple(one.name for one in statements[name].columns) for name in fed} == isolation.COLUMNS
+
+
+@pytest.mark.proves("protocol-15", "promise-20")
+async def test_a_run_fails_beside_a_row_that_is_refused_and_its_steps_are_closed(store: Store) -> None:
+    worker = await begin(store)
+    await store.create_queue("q")
+    await store.enqueue("q", 1)
+    [broken] = await claim(store, worker, "q")
+    await do(store, f"update {{task}} set attempt = 0 where id = {broken.id}")  # to give it back breaks a check
+    await store.define("flow")
+    run_id = await store.trigger(workflow("flow").trigger().options(require_worker="ignore"))
+    [run] = await claim(store, worker, "flow")
+    await do(
+        store,
+        "insert into {step} (run_id, key, place, status, attempt, started_at)"
+        f" values ({int(run_id)}, 'charge#1', 0, 'RUNNING', 1, 1)",
+    )
+    ended = Settlement(RunStatus.ERROR, error='{"type":"E"}', ends_run=True)
+    answers = await asyncio.gather(
+        store.tasks.settle(run.id, worker, run.turn, ended),
+        store.tasks.settle(broken.id, worker, broken.turn, RELEASED),
+        return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers] == [str, Refused]
+    assert [(one.key, one.status) for one in await store.steps(run_id)] == [("charge#1", RunStatus.CANCELLED)]
 
 
 @pytest.mark.proves("protocol-15", "rule-04")

@@ -15,6 +15,7 @@ from stepwell.store.lanes import Need, Operation
 # What the statements that others feed take of them, where they are said one by one.
 COLUMNS: Final = {
     "count_settled": ("id", "answer", "queue_id", "minute", "succeeded", "failed", "retried", "wait_us", "run_us"),
+    "end_steps": ("id", "answer"),
     "forget_generations": ("id", "generation"),
     "forget_steps": ("id", "answer"),
     "wake_parents": ("id", "answer", "parent_id"),
