@@ -16,7 +16,7 @@ from stepwell.store.sql import Column, Dialect, Macros, Parameter, RowSet, State
 
 DIALECTS = get_args(Dialect)
 # What only a server with several writers needs.
-LOCKS = {"end_if_idle", "held_tasks", "isolation", "patience", "use_tables"}
+LOCKS = {"end_if_idle", "held_tasks", "isolation", "oldest_writer", "patience", "use_tables"}
 OF_POSTGRES = {"claim_above", "decide_at_once", "mark", "notify", *LOCKS}
 
 SETTLED = settle_row(1, 2, 3, Settlement(RunStatus.SUCCESS))
