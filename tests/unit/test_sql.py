@@ -84,6 +84,20 @@ def test_macros(text: str, postgres: str, sqlite: str) -> None:
     assert Macros("sqlite", "s").fill(text).startswith(sqlite)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_process_spells_them_once_and_each_store_has_its_own(
+    dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Statements(dialect, "opened_twice")
+    texts, spelled = first.migrations(), dict(first._statements)
+    monkeypatch.delattr(sql, "_files")
+    second = Statements(dialect, "opened_twice")
+    assert (second.migrations(), second._statements) == (texts, spelled)
+    second.migrations()[0][2].clear()
+    second._statements.clear()
+    assert (first.migrations(), first._statements) == (texts, spelled)
+
+
 @pytest.mark.proves("security-02")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_only_a_checked_name_ever_gets_into_the_text(dialect: Dialect) -> None:

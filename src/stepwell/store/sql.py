@@ -8,15 +8,16 @@ parameters; the only thing ever put into the text is the validated schema name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Literal
 
 from stepwell.names import check_identifier
 
 Dialect = Literal["postgres", "sqlite"]
+_KEPT = 16  # schema names whose texts a process keeps: to spell them takes longer than to open a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +75,31 @@ class Statements:
 
     def migrations(self) -> list[tuple[int, str, list[str]]]:
         """The numbered schema files in order: number, name, statements."""
-        found = []
-        for file, text in sorted(_files("sql/schema")):
-            number, _, name = file.removesuffix(".sql").partition("_")
-            if number.isdigit():
-                found.append((int(number), name, list(self._schema_statements(text))))
-        return found
+        return [(number, name, list(texts)) for number, name, texts in self._migrations(self.dialect, self.schema)]
 
     @cached_property
     def _statements(self) -> dict[str, Statement]:
-        statements: dict[str, Statement] = {}
+        return dict(self._all(self.dialect, self.schema))
+
+    @classmethod
+    @lru_cache(maxsize=_KEPT)
+    def _migrations(cls, dialect: Dialect, schema: str) -> Sequence[tuple[int, str, Sequence[str]]]:
+        found, spelled = [], cls(dialect, schema)
+        for file, text in sorted(_files("sql/schema")):
+            number, _, name = file.removesuffix(".sql").partition("_")
+            if number.isdigit():
+                found.append((int(number), name, tuple(spelled._schema_statements(text))))
+        return found
+
+    @classmethod
+    @lru_cache(maxsize=_KEPT)
+    def _all(cls, dialect: Dialect, schema: str) -> Mapping[str, Statement]:
+        statements, spelled = dict[str, Statement](), cls(dialect, schema)
         for _, text in _files("sql"):
             row_sets = {name: _columns(columns) for name, columns in _ROW_SETS.findall(text)}
-            for name, dialect, body in _named(text):
-                if dialect in ("", self.dialect):
-                    statements[name] = Statement(name, tuple(self._tokens(body, row_sets)))
+            for name, its_dialect, body in _named(text):
+                if its_dialect in ("", dialect):
+                    statements[name] = Statement(name, tuple(spelled._tokens(body, row_sets)))
         return statements
 
     def _tokens(self, body: str, row_sets: dict[str, tuple[Column, ...]]) -> Iterator[Token]:
