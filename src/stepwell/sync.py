@@ -465,8 +465,12 @@ class Engine:
         """What the input would lead to now; nothing is written."""
         return self._store.wait_for(lambda: self.async_engine.dry_run(input))
 
-    def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S:
-        """The state of an instance, now or after its first `at` events."""
+    @overload
+    def state(self, decider: str, id: str, *, at: int | None = None) -> Any: ...
+    @overload
+    def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S: ...
+    def state(self, decider: Any, id: str, *, at: int | None = None) -> Any:
+        """The state of an instance, now or after its first `at` events; by the decider's type as JSON."""
         return self._store.wait_for(lambda: self.async_engine.state(decider, id, at=at))
 
     def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from stepwell import Decision, EffectContext, Engine, InvalidOption, PermanentError, Store, handler
+from stepwell import (
+    Decision,
+    EffectContext,
+    Engine,
+    InvalidOption,
+    PermanentError,
+    SerializationError,
+    Store,
+    handler,
+)
 from stepwell.clock import TestClock
 from stepwell.deciders.waiting import Held, Memory
 from stepwell.errors import DeciderNotFound
@@ -154,6 +163,31 @@ async def test_a_state_can_be_looked_at_as_it_was(store: Store) -> None:
     assert await engine.state(Bench, "nobody") == State()
     assert [one.version for one in await engine.events("bench", "a", after=5)] == [6, 7]
     assert await engine.events("bench", "nobody") == []
+
+
+@pytest.mark.proves("M-22")
+async def test_a_state_is_read_as_json_by_the_type_of_its_decider(store: Store) -> None:
+    engine = Engine(store).register(Bench(), snapshot_every=2)
+    for label in ("0", "1", "2"):
+        await engine.execute(Do("a", label))
+    assert await engine.state("bench", "a") == {"labels": ["0", "1", "2"], "has_ended": False}
+    assert await engine.state("bench", "a", at=1) == {"labels": ["0"], "has_ended": False}
+    assert await engine.state("bench", "nobody") == {"labels": [], "has_ended": False}
+    assert await engine.state(Bench, "a") == State(("0", "1", "2")), "by its class it is the state itself"
+    with pytest.raises(InvalidOption, match="bench a has 3 events"):
+        await engine.state("bench", "a", at=4)
+    with pytest.raises(DeciderNotFound, match="'bench' is known here"):
+        await Engine(store).state("bench", "a")  # its events are there, and the code that makes a state of them is not
+
+
+@pytest.mark.proves("M-22")
+async def test_a_state_that_json_cannot_hold_is_refused_by_name(store: Store) -> None:
+    class Opaque(Bench):
+        def initial(self) -> Any:
+            return State((object(),))  # type: ignore[arg-type]
+
+    with pytest.raises(SerializationError, match="state of bench a"):
+        await Engine(store).register(Opaque()).state("bench", "a")
 
 
 @pytest.mark.proves("M-21", "M-10")

@@ -13,6 +13,14 @@ RACES = "tests/deciders/test_races.py::"
 
 DECIDER_MUTANTS = (
     Mutant(
+        "the state by the type of a decider is not told as JSON",
+        "M-22",
+        "deciders/service.py",
+        " if named else state\n",
+        " if False else state\n",
+        INSTANCES + "test_a_state_is_read_as_json_by_the_type_of_its_decider",
+    ),
+    Mutant(
         "the dead letters of an instance are those of all instances of its type",
         "F-06",
         "store/sql/queues.sql",

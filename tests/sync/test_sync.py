@@ -17,6 +17,7 @@ import pytest
 
 import stepwell
 from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, WrongLoop, handler, sync
+from tests.deciders.workbench import Bench, Do
 from tests.ground.processes import wait_for
 
 # The engine's, not the user's.
@@ -78,6 +79,14 @@ def test_the_engine_has_the_same_signatures() -> None:
     for name in ("register", "execute", "execute_dynamic", "submit", *reading):
         ours, theirs = getattr(sync.Engine, name), getattr(stepwell.Engine, name)
         assert parameters(ours) == parameters(theirs), name
+
+
+def test_an_instance_is_looked_at(store: sync.Store) -> None:
+    engine = sync.Engine(store).register(Bench())
+    engine.execute(Do("a", "one"))
+    assert engine.state("bench", "a", at=1) == {"labels": ["one"], "has_ended": False}
+    assert engine.state("bench", "a")["labels"] == list(engine.state(Bench, "a").labels)
+    assert store.dead_letters(instance=("bench", "a")) == []
 
 
 def test_messages_go_through(store: sync.Store) -> None:

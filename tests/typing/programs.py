@@ -471,7 +471,7 @@ async def decider_async() -> None:
         state: State = await engine.state(Orders, "123")
         earlier = await engine.state(Orders, "123", at=1)
         count: int = await engine.state(Counters, "123")
-        print(state.status, earlier.status, count)
+        print(state.status, earlier.status, count, (await engine.state("order", "123"))["status"])
         print([recorded.event for recorded in await engine.events("order", "123", after=1)])
         print((await engine.dry_run(Pay("123"))).events)
         async with store.transaction() as tx:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 from stepwell.backoff import Retry
+from stepwell.codec import decode, encode
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.deciding import Decided, Deciding
 from stepwell.deciders.mailbox import Mailbox
@@ -148,14 +150,24 @@ class Service:
         held = await self._reading.held(family, family.identify(input))
         return family.decide(held.state, input, datetime_of(await self._reading.now()))
 
-    async def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S:
-        """The state of an instance, now or after its first `at` events; the initial one if it has none."""
-        family = self.registry.of_decider(decider)
+    @overload
+    async def state(self, decider: str, id: str, *, at: int | None = None) -> Any: ...
+    @overload
+    async def state(self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None) -> S: ...
+    async def state(self, decider: Any, id: str, *, at: int | None = None) -> Any:
+        """The state of an instance, now or after its first `at` events; the initial one if it has none.
+
+        By a decider's class it is the state itself; by its type, `engine.state("order", id)`, the same as JSON: dicts,
+        lists, texts and numbers. Its code is needed for both, since the database holds events and only `evolve` makes
+        a state of them: `DeciderNotFound` if the decider is not registered in this engine.
+        """
+        named = isinstance(decider, str)
+        family = self.registry.of_type(decider) if named else self.registry.of_decider(decider)
         if at is None:
-            state: S = (await self._reading.held(family, id)).state
-            return state
-        past: S = await self._reading.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
-        return past
+            state = (await self._reading.held(family, id)).state
+        else:
+            state = await self._reading.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
+        return decode(encode(state, limit=sys.maxsize, what=f"state of {family.type} {id}")) if named else state
 
     async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order, with those of the engine."""
