@@ -16,6 +16,8 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # One Python for everything: the one that was asked for, never one that uv would download.
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Bytecode is kept, whatever the environment says: every process that the tests start would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 # The system's certificates, where it has any: behind a company's proxy only they know its authority.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
 export UV_SYSTEM_CERTS := 1
