@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
 KNOWN = pytest.StashKey[frozenset[str]]()
+WHOLE = pytest.StashKey[list[pytest.Item]]()
+NARROWING = ("ignore", "ignore_glob", "lf")  # options that leave tests uncollected
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,21 +44,43 @@ def pytest_make_collect_report(
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep every test there is, where a run collects them all, before some are left out of it."""
+    if is_whole(config):
+        config.stash[WHOLE] = list(items)
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether this run collects every test, on every backend."""
+    narrowed = any(config.getoption(option, None) for option in NARROWING)
+    chosen = {"pure", *config.getoption("--backend", "").split(",")}
+    return config.args == config.getini("testpaths") and not narrowed and chosen == set(requirements.BACKENDS)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> Literal[True] | None:
     mode = session.config.getoption("--proved")
     if mode is None or session.testsfailed:
         return None
     proved = proofs(session.items)
-    before = requirements.PATH.read_text(encoding="utf-8")
-    after = requirements.with_proofs(before, proved)
     if mode == "write":
-        requirements.PATH.write_text(after, encoding="utf-8")
+        before = requirements.PATH.read_text(encoding="utf-8")
+        requirements.PATH.write_text(requirements.with_proofs(before, proved), encoding="utf-8")
         say(session, requirements.report(requirements.read(), proved))
-    elif before != after:
-        changed = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
-        say(session, ["docs/requirements.md is not what the markers say; `make requirements` renews it:", *changed])
+    elif complaint := outdated(proved):
+        say(session, complaint)
         session.testsfailed = 1
     return True
+
+
+def outdated(proved: requirements.Proved) -> list[str]:
+    """The lines of the document that are not what the tests prove; none if it is in step."""
+    before = requirements.PATH.read_text(encoding="utf-8")
+    after = requirements.with_proofs(before, proved)
+    if before == after:
+        return []
+    changed = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    return ["docs/requirements.md is not what the markers say; `make requirements` renews it:", *changed]
 
 
 def say(session: pytest.Session, lines: Iterable[str]) -> None:
