@@ -87,7 +87,7 @@ def purge(asked: Asked, name: str, *, yes: bool) -> None:
 
 @click.group()
 def message() -> None:
-    """Give back, archive, requeue, delete and restore messages by their ids."""
+    """Give back, archive, requeue, delete and restore messages by id."""
 
 
 @message.command()
