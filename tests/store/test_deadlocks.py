@@ -179,7 +179,9 @@ async def acquit(stage: Stage, of: str) -> None:
 async def body(stage: Stage, of: str) -> None:
     """A transaction of a body, which asks for its turns last."""
     tasks = [stage.claimed(task, of) for task in stage.owned(of)]
-    session: Any = SimpleNamespace(id=stage.sessions[of], held={task.id: task.turn for task in tasks}, lost=False)
+    session: Any = SimpleNamespace(
+        id=stage.sessions[of], held={task.id: task.turn for task in tasks}, lost=False, lease=60.0
+    )
     executing.set(Turns(session, tasks))
     async with stage.stores[of].transaction() as tx:
         await stage.stores[of].enqueue("q", 1, key=KEYS[0], tx=tx)
