@@ -107,7 +107,7 @@ def workflow_of(name: str) -> Workflow[..., Any]:
 def test_what_is_known_of_each_can_be_read_at_run_time() -> None:
     known = {name: (one.parameters, one.returns, one.options) for name, one in discover_workflows(media).items()}
     options = {"retry": Retry(4), "timeout": None, "concurrency": 2, "dead_letter": "media.broken", "strict": True}
-    options |= {"cleanup": None}
+    options |= {"cleanup": None, "lease": None}
     assert known["media.resize"] == ({"name": str, "width": int}, list[str], options)
     assert known["crop"][2] == dict.fromkeys(options) | {"strict": False}
     assert isinstance(media.crop.arguments, Arguments)
