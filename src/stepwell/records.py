@@ -228,7 +228,11 @@ class SeenWorker:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as it stands, for people."""
+    """A task as it stands, for people: `owner` is the session that executes it, `last_worker` the one that had it last.
+
+    The last one stays when the task is settled; its name is told as long as the store keeps ended sessions. None if no
+    worker had it, or if somebody has taken it by hand since.
+    """
 
     id: int
     kind: TaskKind
@@ -251,11 +255,13 @@ class Task:
     finished_at: datetime | None
     deleted_at: datetime | None = None
     delete_reason: str | None = None
+    last_worker: int | None = None
+    last_worker_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A task that ended in ERROR, kept until somebody requeues or drops it."""
+    """A task that ended in ERROR, kept until somebody requeues or drops it; `last_worker` is the session it had."""
 
     id: int
     kind: TaskKind
@@ -268,6 +274,8 @@ class DeadLetter:
     last_error: str | None
     created_at: datetime
     finished_at: datetime
+    last_worker: int | None = None
+    last_worker_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,9 @@ def test_a_dead_letter_is_shown_by_the_number_that_is_listed(cli: Cli) -> None:
     shown = cli("show", letter["id"])
     assert f"message {letter['id']}" in shown.out
     assert "no mailbox nowhere" in shown.out
+    names = {one["id"]: one["name"] for one in cli("workers", "--all", "--json").json}
+    assert letter["last_worker_name"] == names[letter["last_worker"]]
+    assert f"worker {letter['last_worker_name']} (session {letter['last_worker']})" in shown.out
     assert f"next: stepwell dead requeue {letter['id']}" in shown.out
     assert cli("show", letter["id"], "--json").json["queue"] == "emails"
     refused = cli("cancel", letter["id"], code=3)

@@ -9,6 +9,31 @@ READY = "tests/store/test_ready.py::"
 
 SUSPECT_MUTANTS = (
     Mutant(
+        "a suspect that is claimed alone is still that of the session with which it was lost",
+        "L-01",
+        "store/sql/tasks.sql",
+        "{skip_locked}\n)\nupdate {task} as task\n"
+        "   set status = 'RUNNING', ready = false, owner = :worker, worker_id = :worker, turn",
+        "{skip_locked}\n)\nupdate {task} as task\n   set status = 'RUNNING', ready = false, owner = :worker, turn",
+        SUSPECTS + "test_a_task_tells_which_session_had_it_last",
+    ),
+    Mutant(
+        "what was handed over does not tell its worker",
+        "Q-01",
+        "store/sql/tasks.sql",
+        "rows.priority, fit.now, fit.worker, fit.worker,\n",
+        "rows.priority, fit.now, fit.worker, null,\n",
+        "tests/worker/test_handing.py::test_what_is_added_beside_an_idle_worker_is_executed_without_a_claim",
+    ),
+    Mutant(
+        "what is taken by hand is still the last worker's",
+        "Q-06",
+        "store/sql/by_hand.sql",
+        "owner = null, worker_id = null, turn = task.turn + 1,\n       attempt = task.attempt + 1,\n       losses",
+        "owner = null, turn = task.turn + 1,\n       attempt = task.attempt + 1,\n       losses",
+        SUSPECTS + "test_what_is_taken_by_hand_is_no_workers_any_more",
+    ),
+    Mutant(
         "a death in company costs an attempt",
         "rule-07",
         "store/sql/sessions.sql",

@@ -398,6 +398,7 @@ async def test_a_claim_above_is_fenced_ordered_and_bounded_like_any_other(store:
     more = await store.tasks.claim_above(worker, above, 3)
     assert [task.queue_id for task in more] == [q, q, r]
     assert inputs(more) == ["3", "4", "3"]
+    assert {(await row_of(store, task.id))["worker_id"] for task in more} == {worker}
     await do(store, "update {queue} set paused = true where name = 'q'")
     rest = await store.tasks.claim_above(worker, above, 10)
     assert inputs(rest) == ["4", "5"]

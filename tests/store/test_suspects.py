@@ -7,7 +7,7 @@ import pytest
 from stepwell import Store
 from stepwell.clock import TestClock
 from stepwell.records import Claimed, SeenWorker
-from tests.store.seam import AGAIN, DONE, ask, begin, claim, count, do, row_of
+from tests.store.seam import AGAIN, DONE, FAILED, IDENTITY, RELEASED, ask, begin, claim, count, do, row_of
 
 
 async def bury(store: Store, worker: int) -> list[int]:
@@ -353,3 +353,51 @@ async def test_two_sessions_never_take_one_suspect(store: Store, clock: TestCloc
     taken = await asyncio.gather(*(alone(store, worker) for worker in workers))
     ids = [task.id for tasks in taken for task in tasks]
     assert len(ids) == len(set(ids)) <= 5
+
+
+async def had(store: Store, task_id: int) -> tuple[int | None, str | None]:
+    """Which session had a task last, and its name."""
+    task = await store.get(task_id)
+    assert task is not None
+    assert task.owner is None or task.owner == task.last_worker
+    return task.last_worker, task.last_worker_name
+
+
+@pytest.mark.proves("Q-15", "L-01")
+async def test_a_task_tells_which_session_had_it_last(store: Store, clock: TestClock) -> None:
+    [task_id] = await messages(store, 1)
+    assert await had(store, task_id) == (None, None)
+    first, second, third = [await begin(store) for _ in range(3)]
+    await claim(store, first, "q")
+    assert await had(store, task_id) == (first, IDENTITY.name), "while it is executed"
+    await bury(store, first)
+    assert await had(store, task_id) == (first, IDENTITY.name), "lost"
+    [task] = await alone(store, second)
+    await store.tasks.settle(task_id, second, task.turn, AGAIN)
+    assert await had(store, task_id) == (second, IDENTITY.name), "to be tried again"
+    clock.advance("10m")
+    await store.tasks.wake_due()
+    [task] = await claim(store, third, "q")
+    await store.tasks.settle(task_id, third, task.turn, FAILED)
+    [letter] = await store.dead_letters()
+    assert (letter.last_worker, letter.last_worker_name) == (third, IDENTITY.name) == await had(store, task_id)
+    await store.sessions.end(third, "stopped")
+    await do(store, f"delete from {{worker}} where id = {third}")
+    [letter] = await store.dead_letters()
+    assert (letter.last_worker, letter.last_worker_name) == (third, None), "its session is removed"
+    await store.requeue(task_id)
+    assert await had(store, task_id) == (None, None), "it begins anew"
+
+
+@pytest.mark.proves("Q-06", "Q-08")
+async def test_what_is_taken_by_hand_is_no_workers_any_more(store: Store, clock: TestClock) -> None:
+    lost, back = await messages(store, 2)
+    worker = await begin(store)
+    tasks = await claim(store, worker, "q", 2)
+    await store.tasks.settle(back, worker, tasks[1].turn, RELEASED)
+    await bury(store, worker)
+    for task_id in (back, lost):
+        assert await had(store, task_id) == (worker, IDENTITY.name)
+        [taken] = await store.dequeue("q")
+        assert taken.id == task_id
+        assert await had(store, task_id) == (None, None)

@@ -51,7 +51,7 @@ def task_row(number: int, kind: str, queue: int, more: str, values: str) -> str:
 TASKS = [
     # number, kind, queue, more columns, `ready` and their values; state, whether `until` is its run_at, its holder
     (1, "message", 1, "key", "true, 'order-1'", "ready", False, None),
-    (2, "message", 1, "key", "false, 'order-2'", "waiting until run_at", True, None),
+    (2, "message", 1, "key, worker_id", "false, 'order-2', 1", "waiting until run_at", True, None),
     (
         3,
         "message",
@@ -72,8 +72,8 @@ TASKS = [
         10,
         "run",
         1,
-        "status, finished_at, last_error",
-        f"false, 'ERROR', {MICROSECONDS}, 'E: no'",
+        "status, finished_at, last_error, worker_id",
+        f"false, 'ERROR', {MICROSECONDS}, 'E: no', 77",
         "failed",
         False,
         None,
@@ -148,7 +148,10 @@ async def test_sql_alone_says_why_a_task_waits_until_when_and_who_holds_it(place
 
 async def test_every_view_shows_what_it_is_named_for(place: Place) -> None:
     await furnish(place)
-    [dead] = await place.ask("select id, kind, queue, last_error, finished_at from {dead_letters}")
+    [dead] = await place.ask("select * from {dead_letters}")
+    assert (dead["last_worker"], dead["last_worker_name"]) == (77, None), "its session is removed"
+    [sent] = await place.ask("select last_worker, last_worker_name from {messages} where id = 2")
+    assert (sent["last_worker"], sent["last_worker_name"]) == (1, "crew")
     assert (dead["id"], dead["kind"], dead["queue"], dead["last_error"]) == (10, "run", "mail", "E: no")
     assert told(dead["finished_at"]) == "2026-01-01 00:00:00.500"
     [worker] = await place.ask(

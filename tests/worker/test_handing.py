@@ -64,6 +64,7 @@ async def test_what_is_added_beside_an_idle_worker_is_executed_without_a_claim(s
         assert ran[-1] == number
         task = await task_of(store, task_id)
         assert (task.turn, task.attempt, task.owner) == (1, 1, None)
+        assert [task.last_worker] == [one.id for one in await store.workers()]
         row = await row_of(store, task_id)
         assert row["created_at"] == row["run_at"] == row["claimed_at"] == row["started_at"]
 

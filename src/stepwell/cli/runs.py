@@ -179,6 +179,8 @@ def _show_task(asked: Asked, task: Task) -> None:
         return
     say(f"{task.queue} {task.key or ''}".strip() + f"   {task.kind} {task.id}   {glyph_of(task.status)} {task.status}")
     say(f"enqueued {ago(task.created_at)} · attempt {task.attempt} of {task.max_attempts}")
+    if task.last_worker is not None:
+        say(f"worker {task.last_worker_name or 'of a session that is removed'} (session {task.last_worker})")
     say(f"input  {short(task.input, 100)}")
     if task.last_error:
         say(f"error  {short(task.last_error, 200)}")

@@ -249,6 +249,8 @@ def _dead_letter(row: Any) -> DeadLetter:
         last_error=row["last_error"],
         created_at=datetime_of(row["created_at"]),
         finished_at=datetime_of(row["finished_at"]),
+        last_worker=row["worker_id"],
+        last_worker_name=row["worker_name"],
     )
 
 
@@ -282,6 +284,8 @@ def _task(row: Any) -> Task:
         last_error=row["last_error"],
         delete_reason=row["delete_reason"],
         created_at=datetime_of(row["created_at"]),
+        last_worker=row["worker_id"],
+        last_worker_name=row["worker_name"],
         **{name: None if moment is None else datetime_of(moment) for name, moment in moments.items()},
     )
 

@@ -21,7 +21,8 @@ picked as materialized (
      limit :limit
 )
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+   set status = 'RUNNING', ready = false, owner = null, worker_id = null, turn = task.turn + 1,
+       attempt = task.attempt + 1,
        scheduled_for = task.run_at, run_at = {now} + cast(:visibility as bigint), claimed_at = {now},
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
@@ -32,7 +33,8 @@ returning task.id, task.queue_id, task.turn, task.attempt, task.max_attempts, ta
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Hand out up to :limit ready tasks of one queue, each for :visibility microseconds; one queue a statement, as `claim`.
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+   set status = 'RUNNING', ready = false, owner = null, worker_id = null, turn = task.turn + 1,
+       attempt = task.attempt + 1,
        scheduled_for = task.run_at, run_at = {now} + :visibility, claimed_at = {now},
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
@@ -61,7 +63,8 @@ with picked as materialized (
      {skip_locked}
 )
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = null, turn = task.turn + 1, attempt = task.attempt + 1,
+   set status = 'RUNNING', ready = false, owner = null, worker_id = null, turn = task.turn + 1,
+       attempt = task.attempt + 1,
        losses = 0, lost_by = null,
        scheduled_for = task.run_at, run_at = {now} + cast(:visibility as bigint), claimed_at = {now},
        started_at = coalesce(task.started_at, {now}), updated_at = {now}

@@ -76,11 +76,12 @@ select queue.id,
 delete from {queue} where id = :id returning id;
 
 -- name: dead_letters
--- bound: 12 + 5 a row
+-- bound: 12 + 7 a row
 -- List tasks that ended in ERROR, oldest first, after the place given. The instance that a task is for stands in its
 -- input: what was submitted may have come before its instance.
 select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
-       task.last_error, task.created_at, task.finished_at
+       task.last_error, task.created_at, task.finished_at, task.worker_id,
+       (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
   from {task} as task {one_of queue.id task.queue_id}
  where task.status = 'ERROR' and task.deleted_at is null and queue.tenant = :tenant
    and task.finished_at >= cast(:after_time as bigint)
@@ -114,7 +115,7 @@ update {task} as task
    set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end,
        ready = {may_be_ready task clears losses},
        run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null,
-       suspect = false, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
+       suspect = false, worker_id = null, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows}
    and ((task.status = 'ERROR' or (:succeeded and task.status = 'SUCCESS' and task.kind = 'message'))
@@ -132,11 +133,12 @@ delete from {task}
 returning id, queue_id;
 
 -- name: task
--- bound: 12
+-- bound: 14
 -- Read one task as it stands; one that was deleted softly only if asked for.
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
-       task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason, task.parent_id
+       task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason, task.parent_id,
+       task.worker_id, (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 

@@ -77,10 +77,11 @@ fit as materialized (
     select rows.id, case when taking.paused then null else fence.worker_id end as worker, {now} as now
       from rows join taking on taking.id = rows.queue_id left join fence on fence.worker_id = rows.worker
 )
-insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, turn, attempt, max_attempts, key_scope,
-                    input, tags, parent_id, created_at, updated_at, claimed_at, started_at)
+insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, worker_id, turn, attempt, max_attempts,
+                    key_scope, input, tags, parent_id, created_at, updated_at, claimed_at, started_at)
 select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PENDING' else 'RUNNING' end,
-       fit.worker is null and {may_be_ready new}, rows.priority, fit.now, fit.worker, case when fit.worker is null then 0 else 1 end,
+       fit.worker is null and {may_be_ready new}, rows.priority, fit.now, fit.worker, fit.worker,
+       case when fit.worker is null then 0 else 1 end,
        case when fit.worker is null then 0 else 1 end, rows.max_attempts, rows.key_scope, rows.input, rows.tags,
        rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
        case when fit.worker is null then null else fit.now end
@@ -145,8 +146,8 @@ picked as materialized (
      limit :limit
 )
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
-       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+   set status = 'RUNNING', ready = false, owner = :worker, worker_id = :worker, turn = task.turn + 1,
+       attempt = task.attempt + 1, claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
@@ -179,8 +180,8 @@ picked as materialized (
      limit :limit
 )
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
-       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+   set status = 'RUNNING', ready = false, owner = :worker, worker_id = :worker, turn = task.turn + 1,
+       attempt = task.attempt + 1, claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.codec, task.payload_version, task.wakes, task.parent_id, task.suspect,
@@ -191,8 +192,8 @@ returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_a
 -- Take up to :limit ready tasks of one queue and some priorities for a session whose fence stands. One queue a statement, several
 -- in a transaction: there is no lateral here, and `queue_id in (...)` would sort the whole backlog.
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
-       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+   set status = 'RUNNING', ready = false, owner = :worker, worker_id = :worker, turn = task.turn + 1,
+       attempt = task.attempt + 1, claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
                     where walk.queue_id = :queue_id and walk.ready and walk.priority between :least and :most
                     order by walk.priority desc, walk.run_at, walk.id
@@ -238,8 +239,8 @@ picked as materialized (
      {skip_locked}
 )
 update {task} as task
-   set status = 'RUNNING', ready = false, owner = :worker, turn = task.turn + 1, attempt = task.attempt + 1,
-       claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
+   set status = 'RUNNING', ready = false, owner = :worker, worker_id = :worker, turn = task.turn + 1,
+       attempt = task.attempt + 1, claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id {any_of picked}
 returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}codec,
