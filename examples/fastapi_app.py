@@ -120,7 +120,7 @@ async def main() -> None:
         for _ in range(2):
             answer = await ask("POST", "/orders", Order(number, 1900))
             print("placed, new:", answer["new"])
-        print("address:", (await ask("POST", f"/orders/{number}/address?address=Paris"))["answer"] in ("woke", "kept"))
+        print("address:", (await ask("POST", f"/orders/{number}/address?address=Paris"))["answer"] in ("WOKE", "KEPT"))
         while (answer := await ask("GET", f"/orders/{number}"))["status"] != "SUCCESS":
             await asyncio.sleep(0.02)
         print(answer["output"])

@@ -49,9 +49,9 @@ class RunStatus(StrEnum):
 class CancelAnswer(StrEnum):
     """What came of asking for a run to be cancelled; true unless it was too late."""
 
-    CANCELLED = "cancelled"
-    REQUESTED = "requested"
-    TOO_LATE = "too_late"
+    CANCELLED = "CANCELLED"
+    REQUESTED = "REQUESTED"
+    TOO_LATE = "TOO_LATE"
 
     def __bool__(self) -> bool:
         return self is not CancelAnswer.TOO_LATE
@@ -67,9 +67,9 @@ class Wish(StrEnum):
 class SignalAnswer(StrEnum):
     """What came of a signal; true unless it was too late."""
 
-    WOKE = "woke"
-    KEPT = "kept"
-    TOO_LATE = "too_late"
+    WOKE = "WOKE"
+    KEPT = "KEPT"
+    TOO_LATE = "TOO_LATE"
 
     def __bool__(self) -> bool:
         return self is not SignalAnswer.TOO_LATE
@@ -78,6 +78,8 @@ class SignalAnswer(StrEnum):
 class TaskKind(StrEnum):
     """What a task is; stored as this text."""
 
+    # The only enum of the API in lower case: its texts stand in rows, in a check and in the condition of an index. They
+    # become upper case like the others when the migrations are squashed to one schema.
     MESSAGE = "message"
     RUN = "run"
     EFFECT = "effect"

@@ -73,7 +73,7 @@ def test_a_waiting_run_is_cancelled_once(cli: Cli) -> None:
     cli("worker", APP, "--once")
     assert "◷ waiting" in cli("show", run).out
     assert "is cancelled" in cli("cancel", run, "--reason", "no longer wanted").out
-    assert cli("cancel", run, "--json", code=4).json == [{"run": run, "answer": "too_late"}]
+    assert cli("cancel", run, "--json", code=4).json == [{"run": run, "answer": "TOO_LATE"}]
     assert cli("show", run, "--json").json["status"] == "CANCELLED"
 
 

@@ -23,7 +23,7 @@ def test_a_signal_is_taken_by_the_wait_of_its_name(desk: Cli) -> None:
     )
     assert desk("signal", run, "approved", "1", "--key", "k", "--json", code=4).json == {
         "run": run,
-        "answer": "too_late",
+        "answer": "TOO_LATE",
     }
     desk.serve()
     assert desk("show", run, "--json").json["output"] == "lamp for 4900 cents"

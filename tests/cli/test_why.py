@@ -56,7 +56,7 @@ def in_maintenance(cli: Cli) -> int:
 
 def timed_out(cli: Cli) -> int:
     run = triggered(cli, "hurry")
-    wait_for(lambda: served_until(cli, run, "timed_out"), 20, message="its end")
+    wait_for(lambda: served_until(cli, run, "TIMED_OUT"), 20, message="its end")
     return run
 
 
@@ -135,11 +135,11 @@ def test_a_situation_and_its_answer(desk: Cli, reason: Reason) -> None:
 def test_a_run_under_way_and_one_that_is_told_to_stop(desk: Cli) -> None:
     with sync.connect(desk.url, lease="1s") as store, sync.Worker(store, [busy]):  # it hears of it within a third
         run = triggered(desk, "busy", serve=False)
-        wait_for(lambda: desk("why", run, "--json").json["reason"] == "running", 20, message="a worker")
+        wait_for(lambda: desk("why", run, "--json").json["reason"] == "RUNNING", 20, message="a worker")
         told = desk("why", run, "--json").json
         assert "executes it" in told["message"]
         assert "is being executed" in desk("pause", run).out
-        wait_for(lambda: desk("why", run, "--json").json["reason"] == "held", 20, message="the pause")
+        wait_for(lambda: desk("why", run, "--json").json["reason"] == "HELD", 20, message="the pause")
 
 
 @pytest.mark.parametrize("reason", Reason)

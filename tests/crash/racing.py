@@ -76,7 +76,7 @@ async def signal(store: Store, run_id: int, n: int, aims: Sequence[Aim]) -> str:
     aim = aims[n % 2]
     await asyncio.sleep(aim.taken())
     answer = await store.signal(run_id, SIGNAL, n)
-    aim.answered(early=answer == "woke" if n % 2 == 0 else bool(answer))
+    aim.answered(early=answer == "WOKE" if n % 2 == 0 else bool(answer))
     return str(answer)
 
 

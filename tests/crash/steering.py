@@ -21,7 +21,7 @@ SLEEPS, FAILS = 0, 1  # what is to happen to runs of `undoes`, by their number
 BRANCHES = 3
 STEPS = 40  # of each branch
 AT_ONCE = 50
-TOO_LATE = ("too_late", "False")  # what those hear who steer a run that has ended
+TOO_LATE = ("TOO_LATE", "False")  # what those hear who steer a run that has ended
 
 
 def steered(ledger: Ledger) -> Workflow[[int], Any]:

@@ -55,8 +55,8 @@ def test_each_branch_begins_at_most_one_more_step_after_the_answer(
         crew.stop()
     kinds = Counter(answer for answer, _ in answers.values())
     begun = _begun(site)
-    under_way = [n for n, (answer, at) in answers.items() if answer in ("requested", "True") and begun.get(n, at) < at]
-    cancelled = kinds["requested"] + kinds["cancelled"]
+    under_way = [n for n, (answer, at) in answers.items() if answer in ("REQUESTED", "True") and begun.get(n, at) < at]
+    cancelled = kinds["REQUESTED"] + kinds["CANCELLED"]
     void_unless(min(cancelled, kinds["True"]) >= count / 2, f"too few were stopped in time: {kinds}")
     void_unless(len(under_way) >= count / 4, f"few runs were steered while they worked: {kinds}, {len(under_way)}")
     void_unless(not scale.is_full or late, "no run had a late step: nothing was measured")
@@ -85,7 +85,7 @@ def test_a_cleanup_survives_killed_workers_failed_undos_and_sleep(
         wait_for(lambda: len(_numbers(site, "reserved")) == count, LONG, message=f"the runs\n{crew.complaints()}")
         wait_for(lambda: _asleep(site) >= count // 3, LONG, message="those that sleep to be given back")
         began = time.monotonic()
-        assert set(run_apart(_cancelled(site.url, run_ids))) == {"requested"}
+        assert set(run_apart(_cancelled(site.url, run_ids))) == {"REQUESTED"}
         for _ in range(kills):
             undoing = wait_for(lambda: _at_an_undo(site, crew), LONG, every=0.01, message="an undo to be killed")
             undoing[0].signal(SIGKILL)
@@ -156,10 +156,10 @@ def _wanted(n: int, answer: str) -> str:
     match answer:
         case "True":
             return RunStatus.PAUSED
-        case "requested" | "cancelled":
+        case "REQUESTED" | "CANCELLED":
             return RunStatus.CANCELLED
         case _:
-            assert answer == ("False" if n % 2 else "too_late"), answer
+            assert answer == ("False" if n % 2 else "TOO_LATE"), answer
             return RunStatus.SUCCESS
 
 

@@ -43,14 +43,14 @@ def test_a_signal_and_the_end_of_its_wait(
         assert saw[n] == {output}, f"replays of run {n} saw {saw[n]}, and it returned {output}"
         assert output in (n, NOTHING_CAME)
         match answer:
-            case "woke":
+            case "WOKE":
                 assert output == n, f"signal {n} woke its wait, which returned that nothing came"
-            case "kept":
+            case "KEPT":
                 assert taken[n] is (output == n), f"signal {n} was kept, and is taken: {taken[n]}"
             case _:
-                assert (answer, output) == ("too_late", NOTHING_CAME)
+                assert (answer, output) == ("TOO_LATE", NOTHING_CAME)
                 assert n not in taken, f"signal {n} came too late, and is there"
-    kinds = _both_sided(answers, scale, "woke", "kept", "too_late")
+    kinds = _both_sided(answers, scale, "WOKE", "KEPT", "TOO_LATE")
     measured("signal race", races=count, seconds=seconds, **kinds)
 
 
@@ -65,13 +65,13 @@ def test_a_cancel_and_the_end_of_its_run(site: Site, backend: str, scale: Scale,
         status, output = ends[n]
         late = [line for line in site.witness.starts(n=n) if line["at"] > at[n]]
         match answer:
-            case "cancelled":
+            case "CANCELLED":
                 assert (status, output, late) == (RunStatus.CANCELLED, None, []), f"run {n} went on"
-            case "requested":
+            case "REQUESTED":
                 assert (status, output) == (RunStatus.CANCELLED, None), f"run {n} ended {status}"
             case _:
-                assert (answer, status, output) == ("too_late", RunStatus.SUCCESS, 2), f"run {n} ended {status}"
-    kinds = _both_sided(answers, scale, "cancelled", "requested", "too_late")
+                assert (answer, status, output) == ("TOO_LATE", RunStatus.SUCCESS, 2), f"run {n} ended {status}"
+    kinds = _both_sided(answers, scale, "CANCELLED", "REQUESTED", "TOO_LATE")
     measured("cancel race", races=count, seconds=seconds, **kinds)
 
 
@@ -117,7 +117,7 @@ def _both_sided(answers: dict[int, str], scale: Scale, *kinds: str) -> Counter[s
     counted = Counter(answers.values())
     least = scale.of(1.0, 0.1 * len(answers))
     void_unless(all(counted[kind] >= least for kind in kinds), f"one-sided races: {counted}")
-    return counted
+    return Counter({kind.lower(): counted[kind] for kind in counted})
 
 
 def _ends(site: Site, workflow: str) -> Ends:

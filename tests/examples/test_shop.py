@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STORY = [
     "placed, new: True",
     "placed, new: False",
-    "a customer changes their mind: requested",
+    "a customer changes their mind: REQUESTED",
     "the desk is cancelled, nothing is reserved any more",
     "a deploy renames the step that pays",
     "the order is held: PAUSED",

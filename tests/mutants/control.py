@@ -8,6 +8,14 @@ REQUESTS = "tests/runs/test_control_requests.py::"
 
 CONTROL_MUTANTS = (
     Mutant(
+        "the text of an answer has another letter case than that of a status",
+        "L-11",
+        "records.py",
+        'REQUESTED = "REQUESTED"',
+        'REQUESTED = "requested"',
+        "tests/unit/test_records.py::test_the_text_of_an_answer_is_its_name",
+    ),
+    Mutant(
         "a step of a cancelled run is shown at work for ever",
         "L-14",
         "store/flush.py",

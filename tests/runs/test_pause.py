@@ -366,7 +366,7 @@ async def test_a_pause_that_is_taken_back_before_the_worker_hears_of_it_changes_
 async def test_a_held_run_can_be_cancelled(store: Store) -> None:
     run_id = await begun(store, sleeper)
     await store.pause(run_id)
-    assert await store.cancel(run_id) == "cancelled"
+    assert await store.cancel(run_id) == "CANCELLED"
     assert await store.unpause(run_id) is False
 
 

@@ -307,7 +307,7 @@ async def test_signals_that_nobody_has_taken_are_the_next_generations(store: Sto
         assert await store.signal(run_id, "number", number, key=str(number))
     await drained(store, entity)
     assert not await store.signal(run_id, "number", 0, key="0"), "its key is known whoever took it"
-    assert await store.signal(run_id, "number", 5) == "woke"
+    assert await store.signal(run_id, "number", 5) == "WOKE"
     await drained(store, entity)
     assert (await store.get_run(run_id)).output() == [0, 1, 2, 3, 4, 5]
 

@@ -305,4 +305,4 @@ def test_every_reason_is_made_here() -> None:
 def test_a_sync_store_says_it_too(store_url: str) -> None:
     with sync.connect(store_url) as store:
         run_id = tick.trigger().options(require_worker="ignore").execute(store)
-        assert store.why(run_id).reason == "unserved"
+        assert store.why(run_id).reason == "UNSERVED"

@@ -274,7 +274,7 @@ async def test_a_tenant_with_the_same_names_changes_only_its_own_and_has_its_own
             run = await approve.trigger("bob").options(require_worker="ignore").execute(bob)
             with pytest.raises(NoWorkerAvailable):
                 await approve.trigger("bob").options(require_worker="error").execute(bob)
-            assert (await bob.why(run)).reason == "unserved"
+            assert (await bob.why(run)).reason == "UNSERVED"
             assert (await bob.metrics("approve")).workers.live == 0
             assert (await ann.metrics("approve")).workers.live == 1
             await bob.cancel(run)

@@ -5,14 +5,23 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from enum import StrEnum
+
+import pytest
 
 from stepwell import codec
-from stepwell.records import Page, RunStatus, TaskId, TaskKind
+from stepwell.records import CancelAnswer, Page, RunStatus, SignalAnswer, TaskId, TaskKind
+from stepwell.store.why import Reason
 
 
 def test_a_status_is_its_text() -> None:
     assert RunStatus.SUCCESS == "SUCCESS"
     assert [status for status in RunStatus if status.finished] == ["SUCCESS", "ERROR", "CANCELLED"]
+
+
+@pytest.mark.parametrize("public", [RunStatus, CancelAnswer, SignalAnswer, Reason])
+def test_the_text_of_an_answer_is_its_name(public: type[StrEnum]) -> None:
+    assert [str(one) for one in public] == [one.name for one in public]
 
 
 def test_the_kinds_of_task() -> None:

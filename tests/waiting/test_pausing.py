@@ -320,7 +320,7 @@ async def test_a_run_is_not_given_back_while_its_condition_is_asked(store: Store
 async def test_a_paused_run_that_is_cancelled_never_goes_on(store: Store, clock: TestClock) -> None:
     run_id = await begun(store, sell, "async")
     await drained(store, sell)
-    assert await store.cancel(run_id) == "cancelled"
+    assert await store.cancel(run_id) == "CANCELLED"
     assert await store.resume(run_id, "stock", 4) is TOO_LATE
     clock.advance(HOUR)
     assert await drained(store, sell) == 0

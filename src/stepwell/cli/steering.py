@@ -122,7 +122,7 @@ async def _why(store: Store, asked: Asked, name: str) -> None:
         say_json({"run": run.id, **plain(told), "next": next_})
         return
     say(f"{called(run)}: {told.message}")
-    facts = [str(told.reason)]
+    facts = [told.reason.lower()]
     if told.until is not None:
         facts.append(f"goes on by itself {ago(told.until)}")
     if told.waits_for:
