@@ -191,8 +191,8 @@ STEERING_MUTANTS = (
         "a retried run has only the rest of its time",
         "R-20",
         "store/sql/queues.sql",
-        "suspect = false, started_at = null,",
-        "suspect = false,",
+        "worker_id = null, started_at = null,",
+        "worker_id = null,",
         TIMEOUT + "test_a_retry_gives_it_its_whole_time_again",
     ),
     Mutant(
