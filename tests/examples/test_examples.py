@@ -34,7 +34,7 @@ EXPECTED = {
         "  worker 1: is killed while the runs wait",
         "the runs are ['PAUSED', 'PAUSED']",
         "the boss likes the lamp: 202 WOKE",
-        "and clicks again: 409 too_late",
+        "and clicks again: 409 TOO_LATE",
         "but no yacht: 202 WOKE",
         "  worker 2: pay 4900 cents",
         "a lamp is paid, as grace said and a yacht is refused by grace",
