@@ -45,7 +45,7 @@ async def main() -> None:
         print("a deploy renames the step that pays")
         with worker("shop.releases.renamed"):
             await web.post(f"/orders/{lamp}/packed?by=ann")
-            held = await until(web, lamp, why="charge_card")
+            held = await until(web, lamp, status="PAUSED", why="charge_card")
             print("the order is held:", held["status"])
         print("the next one keeps the old name")
         with worker("shop.releases.kept"):
