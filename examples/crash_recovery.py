@@ -51,7 +51,7 @@ def main() -> None:
         first.send_signal(signal.SIGKILL)
         print("worker 1 was killed, exit code", first.wait())
         with sync.connect(url) as store:
-            print("recorded by then:", [recorded.key for recorded in store.steps(run_id)])
+            print("recorded by then:", [one.key for one in store.steps(run_id) if one.status == "SUCCESS"])
 
         print("worker 2 ended, exit code", start_worker(url, ledger, run_id).wait())
         with sync.connect(url) as store:

@@ -31,9 +31,9 @@ async def executed(store: Store, workflow: Workflow[..., Any], *args: Any, **opt
 
 async def die(store: Store) -> None:
     """Declare every session dead: whoever calls this is from now on what is left of a process that was killed."""
+    store.sessions.acquit = _acquits_nobody  # type: ignore[method-assign, assignment] # before a beat can hear of it
     for session in await store.sessions.living():
         assert await store.sessions.bury(session) is not None
-    store.sessions.acquit = _acquits_nobody  # type: ignore[method-assign, assignment]
 
 
 async def _acquits_nobody(_: int) -> set[int]:
