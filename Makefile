@@ -26,7 +26,7 @@ endif
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-loops test-pythons flakes soak mutants bench requirements check lint types imports format wheel lock docs reference \
-	clean
+	architecture map ways clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,10 +89,19 @@ format: .venv/.ready ## let ruff fix and format
 wheel: .venv/.ready ## build the wheel, install it into an empty environment, run the demo from it
 	$(DEV) scripts/try_wheel.py --uv $(UV)
 
+map: .venv/.ready ## the size of the code: modules, lines, the largest, those with one importer
+	@$(DEV) -m tests.shape.map $(ARGS)
+
+ways: .venv/.ready ## modules and functions that are passed on four ways through it (ARGS='--list "show a run"' for one)
+	@$(DEV) -m tests.shape.ways $(ARGS)
+
 reference: .venv/.ready ## write docs/reference.md from what the code says
 	@$(DEV) scripts/reference.py
 
-docs: .venv-docs/.ready reference ## build the pages into site/ (zensical is fetched for it; `make test` does not need it)
+architecture: .venv/.ready ## write what docs/architecture.md takes from the code: the folders and the picture
+	@$(DEV) -m tests.shape.architecture
+
+docs: .venv-docs/.ready reference architecture ## build the pages into site/ (zensical is fetched for it; `make test` does not need it)
 	.venv-docs/bin/python scripts/build_site.py --zensical .venv-docs/bin/zensical
 
 # ---- environments ------------------------------------------------------------------------------------------------

@@ -20,10 +20,10 @@ from rich.text import Text
 
 from stepwell import sync
 from stepwell.cli.demo.crew import Crew
-from stepwell.cli.demo.service import Service
+from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
-from stepwell.cli.looking import look_at
 from stepwell.cli.timeline import lines_of
+from stepwell.operate.look import look_at
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "timeline.svg"
@@ -45,7 +45,7 @@ DARK = TerminalTheme(
 
 def shown(folder: Path, pace: float) -> list[str]:
     """The lines of `stepwell show` about an order whose first worker was killed while the card was charged."""
-    url, service = f"sqlite:///{folder / 'shop.db'}", Service(folder / "books.jsonl")
+    url, service = f"sqlite:///{folder / 'shop.db'}", OutsideService(folder / "books.jsonl")
     with Crew(folder / "books.jsonl", folder / "workers.log") as crew, sync.connect(url) as store:
         for _ in range(2):
             crew.start([url], pace=pace)

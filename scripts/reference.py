@@ -48,10 +48,9 @@ SYNC = "connect Store Worker Engine Message Context current sleep wait shield"
 MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one looks for
 # What one part of stepwell offers another, and the fields of a value that is asked by its methods.
 WITHIN = (
-    "add add_in_this_thread accepts check decided define draft draft_children drafted_runs execute_in_this_thread "
-    "family fence_in_this_thread joining known life loop pending play_joined play_joined_here queue_id "
-    "register_workflow served signal_in_this_thread submit_in_this_thread told workflow_id"
+    "accepts check decided execute_in_this_thread family joining life loop pending served submit_in_this_thread told"
 )
+SPREAD = {"MessageOptions", "RunFilter"}  # those of `connect` are the fields of Config
 APART = {"sync", "__version__"}  # told of in other places
 
 
@@ -171,9 +170,22 @@ def one_signature(function: Callable[..., Any]) -> str:
             del place[0]
     returns = f" -> {ast.unparse(written.returns)}" if written.returns else ""
     begin = "await " if isinstance(written, ast.AsyncFunctionDef) else ""
-    if begin and returns.startswith(" -> AsyncIterator["):
-        begin, returns = "async with ", f" as {returns[18:-1]}"
+    for block in (" -> AsyncIterator[",) if begin else (" -> AbstractAsyncContextManager[",):
+        if returns.startswith(block):
+            begin, returns = "async with ", f" as {returns[len(block) : -1]}"
+    spread(arguments, inspect.unwrap(function).__globals__)
     return f"{begin}{written.name}({ast.unparse(arguments)}){returns}"
+
+
+def spread(arguments: ast.arguments, names: dict[str, Any]) -> None:
+    """Show the options of a typed dict one by one; the dict says what one that is left out means."""
+    match arguments.kwarg:
+        case ast.arg(annotation=ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=options))):
+            if options in SPREAD:
+                for name, kind in names[options].__annotations__.items():
+                    arguments.kwonlyargs.append(ast.arg(name, ast.parse(kind.__forward_arg__, mode="eval").body))
+                    arguments.kw_defaults.append(ast.Constant(...))
+                arguments.kwarg = None
 
 
 def sentence(value: Any) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 import uvloop
 
-from stepwell import definitions
-from stepwell.store.compose import Composer, Shape
+from stepwell.base import definitions
+from stepwell.store.postgres.compose import Composer, Shape
 from tests.ground.late_loop import LateLoop
 from tests.store.flushes import noting_shapes, unknown_pieces
 

@@ -1,7 +1,8 @@
 """Durable queues, durable workflows and event-sourced deciders in the database you already have.
 
 Everything public stands in `api` and is imported when the first of it is asked for, so that `stepwell --help`, which
-needs none of it, answers at once.
+needs none of it, answers at once. The modules beside it are the nouns that users import, one file each; how they work
+stands in the packages. A module that has nothing public must not be at this level.
 """
 
 import sys
@@ -36,5 +37,5 @@ class _Package(ModuleType):
 
 
 _ASKED_FOR = frozenset({"__all__", "__version__"})
-_HIDDEN = frozenset({"admin", "consumer", "step", "workflow"})
+_HIDDEN = frozenset({"connect", "consumer", "step", "workflow"})
 sys.modules[__name__].__class__ = _Package

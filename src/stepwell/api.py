@@ -2,19 +2,14 @@
 
 from stepwell import sync
 from stepwell._version import __version__
-from stepwell.admin import Admin, admin
-from stepwell.backoff import Retry
-from stepwell.connecting import Config, connect, connect_with
+from stepwell.base.backoff import Retry
+from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
-from stepwell.decider_engine import Engine
-from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.diagram import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
+from stepwell.deciders.read import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
-from stepwell.engine.background_steps import BackgroundStep as Future
-from stepwell.engine.cleanup import Cancelled, shield
-from stepwell.engine.conditions import condition
-from stepwell.engine.context import Context, current, race, sleep, wait
-from stepwell.engine.guards import Execute, Skipped
+from stepwell.engine import Engine
 from stepwell.errors import (
     CannotOpen,
     DeciderNotFound,
@@ -65,7 +60,6 @@ from stepwell.errors import (
     WorkflowNotFound,
     WrongLoop,
 )
-from stepwell.machine import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     Aside,
@@ -89,12 +83,17 @@ from stepwell.records import (
     WorkerInfo,
     WorkflowInfo,
 )
+from stepwell.runs.cleanup import Cancelled, shield
+from stepwell.runs.conditions import condition
+from stepwell.runs.context import Context, current, race, sleep, wait
+from stepwell.runs.manual_steps import Execute, Skipped
+from stepwell.step import BackgroundStep as Future
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
-from stepwell.store.measuring import workflow_metrics
-from stepwell.store.metrics import DeadCount, Durations, Metrics, Serving, StepMetrics
+from stepwell.store.measure import workflow_metrics
+from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
 from stepwell.store.store import Store
-from stepwell.store.together import Tx
+from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
 from stepwell.worker import Worker, poll_all
@@ -151,6 +150,7 @@ __all__ = [
     "QueueDraining",
     "QueueInUse",
     "QueueInfo",
+    "QueueMetrics",
     "QueueNotFound",
     "QueueStats",
     "Reason",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar, overload, runtime_checkable
 
+from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption
-from stepwell.names import check_name
 from stepwell.queue import Handler
 from stepwell.store.store import Store
 from stepwell.worker import Serves, Worker

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 from uuid import UUID
 
-from stepwell.backoff import Retry
+from stepwell.base.backoff import Retry
+from stepwell.base.durations import Duration
+from stepwell.base.names import check_key
 from stepwell.decision import Decision
-from stepwell.durations import Duration
 from stepwell.errors import InvalidOption
-from stepwell.names import check_key
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - it stands beside S, E and X in every signature of a decider

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, Never, Self, TypeVar, overload
 
-from stepwell.durations import Duration, microseconds_of, moment_of
+from stepwell.base.durations import Duration, microseconds_of, moment_of
+from stepwell.base.names import check_key, check_name
 from stepwell.errors import InvalidOption
-from stepwell.names import check_key, check_name
 from stepwell.store.draft import Addressed, Asked
 
 E_co = TypeVar("E_co", covariant=True)

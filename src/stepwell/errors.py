@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stepwell.redaction import redact, redact_url
+from stepwell.base.redaction import redact, redact_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from stepwell.durations import Duration
+    from stepwell.base.durations import Duration
 
 
 class StepwellError(Exception):
@@ -36,7 +36,7 @@ class TransientError(StepwellError):
     """This failed for now: try again, after `retry_after` seconds if given, else after the policy's backoff."""
 
     def __init__(self, message: str = "", *, retry_after: Duration | None = None) -> None:
-        from stepwell.durations import seconds_of  # noqa: PLC0415 - durations refuses with errors of this module
+        from stepwell.base.durations import seconds_of  # noqa: PLC0415 - durations refuses with errors of this module
 
         super().__init__(*([message] if message else []))
         self.retry_after = None if retry_after is None else seconds_of(retry_after, "retry_after")
@@ -87,7 +87,7 @@ class QueueInUse(StepwellError):
 
 
 class TaskInUse(StepwellError):
-    """A worker is executing the task, so that nobody else may close it."""
+    """A worker is executing the task, so no other program may close it."""
 
     def __init__(self, task_id: int, worker_id: int) -> None:
         held = f"task {task_id} is being executed by worker session {worker_id}"
@@ -168,12 +168,13 @@ class NoWorkerAvailable(StepwellError):
 class RunNotFound(StepwellError):
     """No run has this number, or it is not one of the workflow that was asked."""
 
-    def __init__(self, run_id: int, workflow: str | None = None, *, kind: str = "run", queue: str = "") -> None:
+    def __init__(self, run_id: int, workflow: str | None = None, *, kind: str = "RUN", queue: str = "") -> None:
         of = "" if workflow is None else f" of workflow {_shown(workflow)}"
-        if kind == "run":
+        if kind == "RUN":
             why = "finished ones are kept for 7 days, or as `connect(keep=)` says"
         else:
-            why = f"{int(run_id)} is the {kind} of that number in {_shown(queue)}: `store.get({int(run_id)})` shows it"
+            number, what = int(run_id), kind.lower()
+            why = f"{number} is the {what} of that number in {_shown(queue)}: `store.get({number})` shows it"
         super().__init__(f"there is no run {int(run_id)}{of}; {why}")
         self.run_id = run_id
         self.kind = kind

@@ -8,15 +8,15 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, overload
 
-from stepwell.backoff import Retry
-from stepwell.codec import check_type, decode
-from stepwell.durations import Duration, lease_of, timeout_of
-from stepwell.engine.outcome import DONE, Done
-from stepwell.engine.served import Served, Slot
-from stepwell.engine.threads import Threads, in_thread
+from stepwell.base.backoff import Retry
+from stepwell.base.durations import Duration, lease_of, timeout_of
+from stepwell.base.names import check_name, check_whole
 from stepwell.errors import InvalidOption
-from stepwell.names import check_name, check_whole
-from stepwell.records import Claimed
+from stepwell.store.rows import Claimed
+from stepwell.values.codec import check_type, decode
+from stepwell.work.body import Served, Slot
+from stepwell.work.outcome import DONE, Done
+from stepwell.work.threads import Threads, in_thread
 
 In_contra = TypeVar("In_contra", contravariant=True)
 In = TypeVar("In")

@@ -1,7 +1,4 @@
-"""The plain values that the store hands out: statuses, kinds, ids, pages.
-
-Those that are made for every task are msgspec structs: a frozen dataclass takes four times as long to make.
-"""
+"""The plain values that users get of a store: statuses, kinds, ids, pages, and what stands in it, for people."""
 
 from __future__ import annotations
 
@@ -9,25 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-import msgspec
-
-from stepwell.codec import decode
-from stepwell.definitions import result_type
+from stepwell.base.definitions import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
+from stepwell.values.codec import decode
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
-
-# When a run is due that is held for its code: the year 9999, by which the index of what is due finds it.
-NEVER: Final = 253_370_764_800_000_000
-# Rows among the steps of a run that are none, since no step's name can hold this sign: that somebody lets the run go on
-# without a name that it has recorded, and for which code, by its fingerprint, the run was held.
-MARK: Final = "#"
-ACCEPTED: Final = "#accepted/"
-HELD: Final = "#held/"
-ANSWERED: Final = "#answered/"  # by a child that was finished when its parent was forked: it may be removed meanwhile
 
 
 class RunStatus(StrEnum):
@@ -57,13 +43,6 @@ class CancelAnswer(StrEnum):
         return self is not CancelAnswer.TOO_LATE
 
 
-class Wish(StrEnum):
-    """What somebody asked of a task that a worker is executing."""
-
-    CANCEL = "cancel"
-    PAUSE = "pause"
-
-
 class SignalAnswer(StrEnum):
     """What came of a signal; true unless it was too late."""
 
@@ -78,14 +57,12 @@ class SignalAnswer(StrEnum):
 class TaskKind(StrEnum):
     """What a task is; stored as this text."""
 
-    # The only enum of the API in lower case: its texts stand in rows, in a check and in the condition of an index. They
-    # become upper case like the others when the migrations are squashed to one schema.
-    MESSAGE = "message"
-    RUN = "run"
-    EFFECT = "effect"
-    TIMER = "timer"
-    INPUT = "input"
-    OUTBOX = "outbox"
+    MESSAGE = "MESSAGE"
+    RUN = "RUN"
+    EFFECT = "EFFECT"
+    TIMER = "TIMER"
+    INPUT = "INPUT"
+    OUTBOX = "OUTBOX"
 
 
 class TaskId(int):
@@ -118,122 +95,12 @@ class Page(list[T], Generic[T]):
         self.next = next
 
 
-class NewTask(msgspec.Struct, frozen=True, gc=False):
-    """A task to be written: everything about it but its number.
-
-    A bulk makes thousands; it holds nothing that could refer back to it, so the garbage collector need not know it.
-    """
-
-    kind: TaskKind
-    queue_id: int
-    queue: str
-    input: str
-    priority: int = 0
-    delay: int = 0
-    run_at: int | None = None
-    max_attempts: int = 3
-    key: str | None = None
-    key_scope: str = "ever"
-    payload_hash: str | None = None
-    tags: str | None = None
-    parent_id: int | None = None
-    inside: bool = False  # pending work leads to it: it goes into a queue that is being drained
-
-
-class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A task this session may execute now; (owner, turn) is what every write about it must show."""
-
-    id: int
-    kind: TaskKind
-    queue_id: int
-    owner: int
-    turn: int
-    attempt: int
-    max_attempts: int
-    priority: int
-    run_at: int
-    key: str | None
-    input: str | None
-    codec: str
-    payload_version: int
-    wakes: int
-    suspect: bool  # it was lost or failed together with others: it is executed alone
-    created_at: int
-    started_at: int = 0  # when it was claimed for the first time, or the first since somebody retried it
-    claimed_at: int = 0  # by the database's clock, ...
-    asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
-    parent_id: int | None = None  # the run that asked for it
-    cleanup_until: int | None = None  # it was cancelled, and may clean up until then
-    generation: int = 0  # how often it has restarted
-
-    @property
-    def lasting_key(self) -> str:
-        """A text that is the same in every attempt of this task's generation and nowhere else."""
-        key = f"{self.id}-{self.created_at:x}"  # the number alone begins anew in every database
-        return key if self.generation == 0 else f"{key}.{self.generation}"
-
-
-class Settlement(msgspec.Struct, frozen=True):
-    """What came of one turn, as it is written: the status, and for PENDING how long until the next attempt."""
-
-    status: RunStatus
-    delay: int = 0
-    run_at: int | None = None  # for PENDING, the moment itself where it is known; `delay` is then how far off it is
-    attempt_back: bool = False
-    alone: bool = False
-    wakes: int | None = None  # for PAUSED, how many signals it had seen when it looked ...
-    needed: int | None = None  # ... and how many children must end, from those counted off then, before it goes on
-    output: str | None = None
-    error: str | None = None
-    last_error: str | None = None
-    cleans_up: bool = False  # the turn knew that its task was cancelled, and cleaned up
-    ends_run: bool = False  # and perhaps not its steps: those that are being executed are closed
-    input: str | None = None  # for PENDING, with which it restarts: as another generation
-
-
-class StepRow(msgspec.Struct, frozen=True, gc=False):
-    """What a run has recorded of one step, as it is written and read."""
-
-    run_id: int
-    generation: int  # of the run
-    key: str  # branch, name and number: which call of the run it answers
-    place: int  # in the order in which the run first asked for its steps
-    status: RunStatus
-    attempt: int = 1
-    input: str | None = None
-    output: str | None = None
-    error: str | None = None
-    took: int = 0  # how long before it is written the attempt began, in microseconds
-    started_at: int | None = None
-    finished_at: int | None = None  # when its last attempt ended, well or not
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A task that the database says a session executes."""
-
-    worker_id: int
-    task_id: int
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class SeenWorker:
-    """A session that has not ended, and its last beat as it was seen."""
-
-    worker_id: int
-    beat_at: int
-    silent: bool = True  # by the database's clock that beat is older than the session's lease, or in the future
-    gone: bool = False  # its helper has seen its process end
-    lease: float = 30.0  # seconds that it may be silent, by its own word
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task as it stands, for people: `owner` is the session that executes it, `last_worker` the one that had it last.
 
     The last one stays when the task is settled; its name is told as long as the store keeps ended sessions. None if no
-    worker had it, or if somebody has taken it by hand since.
+    worker had it, or if it was taken by hand since.
     """
 
     id: int
@@ -263,7 +130,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A task that ended in ERROR, kept until somebody requeues or drops it; `last_worker` is the session it had."""
+    """A task that ended in ERROR, kept until it is requeued or dropped; `last_worker` is the session that had it."""
 
     id: int
     kind: TaskKind
@@ -328,7 +195,7 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Runs that go on only when somebody lets them: how many, and for how many seconds the first has waited.
+    """Runs that go on only when a person lets them: how many, and for how many seconds the first has waited.
 
     They need an "unpause", because an operator holds them back; an "accept", because they are held for their code; or
     a "signal", for which they wait without an end.

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from stepwell.arguments import Arguments
-from stepwell.backoff import Retry
-from stepwell.definitions import declare
-from stepwell.durations import Duration, timeout_of
-from stepwell.engine.background_steps import BackgroundStep, begun_in_background
-from stepwell.engine.branches import Branch, current_branch, is_serving
-from stepwell.engine.calling import course
-from stepwell.engine.calls import Definition, StepCall
-from stepwell.engine.naming import checked_step
-from stepwell.engine.requests import awaited, followed
+from stepwell.base.backoff import Retry
+from stepwell.base.compat import mark_as_async
+from stepwell.base.definitions import declare
+from stepwell.base.durations import Duration, timeout_of
+from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, NotInRun
-from stepwell.names import check_name
+from stepwell.runs.branches import Branch, current_branch, is_serving
+from stepwell.runs.call import Definition, StepCall, checked_step
+from stepwell.runs.children import course
+from stepwell.runs.requests import awaited, followed
+from stepwell.runs.sync_turn import wait_in_thread
+from stepwell.runs.turn import RunTurn
+from stepwell.values.arguments import Arguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class Step(Generic[P, R_co]):
         functools.update_wrapper(self, fn, updated=())
         declare(self, self.id, fn)
         if definition.is_async:  # frameworks ask: one that is taken for a plain function is called and never awaited
-            _mark_as_async(self)
+            mark_as_async(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         branch = current_branch.get()
@@ -86,19 +86,6 @@ class Step(Generic[P, R_co]):
             why = f"{kind} is called through the context: `{how}`, with `ctx` as first parameter or `stepwell.{where}`"
             raise InvalidOption("step", self.id, why)
         branch.check_caller(self.id)
-
-
-def _mark_as_async(called: Any) -> None:
-    if sys.version_info >= (3, 12):
-        inspect.markcoroutinefunction(called)
-        return
-
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return await called(*args, **kwargs)
-
-    # `inspect` has no mark yet; asyncio has one, and Starlette and tenacity look at an object's `__call__`.
-    called._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
-    called.__call__ = awaited
 
 
 @overload
@@ -154,3 +141,35 @@ def step(
         return Step(fn, definition)
 
     return decorate if fn is None else decorate(fn)
+
+
+# ---- Steps of a sync workflow that run beside it, each in a thread of its own.
+
+
+class BackgroundStep(Generic[R_co]):
+    """A step under way."""
+
+    def __init__(self, run: RunTurn, task: asyncio.Task[Any]) -> None:
+        self._run = run
+        self._task = task
+
+    def result(self) -> R_co:
+        """Wait for the step and return what it returned, or raise as the step itself would."""
+        result: R_co = wait_in_thread(self._run, _result_of(self._task))
+        return result
+
+
+def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
+    """Begin the step; it belongs to the run, which does not end before it."""
+    return BackgroundStep(call.run, wait_in_thread(call.run, _begin(call)))
+
+
+async def _begin(call: StepCall) -> asyncio.Task[Any]:
+    task = asyncio.ensure_future(awaited(course(call)))
+    call.run.joined(task, call.key)
+    return task
+
+
+async def _result_of(task: asyncio.Task[Any]) -> Any:
+    await asyncio.wait([task])
+    return task.result()

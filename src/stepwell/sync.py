@@ -1,8 +1,7 @@
 """The sync face: the same store and worker for programs without an event loop.
 
-Nothing is written a second time here. Each store has one background thread with an event loop; a call drives the async
-store's own coroutine there and waits for it. Where waiting could only hang or block someone else (on that thread, in
-another event loop, after a fork) a call raises instead.
+Nothing is written twice: a call drives the async store's own coroutine in the store's background thread and waits for
+it. Where waiting could only hang or block others (in that thread, in another event loop, after a fork) it raises.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ from datetime import datetime
 from types import ModuleType, TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from stepwell import connecting, decider_engine, worker
-from stepwell.backoff import Retry
-from stepwell.connecting import Config, ConnectOptions
+from stepwell import connect as connect_
+from stepwell import engine as engine_
+from stepwell import worker
+from stepwell.base.backoff import Retry
+from stepwell.base.durations import Duration, seconds_of
+from stepwell.connect import Config, ConnectOptions
 from stepwell.decider import Decider, Receipt
-from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.read import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
-from stepwell.durations import Duration, seconds_of
-from stepwell.engine.background import LoopThread
-from stepwell.engine.cleanup import Shield
-from stepwell.engine.context import SyncContext, current_run
-from stepwell.engine.signals import NOTHING
 from stepwell.errors import InvalidOption
-from stepwell.faces import Tx, check_open, entered, joinable, listed, signal_joinable, verb
 from stepwell.records import Page, RunId, TaskId
+from stepwell.runs.cleanup import Shield
+from stepwell.runs.context import SyncContext, current_run
+from stepwell.runs.wait import NOTHING
 from stepwell.store import by_hand
 from stepwell.store import store as store_
 from stepwell.store.draft import Asked
-from stepwell.store.polling import LONGEST_POLL
+from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.runs import run_ids
+from stepwell.sync_adapters import LoopThread, Tx, check_open, entered, joinable, listed, signal_joinable, verb
 from stepwell.worker import OnMissing, Serves
 
 Context = SyncContext
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -53,7 +52,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Store:
     """Open a store, which `with` closes at the end; takes what `stepwell.connect` takes."""
-    return Store(connecting.configured(url, options))
+    return Store(connect_.configured(url, options))
 
 
 def current() -> Context:
@@ -109,6 +108,7 @@ class Store:
     health = verb(store_.Store.health)
     metrics = verb(store_.Store.metrics)
     metrics_by_workflow = verb(store_.Store.metrics_by_workflow)
+    queue_metrics = verb(store_.Store.queue_metrics)
     dead_letter_counts = verb(store_.Store.dead_letter_counts)
     prometheus = verb(store_.Store.prometheus)
     dead_letters = verb(store_.Store.dead_letters)
@@ -146,7 +146,7 @@ class Store:
     def __init__(self, config: Config) -> None:
         self.background = LoopThread()
         try:
-            self.async_store = self.wait_for(lambda: connecting.open_store(config))
+            self.async_store = self.wait_for(lambda: connect_.open_store(config))
         except BaseException:
             self.background.close()
             raise
@@ -165,8 +165,8 @@ class Store:
             joined = None if tx is None else tx.async_tx
             return self.wait_for(lambda: self.async_store.trigger_many(asked, tx=joined))
         check_open(self)
-        drafted = self.async_store.drafted_runs(asked)
-        return run_ids(asked, self.async_store.add_in_this_thread(drafted, tx) if drafted.tasks else [])
+        new_tasks = self.async_store.new_tasks
+        return run_ids(asked, new_tasks.add_here(new_tasks.drafted_runs(asked), tx))
 
     def dequeue(
         self,
@@ -214,7 +214,7 @@ class Store:
             self.wait_for(lambda: self.async_store.fence(tx.async_tx))
             return
         check_open(self)
-        self.async_store.fence_in_this_thread(tx)
+        self.async_store.transactions.fence_here(tx)
 
     def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> Worker:
         """A worker that others see and that claims nothing yet; `stepwell.consumer(...).create(store)` makes it so."""
@@ -422,7 +422,7 @@ class Engine:
         if not isinstance(store, Store):
             raise InvalidOption("store", store, "it is not a sync store; an async one is for `stepwell.Engine`")
         self._store = store
-        self.async_engine = decider_engine.Engine(store.async_store)
+        self.async_engine = engine_.Engine(store.async_store)
 
     def register(
         self,

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload, runtime_checkable
 
-from stepwell.durations import Duration, seconds_of
-from stepwell.engine.branches import Branch, current_branch
-from stepwell.engine.context import Context, SyncContext, current
+from stepwell.base.durations import Duration, seconds_of
+from stepwell.base.names import check_tags
 from stepwell.errors import InvalidOption
-from stepwell.names import check_tags
 from stepwell.records import RunId
+from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.context import Context, SyncContext, current
 from stepwell.store.draft import Asked, RequireWorker, Unique
-from stepwell.store.resulting import returned
+from stepwell.store.results import returned
 from stepwell.store.store import Store
 
 R = TypeVar("R")

@@ -15,22 +15,20 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
+from stepwell.base.durations import Duration, seconds_of
+from stepwell.base.names import check_key, check_prefix, check_whole
 from stepwell.decider import Decider
-from stepwell.deciders.discovery import deciders_in, engines_in
-from stepwell.deciders.service import Service
-from stepwell.durations import Duration, seconds_of
-from stepwell.engine.runtime import Runtime
-from stepwell.engine.served import Served
+from stepwell.deciders.service import Service, deciders_in, engines_in
 from stepwell.errors import DuplicateWorkflow, InvalidOption, StepwellError
-from stepwell.names import check_key, check_prefix, check_whole
 from stepwell.queue import Handler
-from stepwell.spawning import workflows_of
 from stepwell.step import Step
 from stepwell.store.by_hand import Message
-from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
+from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
-from stepwell.workflow import Workflow, discover_workflows, is_of
+from stepwell.work.body import Served
+from stepwell.work.loop import Runtime
+from stepwell.workflow import Workflow, discover_workflows, is_of, workflows_of
 
 Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType
 OnMissing = Literal["fail", "release"]
@@ -104,6 +102,11 @@ class Worker:
         if session is None:
             raise StepwellError("a worker has an id only while it is started")
         return session.id
+
+    @property
+    def is_serving(self) -> bool:
+        """True while it claims: its session has begun, and its queues and workflows are made."""
+        return self._runtime.is_serving
 
     async def __aenter__(self) -> Self:
         self._store.check()

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import json
 import sys
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from stepwell.arguments import Arguments, Write
-from stepwell.backoff import Retry
-from stepwell.codec import encode
-from stepwell.definitions import declare, know
-from stepwell.durations import Duration, lease_of, seconds_of
-from stepwell.engine.branches import Branch, current_branch, other_colour
-from stepwell.engine.context import Context, SyncContext
-from stepwell.engine.running import run_body
-from stepwell.engine.served import Served
-from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, WorkflowNotFound
-from stepwell.losses import refuse_unnamed
-from stepwell.names import check_name, check_whole
+from stepwell.base.backoff import Retry
+from stepwell.base.definitions import declare, know
+from stepwell.base.durations import Duration, lease_of, seconds_of
+from stepwell.base.names import check_name, check_whole
+from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, StepwellError, WorkflowNotFound
 from stepwell.records import Run
+from stepwell.runs.body import run_body
+from stepwell.runs.branches import Branch, current_branch, other_colour
+from stepwell.runs.context import Context, SyncContext, current_run
+from stepwell.step import Step
 from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
+from stepwell.values.arguments import Arguments, Write
+from stepwell.values.codec import encode
+from stepwell.values.lossless import refuse_unnamed
+from stepwell.work.body import Served
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -320,3 +323,33 @@ def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], write:
 
 def _place(one: Workflow[..., Any]) -> str:
     return f"{one.fn.__module__}.{getattr(one.fn, '__qualname__', one.name)}"
+
+
+# ---- Steps that workers execute for runs elsewhere: a queue of them is a workflow that calls the one it is asked for.
+
+
+def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
+    """The steps as a worker serves them: a workflow for each of their queues."""
+    queues: dict[str, dict[str, Step[..., Any]]] = {}
+    for step in steps:
+        if step.definition.queue is None:
+            why = "it names no queue, so the runs that call it execute it themselves; say `@step(queue=...)`"
+            raise InvalidOption("serves", step, why)
+        known = queues.setdefault(step.definition.queue, {})
+        if known.setdefault(step.id, step) is not step:
+            raise InvalidOption("serves", step, f"two steps of the queue {step.definition.queue} are named {step.id}")
+    return [Workflow(queue, _calling(queue, known)) for queue, known in queues.items()]
+
+
+def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
+    async def call(ctx: Context, step: str, arguments: Any = None, key: str | None = None) -> Any:
+        if (known := steps.get(step)) is None:
+            raise StepwellError(f"this worker serves {queue} without the step {step}; serve the module that has it")
+        definition = dataclasses.replace(known.definition, queue=None, known_as=key)
+        taken = known.definition.arguments
+        given = {} if taken is None else taken.decode(json.dumps(arguments))
+        face = ctx if definition.is_async else SyncContext(current_run())
+        context = (face,) if taken is not None and taken.takes_context else ()
+        return await ctx.step(Step(known.fn, definition), *context, **given)
+
+    return call

@@ -10,10 +10,10 @@ import pytest
 
 from bench.contestants.workflows.stepwell import once, sleeper
 from stepwell import Store, Worker
-from stepwell.engine.upkeep import Tidying
-from stepwell.store.alarm import Alarm
 from stepwell.store.driver import Call, Ddl, Row, Script
-from stepwell.store.polling import Polling
+from stepwell.store.hints.wakeups import Alarm
+from stepwell.store.poll import Polling
+from stepwell.work.upkeep import Tidying
 from tests.ground.waiting import until
 
 POLLS = 5

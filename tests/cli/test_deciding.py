@@ -31,6 +31,7 @@ def test_instances_are_listed(doors: Cli) -> None:
     assert "there are no instances of gate" in doors("decider", "ls", "gate").out
 
 
+@pytest.mark.proves("I-08")
 def test_events_and_what_is_to_come_are_shown_without_the_code(doors: Cli) -> None:
     shown = doors("decider", "show", "door", "front").out
     assert shown.startswith("door front   version 2\n")
@@ -45,11 +46,12 @@ def test_events_and_what_is_to_come_are_shown_without_the_code(doors: Cli) -> No
     ]
     assert (told["state"], told["ended"]) == (None, False)
     assert [(one["kind"], one["key"], one["name"]) for one in told["outstanding"]] == [
-        ("effect", None, "Ring"),
-        ("timer", "close", "Close"),
+        ("EFFECT", None, "Ring"),
+        ("TIMER", "close", "Close"),
     ]
 
 
+@pytest.mark.proves("I-08")
 def test_the_state_is_shown_at_any_version_with_what_the_event_changed(doors: Cli) -> None:
     now = doors("decider", "show", "door", "front", "--app", DOORS).out
     assert now.startswith('door front   closed   version 2\nstate  {"status": "closed", "pushes": 1}\n')
@@ -105,7 +107,7 @@ def test_a_worker_serves_the_deciders_of_a_module(doors: Cli) -> None:
     assert doors("worker", DOORS, "--once", "--json").json["attempts"] == 1
     [handlers] = {tuple(one["handlers"]) for one in doors("workers", "--all", "--json").json}
     assert set(handlers) == {"door:effects", "door:inputs"}
-    assert [one["kind"] for one in doors("decider", "show", "door", "front", "--json").json["outstanding"]] == ["timer"]
+    assert [one["kind"] for one in doors("decider", "show", "door", "front", "--json").json["outstanding"]] == ["TIMER"]
     doors("worker", f"{DOORS}:Doors", "--queue", "door:2", "--once")
     assert "APP serves no queue gate" in doors("worker", DOORS, "--queue", "gate", "--once", code=3).error
 
@@ -114,7 +116,7 @@ def test_dead_letters_of_one_instance_are_listed(doors: Cli) -> None:
     doors("decider", "send", "door", "Push", "door=mute", "--app", DOORS)
     doors("worker", DOORS, "--once")
     [letter] = doors("dead", "ls", "--instance", "door", "mute", "--json").json["dead_letters"]
-    assert (letter["kind"], letter["payload"]["id"]) == ("effect", "mute")
+    assert (letter["kind"], letter["payload"]["id"]) == ("EFFECT", "mute")
     listed = doors("dead", "ls", "--instance", "door", "mute").out
     assert "it has no bell" in listed
     assert f"next: stepwell dead requeue {letter['id']}\n" in listed

@@ -16,12 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from stepwell import sync
-from stepwell.cli.demo.live import Live
-from stepwell.cli.demo.server import Server
-from stepwell.cli.demo.service import Service
+from stepwell.cli.demo.crew import PostgresServer
+from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.demo.story import POINTS, Frame, Point, Result, Story
-from stepwell.cli.demo.words import SAID, Plain, Silent, source, verdict
+from stepwell.cli.demo.views import SAID, Live, Plain, Silent, source, verdict
 from stepwell.cli.main import main
 from stepwell.cli.output import drawable
 from stepwell.records import Run, RunStatus, StepInfo
@@ -121,7 +120,7 @@ def test_its_server_keeps_what_was_committed_and_goes_with_its_folder(
     temporary: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STEPWELL_PG_BIN", str(find_binaries()))
-    with Server(temporary / "server") as server:
+    with PostgresServer(temporary / "server") as server:
         with sync.connect(server.url("shop")) as store, sync.connect(server.url("point_0")) as other:
             assert store.health().settings["fsync"] == "on"
             fulfil.trigger("order-1").options(require_worker="ignore").execute(store)
@@ -206,7 +205,7 @@ def test_a_point_that_ended_otherwise_fails_it(tmp_path: Path) -> None:
 
 
 def test_the_service_does_a_thing_once(tmp_path: Path) -> None:
-    service = Service(tmp_path / "books.jsonl")
+    service = OutsideService(tmp_path / "books.jsonl")
     assert [service.do("a", "charge"), service.do("a", "charge"), service.do("b", "charge")] == [True, False, True]
     assert service.books().times("a") == {"charge": 1}
     assert service.books().asked("a") == {"charge": 2}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stepwell import sync
-from stepwell.cli.checks import Facts, Finding, findings
+from stepwell.operate.doctor import Facts, Finding, findings
 from stepwell.records import Aside, Health, QueueStats, WorkerInfo
 from stepwell.worker import Serves
 from tests.cli.kit import APP, Cli
@@ -117,7 +117,7 @@ class TestMadeForReal:
         desk.serve()
         assert said(desk, "runs", problems=True) == [], "a signal may take its time"
         desk("pause", runs[0])
-        monkeypatch.setattr("stepwell.cli.checks.LONG_WAITING", 0.0)
+        monkeypatch.setattr("stepwell.operate.doctor.LONG_WAITING", 0.0)
         held, waiting = said(desk, "runs", problems=True)
         assert held["said"].startswith("1 are held back, the first for ")
         assert waiting["said"].startswith("2 wait for a signal without an end")
@@ -128,7 +128,7 @@ class TestMadeForReal:
     def test_a_transaction_that_is_open_for_long(self, cli: Cli, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
         import psycopg  # noqa: PLC0415 - only for this
 
-        monkeypatch.setattr("stepwell.cli.checks.LONG_HELD", 0.05)
+        monkeypatch.setattr("stepwell.operate.doctor.LONG_HELD", 0.05)
         assert cli.url is not None
         with psycopg.connect(cli.url) as other:
             other.execute("select pg_current_xact_id()")

@@ -1,10 +1,11 @@
 """`stepwell metrics`: what workflows did lately, for people, programs and Prometheus; on every backend."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from stepwell import Store, Worker
+from stepwell import Store, Worker, workflow
 from stepwell.cli.health import healthy
 from tests.cli.kit import APP, Cli
 from tests.ground.ports import free_port
@@ -33,13 +34,23 @@ def test_workflows_are_told_as_a_table_and_as_json(worked: Cli) -> None:
         ["welcome", "0", "1", "1", "0", "50.0%"],
         [],
     ]
+    [emails] = [line.split() for line in told.splitlines() if line.startswith("emails ") and "MESSAGE" not in line]
+    assert emails[:4] == ["emails", "0", "1", "0"]
     assert "DEAD LETTERS" in told
     assert "next: stepwell dead" in told
     answer = worked("metrics", "--json").json
     assert answer["dead_letters"] == [
-        {"queue": "emails", "kind": "message", "count": 1},
-        {"queue": "welcome", "kind": "run", "count": 1},
+        {"queue": "emails", "kind": "MESSAGE", "count": 1},
+        {"queue": "welcome", "kind": "RUN", "count": 1},
     ]
+    assert {name: one["failed"] for name, one in answer["queues"].items()} == {
+        "emails": 1,
+        "fulfil": 0,
+        "wait_long": 0,
+        "welcome": 1,
+    }
+    assert 0 < answer["queues"]["welcome"]["turns"]["p50"] < 60
+    assert answer["queues"]["emails"]["waits"]["count"] == 1
     welcome = answer["workflows"]["welcome"]
     assert (welcome["success_rate"], welcome["dead_letters"]) == (0.5, 1)
     assert (welcome["runs"]["SUCCESS"], welcome["runs"]["ERROR"], welcome["runs"]["PENDING"]) == (1, 1, 0)
@@ -76,7 +87,7 @@ def test_everything_is_printed_for_prometheus(worked: Cli) -> None:
     told = worked("metrics", "--prometheus", "--window", "10m").out.splitlines()
     assert "stepwell_window_seconds 600" in told
     assert 'stepwell_workflow_runs_ended{workflow="welcome",base="welcome",status="ERROR"} 1' in told
-    assert 'stepwell_dead_letters{queue="emails",kind="message"} 1' in told
+    assert 'stepwell_dead_letters{queue="emails",kind="MESSAGE"} 1' in told
     assert not any("events_total" in line for line in told), "of a process that has just begun"
     assert "whole store" in worked("metrics", "welcome", "--prometheus", code=2).error
 
@@ -86,9 +97,9 @@ def test_a_store_without_workflows_says_so(empty: Cli) -> None:
     assert "there is no workflow" in empty("metrics").out
 
 
-async def scraped(port: int) -> str:
+async def scraped(port: int, path: str = "/metrics?all=1") -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /metrics?all=1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     answer = (await reader.read()).decode()
     writer.close()
     return answer
@@ -107,3 +118,31 @@ async def test_a_worker_answers_a_scrape_and_says_when_it_cannot(store: Store) -
         assert 'stepwell_events_total{event="task_died"} 0\n' in body
         await store.close()
         assert (await scraped(port)).startswith("HTTP/1.1 503 Service Unavailable\r\n")
+
+
+@pytest.mark.proves("MM-03")
+async def test_a_worker_is_ready_when_its_workflows_are_made_not_before(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @workflow(name="late")
+    async def late() -> None: ...
+
+    asked, go_on, register = asyncio.Event(), asyncio.Event(), store.register_workflow
+
+    async def registering(*args: Any) -> int:
+        asked.set()
+        await go_on.wait()
+        return await register(*args)
+
+    monkeypatch.setattr(store, "register_workflow", registering)
+    port, worker = free_port(), Worker(store, [late])
+    async with healthy(str(port), store, worker):
+        starting = asyncio.create_task(worker.__aenter__())
+        await asyncio.wait_for(asked.wait(), 20)
+        assert worker.id
+        assert "503" in (await scraped(port, "/readyz")).partition("\r\n")[0]
+        go_on.set()
+        await starting
+        assert (await scraped(port, "/readyz")).endswith(f"session {worker.id}\n")
+        assert [one.name for one in await store.workflows()] == ["late"]
+        await worker.__aexit__(None, None, None)

@@ -113,6 +113,13 @@ def test_runs_are_found_by_the_words_that_the_list_prints(cli: Cli) -> None:
     assert len(cli("runs", "--status", "waiting", "--limit", "1", "--json").json["runs"]) == 1
 
 
+@pytest.mark.parametrize("word", ["Success", "SUCCESS", "succeeded", "Succeeded"])
+def test_a_status_is_found_in_any_letter_case(cli: Cli, word: str) -> None:
+    done = cli("trigger", "welcome", "bob", "--json").json["run"]
+    cli("worker", APP, "--once")
+    assert done in [one["id"] for one in cli("runs", "--status", word, "--json").json["runs"]]
+
+
 def test_the_tables_are_made_and_compared(empty: Cli, backend: str) -> None:
     assert empty("migrate", "--json").json["backend"] == backend
     assert "this release's" in empty("migrate").out
@@ -129,7 +136,7 @@ def test_top_shows_queues_workers_and_runs(cli: Cli) -> None:
 
 
 def test_bench_measures_and_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.cli.benching.ALONE", 20)
+    monkeypatch.setattr("stepwell.cli.metrics.ALONE", 20)
     queues = cli("queue", "ls", "--json").json
     figures = cli("bench", "--messages", "100", "--json").json
     assert figures["handled_per_s"] > 0

@@ -6,7 +6,7 @@ import shlex
 import click
 import pytest
 
-from stepwell.cli import exits
+from stepwell.cli import command
 from stepwell.cli.main import main
 from tests.cli.reference import PAGE, page
 
@@ -25,7 +25,7 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 def test_the_page_has_every_exit_code() -> None:
     rows = re.findall(r"^\| (\d+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    codes = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    codes = {value for name, value in vars(command).items() if name.isupper() and isinstance(value, int)}
     assert {int(row) for row in rows} == codes
 
 

@@ -98,7 +98,7 @@ def test_a_message_is_sent_and_dies(cli: Cli) -> None:
     ]
     assert "1 task is queued again" in cli("dead", "requeue", "--error", "PermanentError").out
     cli("worker", APP, "--once")
-    assert "nobody is here to ask" in cli("dead", "drop", sent["task"], code=4).error
+    assert "there is no terminal to ask at" in cli("dead", "drop", sent["task"], code=4).error
     assert cli("dead", "drop", sent["task"], "--yes", "--json").json == {"count": 1}
     assert "no dead letters" in cli("dead", "ls").out
     cli("dead", "requeue", code=2)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepwell import Context, Worker, connect, workflow
-from stepwell.cli.looking import look_at
+from stepwell.operate.look import look_at
 from tests.cli.kit import Cli
 from tests.cli.test_why import triggered
 
@@ -151,7 +151,7 @@ async def test_the_tree_is_three_deep_and_bounded(monkeypatch: pytest.MonkeyPatc
             return found
 
         assert await depth() == 3
-        monkeypatch.setattr("stepwell.cli.looking.MOST_FAMILIES", 1)
+        monkeypatch.setattr("stepwell.operate.look.MOST_FAMILIES", 1)
         assert await depth() == 1
 
 
@@ -225,6 +225,27 @@ def test_delete_and_retry(desk: Cli, three: list[int]) -> None:
     assert desk("delete", "--status", "failed", "--yes", "--json").json["count"] == 1
     assert desk("retry", "--workflow", "buy", "--yes", "--json").json["count"] == 0
     assert statuses(desk) == {"PENDING": 3}
+
+
+def test_runs_are_changed_by_the_words_that_the_list_prints(desk: Cli, three: list[int]) -> None:
+    """The list calls a run that has not begun queued and one that sleeps waiting; both are PENDING."""
+    asleep = triggered(desk, "nap", "1h", "--tag", "other", serve=False)
+    desk.serve()
+    queued = triggered(desk, "buy", "pin", serve=False)
+    assert desk("cancel", "--status", "queued", "--dry-run", "--json").json == {"count": 1, "dry_run": True}
+    refused = desk("cancel", "--status", "waiting", "--tag", "other", code=4)
+    assert "Cancel 1 run? Nothing was done" in refused.error
+    assert "1 run is cancelled" in desk("cancel", "--status", "waiting", "--tag", "other", "--yes").out
+    assert (status(desk, asleep), status(desk, queued)) == ("CANCELLED", "PENDING")
+    assert statuses(desk) == {"PENDING": 4, "CANCELLED": 1}
+    desk.serve()
+    assert desk("retry", "--status", "ERROR", "--dry-run", "--json").json["count"] == 1
+    assert desk("delete", "--status", "Waiting", "--limit", "2", "--yes", "--json").json == {
+        "count": 2,
+        "dry_run": False,
+    }
+    assert desk("delete", "--status", "error", "--yes", "--json").json["count"] == 1
+    assert statuses(desk) == {"PENDING": 1, "CANCELLED": 1}
 
 
 def test_names_from_standard_input(desk: Cli, three: list[int]) -> None:

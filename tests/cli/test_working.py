@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from stepwell import sync
-from stepwell.cli.reloading import changes, seen
+from stepwell.cli.dev import changes, seen
 from tests.cli.kit import Cli
 from tests.ground.ports import free_port
 from tests.ground.waiting import wait_for
@@ -113,17 +112,10 @@ def asked(port: int, path: str) -> tuple[int, str]:
         return 0, str(error)
 
 
-def serving(folder: Path, port: int) -> None:
-    """Wait until the worker is ready and has made its workflows, which it does when its session has begun."""
-    wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
-    with sync.connect(f"sqlite:///{folder}/app.db") as store:
-        wait_for(store.workflows, 20, message="its workflows")
-
-
 def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> None:
     port = free_port()
     with started(folder, "worker", "app", "--health", str(port), "--json-logs") as process:
-        serving(folder, port)
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
         assert asked(port, "/healthz") == (200, "ok\n")
         assert asked(port, "/readyz")[1].startswith("session ")
         assert asked(port, "/else")[0] == 404
@@ -145,7 +137,7 @@ def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder
     (folder / "logged.py").write_text(LOGGED)
     port = free_port()
     with started(folder, "worker", "logged", "--health", str(port), "--json-logs"):
-        serving(folder, port)
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
         done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "20s", "--json").json
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     of_shop = {line["message"]: line for line in logged if line["logger"] == "shop"}
@@ -191,7 +183,7 @@ def test_a_worker_leaves_what_was_imported_to_no_garbage_collector(folder: Path)
     (folder / "kept.py").write_text(FROZEN)
     port = free_port()
     with started(folder, "worker", "kept", "--health", str(port)):
-        serving(folder, port)
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
         done = Cli(f"sqlite:///{folder}/app.db")("trigger", "frozen", "--wait", "--timeout", "20s", "--json").json
     assert done["output"] > 10_000
 

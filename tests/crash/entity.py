@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import Context, Store, Worker, connect, current, step, workflow
-from stepwell.telemetry import Telemetry
+from stepwell.base.telemetry import Telemetry
 from tests.crash.workload import tell
 from tests.ground.ledger import Ledger
 

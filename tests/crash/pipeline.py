@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import Step, Worker, connect, step, workflow
-from stepwell.telemetry import Telemetry
+from stepwell.base.telemetry import Telemetry
 from tests.crash.workload import tell
 from tests.ground.ledger import Ledger
 

@@ -169,7 +169,7 @@ def _wanted_at_last(site: Site, answers: Answers) -> bool:
 
 
 def _ends(site: Site) -> dict[int, str]:
-    found = site.tables.ask("select key, status from {task} where kind = 'run'")
+    found = site.tables.ask("select key, status from {task} where kind = 'RUN'")
     return {int(key): status for key, status in found}
 
 

@@ -3,8 +3,9 @@
 `make soak` lets them run for ten minutes, `make test` for seconds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.ground.stores import chosen_backends, server_address
 
 MIB = 1024 * 1024
 WATCHED = ("postgres", "sqlite")
+KINDS = ("idle", "busy")
 SHORT, LONG = Spans(warm_up=3, whole=6, window=1.5, every=0.25), Spans(warm_up=60, whole=540, window=60, every=1)
 MOST_OBJECTS = 200  # of one type, more at the end than at the beginning: what may be under way at one moment
 MOST_MORE = {
@@ -30,17 +32,31 @@ MOST_MORE = {
 @pytest.fixture(scope="module")
 def lives(
     scale: Scale, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[dict[tuple[str, str], Life]]:
-    """An idle and a busy worker on each database, all at the same time, watched to the end."""
+) -> Callable[[str, str], Life]:
+    """The life of an idle or a busy worker on a database, watched to its end.
+
+    In a soak, which takes minutes, all of them live at the same time; otherwise each does when it is asked for, since
+    the tests of this file are spread over the processes of a run.
+    """
     found: dict[tuple[str, str], Life] = {}
-    with ExitStack() as stack:
-        for backend in (name for name in chosen_backends(request.config) if name in WATCHED):
-            for kind in ("idle", "busy"):
+    chosen = [name for name in chosen_backends(request.config) if name in WATCHED]
+
+    def life(backend: str, kind: str) -> Life:
+        if (backend, kind) not in found:
+            found.update(lived([(backend, kind)] if not scale.is_full else list(product(chosen, KINDS))))
+        return found[backend, kind]
+
+    def lived(together: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Life]:
+        with ExitStack() as stack:
+            begun: dict[tuple[str, str], Life] = {}
+            for backend, kind in together:
                 folder = tmp_path_factory.mktemp(f"{backend}-{kind}")
                 url = stack.enter_context(_place(backend, folder, request.config))
-                found[backend, kind] = begin(stack, backend, url, folder, busy=kind == "busy")
-        watch(found.values(), scale.of(SHORT, LONG))
-        yield found
+                begun[backend, kind] = begin(stack, backend, url, folder, busy=kind == "busy")
+            watch(begun.values(), scale.of(SHORT, LONG))
+            return begun
+
+    return life
 
 
 @contextmanager
@@ -59,11 +75,11 @@ def _place(backend: str, folder: Path, config: pytest.Config) -> Iterator[str]:
 @pytest.mark.timeout(1200)
 @pytest.mark.proves("promise-18")
 @pytest.mark.backends(*WATCHED, reason="Turso serves one process: nobody could send messages to its worker")
-@pytest.mark.parametrize("kind", ["idle", "busy"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_flat(
-    lives: dict[tuple[str, str], Life], scale: Scale, backend: str, kind: str, measured: Callable[..., None]
+    lives: Callable[[str, str], Life], scale: Scale, backend: str, kind: str, measured: Callable[..., None]
 ) -> None:
-    life, seconds = lives[backend, kind], scale.of(SHORT, LONG).whole
+    life, seconds = lives(backend, kind), scale.of(SHORT, LONG).whole
     sent = seconds * LOT / EVERY
     void_unless(not life.busy or life.messages >= scale.of(0.3, 0.8) * sent, f"only {life.messages} messages done")
     early, late = usual(life.early), usual(life.late)

@@ -39,7 +39,7 @@ def test_a_random_worker_killed_every_half_second(site: Site, scale: Scale, meas
 def test_the_only_process_killed_and_started_again(site: Site, scale: Scale, measured: Callable[..., None]) -> None:
     # Fewer kills than attempts: with one process, the oldest messages may be under way at each of them.
     kills, count, before_each = scale.of(6, 15), scale.of(120, 600), scale.of(5, 15)
-    site.enqueue(messages(count, seconds=0.2))
+    site.enqueue(messages(count, seconds=scale.of(0.1, 0.2)))
     began = time.monotonic()
     with site.crew(1, lease=LEASE, concurrency=10) as crew:
         for _ in range(kills):

@@ -84,7 +84,7 @@ def _wait_for_success(site: Site, numbers: range, complaints: Callable[[], str] 
     """Wait until the runs so far have succeeded; how many of these there are."""
 
     def done() -> bool:
-        question = "select count(*) from {task} where kind = 'run' and status = 'SUCCESS'"
+        question = "select count(*) from {task} where kind = 'RUN' and status = 'SUCCESS'"
         return bool(site.tables.ask(question)[0][0] >= numbers.stop)
 
     wait_for(done, LONG, every=0.1, message=f"{numbers.stop} runs to succeed\n{complaints()}")
@@ -94,7 +94,7 @@ def _wait_for_success(site: Site, numbers: range, complaints: Callable[[], str] 
 def _written(site: Site) -> tuple[dict[int, int], dict[int, int]]:
     """How often each row and each message is there."""
     rows = Counter(int(n) for (n,) in site.tables.ask("select n from written"))
-    messages = Counter(int(text) for (text,) in site.tables.ask("select input from {task} where kind = 'message'"))
+    messages = Counter(int(text) for (text,) in site.tables.ask("select input from {task} where kind = 'MESSAGE'"))
     return dict(rows), dict(messages)
 
 

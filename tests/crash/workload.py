@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from stepwell import Handler, Retry, Worker, connect
-from stepwell.engine.served import Slot
-from stepwell.engine.threads import Threads
-from stepwell.records import Claimed
-from stepwell.telemetry import Event, Telemetry
+from stepwell.base.events import Event
+from stepwell.base.telemetry import Telemetry
+from stepwell.store.rows import Claimed
+from stepwell.work.body import Slot
+from stepwell.work.threads import Threads
 from tests.ground.ledger import Ledger
 
 QUEUE = "work"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from stepwell import Engine, Store
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.store.sql import Dialect, Statements
 from tests.deciders.workbench import Bench, Do, asked, drained
 from tests.unit.test_sql import text_of

@@ -3,7 +3,7 @@
 import pytest
 
 from stepwell import Engine, RunStatus, Store, sleep, step, wait, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, drained, labels, post, posted
 
 

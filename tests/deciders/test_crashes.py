@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from stepwell import Engine, RunId, Store
 from stepwell.testing import world
-from stepwell.testing.crashing import WHENS, Crash, Life, every_crash
+from stepwell.testing.crashes import WHENS, Crash, Life, SentInput, every_crash
 from tests.deciders.workbench import Bench, Do
 
 MOST_MISSED = 0.2
@@ -14,7 +15,7 @@ MOST_MISSED = 0.2
 
 def _few(whole: Life) -> Iterable[Crash]:
     """Both sides of the calls that write."""
-    written = ("keep_answer", "script", "transact", "settle")
+    written = ("keep_answer", "_decided", "transact", "settle")
     numbers = [at for at, call in enumerate(whole.calls, 1) if any(word in call for word in written)]
     return [(at, when) for at in numbers for when in WHENS]
 
@@ -26,9 +27,27 @@ async def test_a_decider_survives_a_crash_at_every_database_call(store_url: str,
         report = await crashes.everywhere(chosen)
     labels = [json.loads(data)["label"] for *_, data in json.loads(report.life.output or "[]")]
     assert labels == ["go", "mail answered", "tick"]
-    assert report.life.steps == (("effect", "SUCCESS", 1), ("timer", "SUCCESS", 1))
+    assert report.life.steps == (("EFFECT", "SUCCESS", 1), ("TIMER", "SUCCESS", 1))
     assert report.cases >= (20 if backend == "sqlite" else 6), report
     assert len(report.missed) <= MOST_MISSED * report.cases, report.missed
+
+
+@pytest.mark.proves("IN-02", "IN-01")
+async def test_a_submitted_input_is_applied_once_wherever_its_worker_is_cut_off(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def submit(self: SentInput, store: Store) -> RunId[object]:
+        await Engine(store).register(Bench()).submit(self._input)
+        return RunId(0)
+
+    monkeypatch.setattr(SentInput, "execute", submit)
+    async with world(Bench(), url=store_url) as w, w.crashes(Do("a", "go")) as crashes:
+        report = await crashes.everywhere()
+    [(*_, data)] = json.loads(report.life.output or "[]")
+    assert json.loads(data)["label"] == "go"
+    assert report.life.steps == (("INPUT", "SUCCESS", 1),)
+    # Not a part of all cases: how often an idle worker looks again before it ends is a matter of the machine's load.
+    assert report.cases - len(report.missed) >= 8, report
 
 
 @pytest.mark.soak

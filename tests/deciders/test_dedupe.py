@@ -8,8 +8,8 @@ from typing import Any, Never
 import pytest
 
 from stepwell import Decider, Decision, Engine, InvalidOption, Receipt, Store, connect
-from stepwell.clock import TestClock
-from stepwell.family import Family
+from stepwell.base.clock import TestClock
+from stepwell.deciders.registry import Family
 from tests.deciders.workbench import Bench, Do, Keyed, Noted, count, drained, labels, tasks
 
 
@@ -89,7 +89,7 @@ async def test_equal_inputs_that_are_submitted_are_decided_once(store: Store, cl
     clock.advance("10m")
     assert await drained(store, engine) == 1
     assert await labels(engine) == ["x", "x"]
-    assert [one["status"] for one in await tasks(store, "input")] == ["SUCCESS"] * 3
+    assert [one["status"] for one in await tasks(store, "INPUT")] == ["SUCCESS"] * 3
 
 
 @pytest.mark.proves("II-04")

@@ -1,16 +1,20 @@
 """Effects: carried out at least once, answered exactly once, given up in the end, and never twice at a time."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from stepwell import EffectContext, Engine, InvalidOption, PermanentError, Retry, Store, Worker
-from stepwell.clock import TestClock
-from tests.deciders.workbench import Ask, Bench, Do, drained, labels, tasks
+from stepwell import EffectContext, Engine, InvalidOption, PermanentError, Retry, Store, Worker, connect
+from stepwell.base.clock import TestClock
+from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, drained, labels, tasks
 from tests.ground.waiting import until
 from tests.workflows.kit import die
+
+EFFECTS = 12
 
 
 def failing(times: int, then: Callable[[Ask], Do | None] = lambda _: None) -> Callable[..., Awaitable[Do | None]]:
@@ -35,10 +39,10 @@ async def test_an_effect_without_an_answer_is_done(store: Store) -> None:
     await engine.execute(Do("a", ask="mail"))
     await engine.execute(Do("a", ask="mail"))
     assert await drained(store, engine) == 2
-    assert [effect["status"] for effect in await tasks(store, "effect")] == ["SUCCESS", "SUCCESS"]
+    assert [effect["status"] for effect in await tasks(store, "EFFECT")] == ["SUCCESS", "SUCCESS"]
     assert await labels(engine) == ["x", "x"]
     first, second = bench.asked
-    assert (first.type, first.id, first.attempt) == ("bench", "a", 1)
+    assert (first.type, first.id, first.attempt, first.created_at) == ("bench", "a", 1, BEGINNING)
     assert first.key != second.key
     assert first.effect_id != second.effect_id
 
@@ -48,19 +52,19 @@ async def test_what_an_effect_answers_is_decided_and_the_effect_is_done(store: S
     engine = Engine(store).register(Bench())
     await engine.execute(Do("a", "ordered", ask="mail"))
     await drained(store, engine)
-    [effect] = await tasks(store, "effect")
+    [effect] = await tasks(store, "EFFECT")
     assert (effect["status"], effect["attempt"]) == ("SUCCESS", 1)
     assert await labels(engine) == ["ordered", "mail answered"]
     assert (await engine.events("bench", "a"))[1].cause == f"effect:{effect['id']}"
 
 
-@pytest.mark.proves("F-05", "F-09")
+@pytest.mark.proves("F-05", "F-09", "promise-07")
 async def test_an_effect_that_fails_is_tried_again_with_the_same_key(store: Store, clock: TestClock) -> None:
     bench = Bench(failing(2, lambda effect: Do(effect.id, "at last")))
     engine = Engine(store).register(bench)
     await engine.execute(Do("a", ask="mail"))
     await drained(store, engine)
-    [effect] = await tasks(store, "effect")
+    [effect] = await tasks(store, "EFFECT")
     assert (effect["status"], effect["attempt"], effect["last_error"]) == ("PENDING", 1, "ConnectionError: attempt 1")
     for _ in range(2):
         clock.advance("10m")
@@ -86,10 +90,10 @@ async def test_a_decider_says_how_often_its_effects_are_tried(
     engine = Engine(store).register(bench, **options)
     await engine.execute(Do("a", ask="mail"))
     for _ in range(attempts):
-        assert await store.dead_letters(kind="effect") == []
+        assert await store.dead_letters(kind="EFFECT") == []
         await drained(store, engine)
         clock.advance("10m")
-    [letter] = await store.dead_letters(kind="effect")
+    [letter] = await store.dead_letters(kind="EFFECT")
     assert (letter.attempt, len(bench.asked)) == (attempts, attempts)
 
 
@@ -104,7 +108,7 @@ async def test_an_attempt_of_an_effect_ends_at_its_timeout(store: Store, clock: 
     engine = Engine(store).register(Twice(hangs), **options)
     await engine.execute(Do("a", ask="mail"))
     await drained(store, engine)
-    [effect] = await tasks(store, "effect")
+    [effect] = await tasks(store, "EFFECT")
     assert (effect["status"], effect["attempt"]) == ("PENDING", 1)
     assert "Timeout: `handle` of effect" in effect["last_error"]
     clock.advance("10m")
@@ -131,7 +135,7 @@ async def test_an_effect_that_fails_for_good_is_a_dead_letter_until_it_is_requeu
     for _ in range(6):
         await drained(store, engine)
         clock.advance("10m")
-    [letter] = await store.dead_letters(kind="effect")
+    [letter] = await store.dead_letters(kind="EFFECT")
     assert (letter.attempt, letter.queue, len(bench.asked)) == (5, "bench:effects", 5)
     assert await labels(engine) == ["x"], "nobody is told unless the decider says so"
     bench.answer = failing(0, lambda effect: Do(effect.id, "mended"))
@@ -149,7 +153,7 @@ async def test_an_instance_is_told_of_an_effect_that_was_given_up(store: Store, 
     await engine.execute(Do("a", ask="mail"))
     await drained(store, engine)
     assert await labels(engine) == ["x", "mail given up: PermanentError: no such address"]
-    assert len(await store.dead_letters(kind="effect")) == 1
+    assert len(await store.dead_letters(kind="EFFECT")) == 1
 
 
 @pytest.mark.proves("F-06", "F-10")
@@ -189,11 +193,32 @@ async def test_an_effect_whose_worker_was_lost_is_carried_out_by_another(store: 
     await engine.execute(Do("a", ask="mail"))
     async with Worker(store, [engine], grace=0):
         await begun.wait()
-        [effect] = await tasks(store, "effect")
+        [effect] = await tasks(store, "EFFECT")
         assert effect["owner"] is not None
         await die(store)
         assert await drained(store, engine) == 1
     assert await labels(engine) == ["x", "attempt 2"]
+
+
+@pytest.mark.proves("F-07", "TM-06", "L-19")
+async def test_workers_that_compete_never_have_one_effect_or_timer_at_once(store_url: str, clock: TestClock) -> None:
+    """More workers than tasks: with a claim that two can have, one of them would be executed twice."""
+    begun: Counter[str] = Counter()
+
+    async def carried_out(effect: Ask, ctx: EffectContext) -> None:
+        begun[ctx.key] += 1
+        await until(lambda: len(begun) == EFFECTS)  # all are under way at once: nobody is done early
+
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(connect(store_url, clock=clock)) for _ in range(3)]
+        engines = [Engine(store).register(Bench(carried_out)) for store in stores]
+        for number in range(EFFECTS):
+            await engines[0].execute(Do(str(number), ask="mail", after=10))
+        clock.advance(10)
+        done = await asyncio.gather(*(drained(*pair, concurrency=20) for pair in zip(stores, engines, strict=True)))
+        assert sum(done) == 2 * EFFECTS
+        assert set(begun.values()) == {1}
+        assert [await labels(engines[0], str(number)) for number in range(EFFECTS)] == [["x", "tick"]] * EFFECTS
 
 
 @pytest.mark.proves("F-11")
@@ -247,7 +272,7 @@ async def test_an_answer_that_cannot_be_routed_is_kept_and_the_effect_is_not_rep
     engine = Engine(store).register(bench)
     await engine.execute(Do("a", ask="mail"))
     await drained(store, engine)
-    [effect] = await tasks(store, "effect")
+    [effect] = await tasks(store, "EFFECT")
     assert (effect["status"], effect["last_error"]) == ("PENDING", "RuntimeError: not now")
     assert '"mail answered"' in effect["output"]
     broken = False

@@ -1,10 +1,11 @@
 """One input: where it goes, what it is decided on, and that all it leads to is there, or nothing."""
 
 import asyncio
+import dataclasses
 import re
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Never
 
 import pytest
 
@@ -20,8 +21,21 @@ from stepwell import (
     Store,
     connect,
 )
-from stepwell.clock import TestClock
-from tests.deciders.workbench import Ask, Bench, Do, Event, Keyed, State, asked, count, labels, tasks, versions
+from stepwell.base.clock import TestClock
+from tests.deciders.workbench import (
+    BEGINNING,
+    Ask,
+    Bench,
+    Do,
+    Event,
+    Keyed,
+    State,
+    asked,
+    count,
+    labels,
+    tasks,
+    versions,
+)
 
 
 @pytest.fixture
@@ -39,7 +53,7 @@ async def test_an_input_makes_its_instance_and_all_it_leads_to_is_there_at_once(
     receipt = await engine.execute(Do("a", "one", ask="mail", after=60, timer="pay"))
     assert (receipt.outcome, receipt.first, receipt.last) == ("applied", 1, 1)
     assert await labels(Engine(store).register(Bench())) == ["one"], "read by somebody who knows nothing"
-    [effect], [timer] = await tasks(store, "effect"), await tasks(store, "timer")
+    [effect], [timer] = await tasks(store, "EFFECT"), await tasks(store, "TIMER")
     assert (effect["status"], bool(effect["ready"]), effect["max_attempts"]) == ("PENDING", True, 5)
     assert (timer["status"], bool(timer["ready"]), timer["max_attempts"]) == ("PENDING", False, 5)
     assert timer["run_at"] - timer["created_at"] == 60_000_000
@@ -90,7 +104,7 @@ async def test_what_cannot_be_stored_undoes_the_whole_decision_and_no_other(engi
     )
     assert isinstance(answers[0], SerializationError)
     assert await labels(engine) == ["small"]
-    assert (await tasks(store, "effect"), await tasks(store, "timer")) == ([], [])
+    assert (await tasks(store, "EFFECT"), await tasks(store, "TIMER")) == ([], [])
 
 
 @pytest.mark.proves("M-05")
@@ -179,8 +193,8 @@ async def test_an_instance_that_has_ended_answers_completed_and_has_no_timers(
         assert (receipt.outcome, receipt.first, receipt.last) == ("completed", None, None)
     assert bench.decided == decided
     assert await labels(engine) == ["one", "two", "three"]
-    assert await tasks(store, "effect") == []
-    assert [timer["status"] for timer in await tasks(store, "timer")] == ["CANCELLED", "CANCELLED"]
+    assert await tasks(store, "EFFECT") == []
+    assert [timer["status"] for timer in await tasks(store, "TIMER")] == ["CANCELLED", "CANCELLED"]
     [info] = await engine.instances("bench")
     assert info.completed_at is not None
 
@@ -231,19 +245,69 @@ async def test_instances_are_listed_in_pages(engine: Engine) -> None:
     assert await engine.instances("none") == []
 
 
-@pytest.mark.proves("M-25")
-async def test_an_event_that_cannot_be_read_stops_its_instance_and_no_other(engine: Engine, store: Store) -> None:
+@pytest.mark.proves("M-23")
+async def test_an_instance_is_listed_with_its_times_and_how_many_events_it_has(
+    engine: Engine, clock: TestClock
+) -> None:
+    await engine.execute(Do("a"))
+    clock.advance(60)
+    await engine.execute(Do("a"))
+    clock.advance(60)
+    await engine.execute(Do("b", end=True))
+    minutes = [BEGINNING + timedelta(minutes=number) for number in range(3)]
+    assert [dataclasses.astuple(one) for one in await engine.instances("bench")] == [
+        ("bench", "a", 2, minutes[0], minutes[1], None),
+        ("bench", "b", 2, minutes[2], minutes[2], minutes[2]),
+    ]
+
+
+@pytest.mark.proves("U-01", "PJ-13")
+async def test_the_version_of_its_type_stands_in_the_row_of_each_event(store: Store) -> None:
+    @dataclass(frozen=True)
+    class Rung:
+        __stepwell_version__ = 3
+
+    class Bells(Decider[int, Poke, Poked | Rung, Never]):
+        type, route = "bell", "id"
+
+        def initial(self) -> int:
+            return 0
+
+        def evolve(self, state: int, event: Poked | Rung) -> int:
+            return state + 1
+
+        def decide(self, state: int, input: Poke, now: datetime) -> Decision[Poked | Rung, Never, Poke]:
+            return Decision.event(Poked(1)).and_event(Rung())
+
+    await Engine(store).register(Bells()).execute(Poke("a"))
+    rows = await asked(store, "select type, type_version from {event} order by version")
+    assert [tuple(row) for row in rows] == [("Poked", 1), ("Rung", 3)]
+
+
+@pytest.mark.proves("M-25", "U-04")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("type = 'Gone'", "stored as Gone, version 1"),
+        ("type_version = 7", "Noted.*version 7, and this code has version 1"),
+    ],
+)
+async def test_an_event_that_cannot_be_read_stops_its_instance_and_no_other(
+    engine: Engine, store: Store, change: str, told: str
+) -> None:
     await engine.execute(Do("a", "one"))
     await engine.execute(Do("a", "two"))
-    await asked(store, "update {event} set type = 'Gone' where version = 2")
+    await asked(store, f"update {{event}} set {change} where version = 2")
+    before = await asked(store, "select * from {instance}")
     fresh = Engine(store).register(Bench())
     answers = await asyncio.gather(
         fresh.execute(Do("a", "three")), fresh.execute(Do("b", "four")), return_exceptions=True
     )
     assert isinstance(answers[0], SerializationError)
-    assert re.search(r"event 2 of bench a.*Gone", str(answers[0]))
+    assert re.search(f"event 2 of bench a.*{told}", str(answers[0]))
     assert await labels(fresh, "b") == ["four"]
     assert await count(store, "event") == 3
+    assert (await asked(store, "select * from {instance} order by id"))[:1] == before
 
 
 @dataclass(frozen=True)
@@ -257,10 +321,8 @@ class Poked:
     by: str = "nobody"
 
 
-@pytest.mark.proves("M-24", "M-26", "M-01")
+@pytest.mark.proves("M-24", "M-26", "M-01", "DP-07")
 async def test_a_decider_without_effects_reads_a_stream_that_an_older_one_wrote(store: Store) -> None:
-    from typing import Never  # noqa: PLC0415 - beside what it is for
-
     class Pokes(Decider[int, Poke, Poked, Never]):
         type, route = "poke", "id"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stepwell import Engine, Receipt, Store, StoreUnavailable
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, Keyed, count, drained, labels, tasks, versions
 from tests.store.seam import once, watched
 
@@ -24,7 +24,7 @@ async def test_a_key_that_was_used_decides_nothing_and_answers_what_was_answered
         assert await again.execute(Do("a", "one", ask="mail"), key="k") == Receipt("duplicate", first.first, first.last)
         assert bench.decided == decided
     assert (await engine.execute(Do("b", "one"), key="k")).outcome == "applied", "a key is its instance's own"
-    assert (await labels(engine), len(await tasks(store, "effect"))) == (["zero", "one"], 1)
+    assert (await labels(engine), len(await tasks(store, "EFFECT"))) == (["zero", "one"], 1)
 
 
 @pytest.mark.proves("II-03")
@@ -86,9 +86,9 @@ async def test_a_decision_whose_reply_is_lost_is_made_once(
     assert bench.decided <= decided + 1 + (timer is not None and warm), "once on what is at hand, once under the lock"
     assert (await labels(engine))[-1:] == ["once"]
     assert await versions(engine) == list(range(1, at + 1))
-    timers = [one["status"] for one in await tasks(store, "timer")]
+    timers = [one["status"] for one in await tasks(store, "TIMER")]
     assert timers.count("PENDING") == (2 if warm and timer is None else 1)
-    assert len(await tasks(store, "effect")) == 1
+    assert len(await tasks(store, "EFFECT")) == 1
 
 
 @pytest.mark.proves("protocol-12", "TM-04", "F-04")
@@ -111,7 +111,7 @@ async def test_a_delivery_whose_reply_is_lost_is_made_once(store: Store, clock: 
     await drained(store, engine)
     assert lost, "no reply was lost: void"
     assert sorted(await labels(engine)) == ["go", "mail answered", "tick"]
-    assert [one["status"] for kind in ("effect", "timer") for one in await tasks(store, kind)] == ["SUCCESS"] * 2
+    assert [one["status"] for kind in ("EFFECT", "TIMER") for one in await tasks(store, kind)] == ["SUCCESS"] * 2
 
 
 @pytest.mark.proves("IN-01", "IN-02", "II-01")
@@ -134,18 +134,21 @@ async def test_a_submitted_input_is_decided_once_by_a_worker(store: Store, clock
     assert (await labels(engine))[-1] == "later"
 
 
-@pytest.mark.proves("IN-07")
+@pytest.mark.proves("IN-07", "IN-04")
 async def test_a_submitted_input_that_cannot_be_decided_is_tried_again_and_then_a_dead_letter(
     store: Store, clock: TestClock
 ) -> None:
     engine = Engine(store).register(Bench())
     await engine.submit(Do("a", fail="no"))
     await engine.submit(Do("a", "yes"))
+    await engine.submit(Do("b", "of another"))
+    await drained(store, engine)
+    assert await labels(engine, "b") == ["of another"], "it did not wait for the one that fails"
     for _ in range(6):
         await drained(store, engine)
         clock.advance("10m")
     assert await labels(engine) == ["yes"]
-    [letter] = await store.dead_letters(kind="input")
+    [letter] = await store.dead_letters(kind="INPUT")
     assert (letter.attempt, letter.last_error) == (5, "ValueError: no")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stepwell import Engine, QueueStats, Store
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, drained, labels
 

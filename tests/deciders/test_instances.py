@@ -17,8 +17,8 @@ from stepwell import (
     Store,
     handler,
 )
-from stepwell.clock import TestClock
-from stepwell.deciders.waiting import Held, Memory
+from stepwell.base.clock import TestClock
+from stepwell.deciders.mailbox import KnownInstance, Memory
 from stepwell.errors import DeciderNotFound
 from tests.deciders.shop import Create, Orders, Pay
 from tests.deciders.workbench import Ask, Bench, Do, Event, Input, Noted, State, asked, drained, labels, versions
@@ -69,13 +69,13 @@ async def test_what_an_instance_still_waits_for(store: Store) -> None:
     await engine.execute(Create("a", 5))
     await engine.execute(Create("b", 5))
     effect, timer = await Engine(store).outstanding("order", "a")
-    assert (effect.kind, effect.name, effect.key, effect.status) == ("effect", "SendEmail", None, "PENDING")
-    assert (timer.kind, timer.name, timer.key) == ("timer", "Expire", "payment")
+    assert (effect.kind, effect.name, effect.key, effect.status) == ("EFFECT", "SendEmail", None, "PENDING")
+    assert (timer.kind, timer.name, timer.key) == ("TIMER", "Expire", "payment")
     assert timer.due is not None
     assert effect.due is not None
     assert timer.due > effect.due
     await engine.execute(Pay("a"))
-    assert [one.kind for one in await engine.outstanding("order", "a")] == ["effect"], "the timer was cancelled"
+    assert [one.kind for one in await engine.outstanding("order", "a")] == ["EFFECT"], "the timer was cancelled"
     assert await engine.outstanding("order", "nobody") == await Engine(store).outstanding("order", "nobody") == []
     with pytest.raises(DeciderNotFound, match="gate"):
         await engine.outstanding("gate", "a")
@@ -118,16 +118,16 @@ async def test_dead_letters_are_found_by_their_instance(store: Store, clock: Tes
     assert len(await store.dead_letters()) == 9
     letters = await store.dead_letters(instance=("bench", "1"))
     assert sorted((one.kind, one.last_error) for one in letters) == [
-        ("effect", "PermanentError: mail"),
-        ("input", "PermanentError: given up"),
-        ("input", "PermanentError: submitted"),
-        ("timer", "PermanentError: tick"),
+        ("EFFECT", "PermanentError: mail"),
+        ("INPUT", "PermanentError: given up"),
+        ("INPUT", "PermanentError: submitted"),
+        ("TIMER", "PermanentError: tick"),
     ]
     assert {one.payload["id"] for one in letters} == {"1"}
     page = await store.dead_letters(instance=("bench", "1"), limit=3)
     rest = await store.dead_letters(instance=("bench", "1"), after=page.next)
     assert [*page, *rest] == letters
-    assert [one.kind for one in await store.dead_letters(instance=("bench", "2"), kind="timer")] == ["timer"]
+    assert [one.kind for one in await store.dead_letters(instance=("bench", "2"), kind="TIMER")] == ["TIMER"]
     assert await store.dead_letters(instance=("bench", "nobody")) == []
     with pytest.raises(DeciderNotFound, match="'bank' is known here, there are bench"):
         await store.dead_letters(instance=("bank", "1"))
@@ -204,7 +204,7 @@ async def test_a_state_at_hand_is_brought_up_to_date_and_never_written_from(stor
 
 def test_memory_is_bounded_and_keeps_what_was_used_last() -> None:
     memory = Memory(2)
-    held = [Held(number, number, None, is_completed=False, snapshot_version=0) for number in range(4)]
+    held = [KnownInstance(number, number, None, is_completed=False, snapshot_version=0) for number in range(4)]
     memory.put(("t", "a"), held[1])
     memory.put(("t", "b"), held[1])
     assert memory.get(("t", "a")) is held[1]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from stepwell import InvalidOption, StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
-from stepwell.family import Family
+from stepwell.deciders.registry import Family
 from tests.deciders.shop import Orders, State
 
 GRAPH: Mapping[str, Sequence[Transition]] = {

@@ -23,8 +23,8 @@ from stepwell import (
     handler,
     workflow,
 )
+from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Outgoing, Timer
-from stepwell.family import Family, Registry
 from tests.deciders.shop import Create, Created, Event, Expire, Expired, Ignored, Input, Orders, Paid, Pay, SendEmail
 from tests.deciders.shop import State as OrderState
 

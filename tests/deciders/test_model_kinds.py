@@ -14,8 +14,8 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from stepwell import Decider, Decision, InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UnknownRecord
-from stepwell.family import Family
-from stepwell.kinds import Kinds, Written, classes_of
+from stepwell.deciders.registry import Family
+from stepwell.deciders.type_names import Kinds, Written, classes_of
 from tests.deciders.shop import Create, Created, Event, Orders, Paid
 from tests.deciders.shop import State as OrderState
 from tests.ground.seeds import printed_by_each
@@ -367,7 +367,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
 
 
 FINGERPRINT = """
-from stepwell.family import Family
+from stepwell.deciders.registry import Family
 from tests.deciders.shop import Orders
 
 

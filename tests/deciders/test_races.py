@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell import Engine, StoreUnavailable, connect
-from stepwell.deciders.waiting import Pending
+from stepwell.deciders.mailbox import Pending
 from tests.deciders import racer
 from tests.deciders.conftest import Scale
 from tests.deciders.workbench import Bench, Do, labels, versions

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from stepwell import Engine, InvalidOption, Store, Worker, sync
-from stepwell.deciders.discovery import deciders_in, engines_in
+from stepwell.deciders.service import deciders_in, engines_in
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, double, drained, labels, post, posted
 from tests.ground.waiting import until
@@ -28,7 +28,7 @@ async def _has(engine: Engine, count: int) -> bool:
     return len(await labels(engine)) == count
 
 
-@pytest.mark.proves("M-16", "M-19")
+@pytest.mark.proves("M-16", "M-19", "W-06")
 async def test_one_worker_serves_deciders_workflows_and_handlers(store: Store) -> None:
     class Other(Bench):
         type = "other"

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from stepwell import Engine, Receipt, Store, Worker
-from stepwell.clock import TestClock
+from stepwell import Engine, Receipt, Store, Worker, connect
+from stepwell.base.clock import TestClock
+from stepwell.store.poll import SWEEP_EVERY
 from tests.deciders.workbench import Bench, Do, drained, labels, names, tasks
 from tests.ground.waiting import until
 from tests.workflows.kit import die
@@ -27,7 +28,7 @@ async def test_a_timer_is_delivered_when_it_is_due_and_not_before(
     assert await drained(store, engine) == 1
     first, second = await engine.events("bench", "a")
     assert (second.event.at - first.event.at).total_seconds() == 60
-    [timer] = await tasks(store, "timer")
+    [timer] = await tasks(store, "TIMER")
     assert (timer["status"], second.cause) == ("SUCCESS", f"timer:{timer['id']}")
 
 
@@ -40,6 +41,20 @@ async def test_a_timer_wakes_the_worker_of_its_process_by_the_databases_clock(li
     first, second = await engine.events("bench", "a")
     assert second.event.at >= first.event.at
     assert (second.recorded_at - first.event.at).total_seconds() >= 0.2
+
+
+@pytest.mark.proves("TM-02")
+async def test_a_timer_that_another_process_set_is_delivered_at_the_next_sweep_at_the_latest(store_url: str) -> None:
+    async with connect(store_url, listen=False) as theirs, connect(store_url, listen=False) as mine:
+        engine = Engine(theirs).register(Bench())
+        await engine.execute(Do("warm"))
+        async with Worker(mine, [Engine(mine).register(Bench())]) as worker:
+            await worker.drain()
+            await engine.execute(Do("a", after=0.1))
+            await until(lambda: _has(engine, 2), timeout=20)
+        first, second = await engine.events("bench", "a")
+    late = (second.recorded_at - first.event.at).total_seconds() - 0.1
+    assert 0 <= late <= SWEEP_EVERY + 2, "two seconds are for a machine that is busy"
 
 
 async def _has(engine: Engine, count: int) -> bool:
@@ -62,12 +77,12 @@ async def test_a_timer_that_cannot_be_delivered_is_tried_again_and_then_a_dead_l
     for _ in range(6):
         clock.advance("10m")
         await drained(store, engine)
-        attempts.append((await tasks(store, "timer"))[0]["attempt"])
+        attempts.append((await tasks(store, "TIMER"))[0]["attempt"])
     assert attempts == [1, 2, 3, 4, 5, 5]
-    [letter] = await store.dead_letters(kind="timer")
+    [letter] = await store.dead_letters(kind="TIMER")
     assert letter.last_error == "RuntimeError: no"
     await engine.execute(Do("a", "again", after=1, timer="k"))
-    assert len(await tasks(store, "timer")) == 2, "the key is free again"
+    assert len(await tasks(store, "TIMER")) == 2, "the key is free again"
 
 
 @pytest.mark.proves("TM-07", "TM-15")
@@ -115,7 +130,7 @@ async def test_a_cancelled_timer_never_fires_and_the_stream_says_so(
     clock.advance(60)
     assert await drained(store, engine) == 0
     assert await names(engine) == ["Noted", "Noted", "stepwell.TimerCancelled", "Noted", "Noted"]
-    assert [timer["status"] for timer in await tasks(store, "timer")] == ["CANCELLED"]
+    assert [timer["status"] for timer in await tasks(store, "TIMER")] == ["CANCELLED"]
 
 
 @pytest.mark.proves("TM-10", "TM-06")
@@ -130,7 +145,7 @@ async def test_a_timer_that_was_claimed_and_then_cancelled_or_replaced_is_not_de
     meanwhile = [inputs[how]]
 
     async def first(batch):  # type: ignore[no-untyped-def]
-        if batch[0].turn is not None and meanwhile:
+        if batch[0].delivery is not None and meanwhile:
             await other.execute(meanwhile.pop())
         return await decide(batch)
 
@@ -153,7 +168,7 @@ async def test_an_input_that_waits_before_a_claimed_timer_may_still_cancel_it(st
     waiting: list[asyncio.Future[Receipt]] = []
 
     def behind(pending):  # type: ignore[no-untyped-def]
-        if pending.turn is not None and not waiting:
+        if pending.delivery is not None and not waiting:
             waiting.append(asyncio.ensure_future(engine.execute(Do("a", "in time", cancel="k"))))
             asyncio.get_running_loop().call_soon(put, pending)
         else:
@@ -163,7 +178,7 @@ async def test_an_input_that_waits_before_a_claimed_timer_may_still_cancel_it(st
     await drained(store, engine)
     await waiting[0]
     assert await labels(engine) == ["x", "in time"]
-    assert [timer["status"] for timer in await tasks(store, "timer")] == ["CANCELLED"]
+    assert [timer["status"] for timer in await tasks(store, "TIMER")] == ["CANCELLED"]
 
 
 @pytest.mark.proves("TM-11", "protocol-11")
@@ -182,7 +197,7 @@ async def test_a_timer_that_is_set_again_under_its_own_key_while_it_is_delivered
         clock.advance(10)
         assert await drained(store, engine) == 1
         assert await labels(engine) == ["go", *["tick"] * number]
-    assert [timer["status"] for timer in await tasks(store, "timer")] == [*["SUCCESS"] * 3, "PENDING"]
+    assert [timer["status"] for timer in await tasks(store, "TIMER")] == [*["SUCCESS"] * 3, "PENDING"]
     assert await names(engine) == ["Noted"] * 4, "it has cancelled nothing"
 
 
@@ -233,7 +248,7 @@ async def test_a_timer_whose_worker_was_lost_is_delivered_by_another_once(
     assert await labels(engine) in (["x"], ["x", "tick"])
     await drained(store, engine)
     assert await labels(engine) == ["x", "tick"]
-    [timer] = await tasks(store, "timer")
+    [timer] = await tasks(store, "TIMER")
     assert (timer["status"], timer["turn"]) == ("SUCCESS", 2)
 
 

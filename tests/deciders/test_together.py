@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from stepwell import Engine, InvalidOption, RunStatus, Store, Worker, connect, step, sync, workflow
-from stepwell.clock import TestClock
-from stepwell.testing.doomed import Doomed
+from stepwell.base.clock import TestClock
+from stepwell.testing.crash_driver import Doomed
 from tests.deciders.workbench import Bench, Do, asked, count, double, drained, labels, post, posted, tasks
 from tests.workflows.kit import begun, die
 
@@ -38,7 +38,7 @@ async def all_four(store: Store, engine: Engine, *, fails: bool) -> None:
 
 async def found(store: Store) -> tuple[int, ...]:
     [own] = await asked(store, "select count(*) as rows from own")
-    kinds = [len(await tasks(store, kind)) for kind in ("effect", "message", "run")]
+    kinds = [len(await tasks(store, kind)) for kind in ("EFFECT", "MESSAGE", "RUN")]
     return (await count(store, "event"), *kinds, own["rows"])
 
 
@@ -143,7 +143,7 @@ async def test_an_input_joins_the_transaction_of_a_users_own_connection(
         finally:
             await own.close()
         assert await labels(engine) == ["kept"]
-        assert len(await tasks(store, "effect")) == 1
+        assert len(await tasks(store, "EFFECT")) == 1
 
 
 def _joined_by_sqlite3(url: str, path: Path) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from stepwell import Engine, Store
-from stepwell.clock import TestClock
-from stepwell.telemetry import TaskUnreadable
+from stepwell.base.clock import TestClock
+from stepwell.base.events import TaskUnreadable
 from tests.deciders.workbench import Bench, Do, asked, drained, labels, tasks
 
 Beginning = Callable[[Engine], Awaitable[object]]
@@ -42,11 +42,11 @@ async def stream(engine: Engine) -> None:
 
 
 BEGINNINGS = pytest.mark.parametrize(
-    ("kind", "begin"), [("effect", effect), ("timer", timer), ("input", input_), ("input", stream)]
+    ("kind", "begin"), [("EFFECT", effect), ("TIMER", timer), ("INPUT", input_), ("INPUT", stream)]
 )
 
 
-@pytest.mark.proves("F-15")
+@pytest.mark.proves("F-15", "DP-06", "DP-07")
 @BEGINNINGS
 async def test_what_this_code_cannot_read_is_left_to_other_code_and_says_so(
     store: Store, clock: TestClock, kind: str, begin: Beginning
@@ -68,7 +68,7 @@ async def test_what_this_code_cannot_read_is_left_to_other_code_and_says_so(
     assert spans == [1, 60, 60, 60]
     assert task is not None
     [stats] = [one for one in await store.queue_stats() if one.unreadable]
-    assert (stats.queue, stats.unreadable) == (f"bench:{'effects' if kind == 'effect' else 'inputs'}", 1)
+    assert (stats.queue, stats.unreadable) == (f"bench:{'effects' if kind == 'EFFECT' else 'inputs'}", 1)
     assert {(one.task_id, one.queue) for one in told} == {(task["id"], stats.queue)}
     assert "Newer, version 1" in str(told[0])
     assert await store.history(task["id"]) == [], "it is no failed attempt"
@@ -96,7 +96,7 @@ async def test_what_no_code_can_read_for_a_week_is_a_dead_letter(
     assert await store.dead_letters() == [], "requeued, it has a week again"
 
 
-@pytest.mark.proves("F-15")
+@pytest.mark.proves("F-15", "DP-07")
 async def test_what_could_not_be_read_is_carried_out_by_code_that_can(store: Store, clock: TestClock) -> None:
     engine = Engine(store).register(Bench())
     await effect(engine)
@@ -104,7 +104,7 @@ async def test_what_could_not_be_read_is_carried_out_by_code_that_can(store: Sto
     await renamed(store, "Newer", "Ask")
     clock.advance("1m")
     await drained(store, engine)
-    [done] = await tasks(store, "effect")
+    [done] = await tasks(store, "EFFECT")
     assert (done["status"], done["attempt"], done["last_error"], done["error"]) == ("SUCCESS", 1, None, None)
     assert await labels(engine) == ["x", "mail answered"]
 
@@ -128,6 +128,6 @@ async def test_an_answer_to_a_decider_that_is_not_here_is_left_to_code_that_has_
     kept = '{"id":"a","type":"Do","version":1,"data":{"id":"a","label":"told"},"owner":"other"}'
     await asked(store, f"update {{task}} set turn = 1, output = '{kept}'")  # as an earlier turn has kept an answer
     await drained(store, engine)
-    [task] = await tasks(store, "effect")
+    [task] = await tasks(store, "EFFECT")
     assert (task["status"], task["attempt"], bench.asked) == ("PENDING", 0, [])
     assert "no decider of type 'other' is known here" in task["last_error"]

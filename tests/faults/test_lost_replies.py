@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from stepwell import Store, Worker, connect, handler
-from stepwell.engine.session import Session
+from stepwell.base.events import OrphansReleased
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, StoreUnavailable
-from stepwell.records import Claimed, Owned, Settlement, TaskKind
-from stepwell.telemetry import OrphansReleased, Telemetry
+from stepwell.records import TaskKind
+from stepwell.store.rows import Claimed, Owned, Settlement
+from stepwell.work.session import Session
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.waiting import until
 from tests.store.seam import (
@@ -181,7 +183,7 @@ class Heard:
     def __init__(self, worker: int) -> None:
         self.lost = 0
         self.orphans: list[Owned] = []
-        self.session = Session(worker, self._lost, self._found)
+        self.session = Session(worker, self._lost, self._found, lease=30.0)
 
     def _lost(self, _: Session) -> None:
         self.lost += 1
@@ -218,7 +220,7 @@ async def test_tasks_of_a_claim_whose_reply_was_lost_are_released_at_the_second_
 
 
 def claimed(task_id: int, turn: int) -> Claimed:
-    return Claimed(task_id, TaskKind.MESSAGE, 1, 1, turn, 1, 3, 0, 0, None, None, "json", 1, 0, False, 0)
+    return Claimed(task_id, TaskKind.MESSAGE, 1, 1, turn, 1, 3, 0, 0, None, None, 0, False, 0)
 
 
 @pytest.mark.proves("protocol-02")

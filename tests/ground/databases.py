@@ -1,6 +1,8 @@
 """Fresh Postgres databases on a running server, made and dropped by a test that may or may not run a loop."""
 
 import asyncio
+import atexit
+import os
 import uuid
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -8,20 +10,37 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import psycopg
 
 T = TypeVar("T")
+_kept: dict[tuple[int, str], psycopg.Connection[Any]] = {}  # by process, since a fork must not use its parent's
 
 
 def create_database(server: str, template: str = "template1") -> str:
     """Make an empty database on `server` and return its address; copied file by file, which is less work."""
     name = f"t_{uuid.uuid4().hex}"
-    run_sql(server, f'create database "{name}" template "{template}" strategy file_copy')
+    _execute(server, f'create database "{name}" template "{template}" strategy file_copy')
     return with_database(server, name)
 
 
 def drop_database(url: str, server: str) -> None:
     """Drop the database at `url`, throwing out whoever is still connected."""
-    run_sql(server, f'drop database if exists "{urlsplit(url).path[1:]}" with (force)')
+    _execute(server, f'drop database if exists "{urlsplit(url).path[1:]}" with (force)')
+
+
+def _execute(server: str, statement: str) -> None:
+    """Execute a statement through a connection that is kept: to open one takes as long as to drop a database."""
+    place = (os.getpid(), server)
+    if place not in _kept or _kept[place].closed:
+        _kept[place] = psycopg.connect(server, autocommit=True)
+    _kept[place].execute(statement.encode())
+
+
+@atexit.register
+def _let_go() -> None:
+    for (process, _), connection in _kept.items():
+        if process == os.getpid():
+            connection.close()
 
 
 def with_database(url: str, database: str) -> str:

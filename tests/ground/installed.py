@@ -6,11 +6,11 @@ import sqlite3
 import time
 from pathlib import Path
 
-import asyncpg
+import psycopg
 import pytest
 
 from stepwell import connect
-from stepwell.store.sqlite import SQLite
+from stepwell.store.embedded.sqlite import SQLite
 from tests.ground.databases import create_database, run_apart, run_sql
 
 _DATABASE = pytest.StashKey[str]()
@@ -71,7 +71,7 @@ def _copied(server: str, template: str) -> str:
     while True:
         try:
             return create_database(server, template)
-        except asyncpg.ObjectInUseError:  # a connection that was closed is still on its way out
+        except psycopg.errors.ObjectInUse:  # a connection that was closed is still on its way out
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

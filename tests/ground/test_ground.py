@@ -420,12 +420,12 @@ class TestSelection:
     @pytest.mark.parametrize("marker", ['backends("sqlite")', 'backends("oracle", reason="x")', 'backends(reason="x")'])
     def test_a_marker_without_a_reason_or_a_known_name_is_refused(self, pytester: pytest.Pytester, marker: str) -> None:
         pytester.makepyfile(test_it=f"import pytest\n@pytest.mark.{marker}\ndef test_it(backend): pass\n")
-        result = pytester.runpytest_subprocess("-p", "tests.ground.stores", "--collect-only")
+        result = pytester.runpytest_inprocess("-p", "tests.ground.stores", "--collect-only")
         result.assert_outcomes(errors=1)
         result.stdout.fnmatch_lines(["*@pytest.mark.backends *"])
 
     def test_an_unknown_backend_is_refused(self, pytester: pytest.Pytester) -> None:
-        result = pytester.runpytest_subprocess("-p", "tests.ground.stores", "--backend=oracle")
+        result = pytester.runpytest_inprocess("-p", "tests.ground.stores", "--backend=oracle")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
@@ -452,7 +452,7 @@ async def _ask(url: str, question: str) -> object:
 
 
 def _collect(pytester: pytest.Pytester, *options: str) -> set[str]:
-    result = pytester.runpytest_subprocess("-p", "tests.ground.stores", "--collect-only", "-q", *options)
+    result = pytester.runpytest_inprocess("-p", "tests.ground.stores", "--collect-only", "-q", *options)
     return {line.partition("::")[2] for line in result.outlines if "::" in line}
 
 

@@ -9,8 +9,8 @@ import pytest
 from stepwell import Context, RunStatus, StepFailed, sleep, step, workflow
 from stepwell.store.driver import Call
 from stepwell.testing import World, world
-from stepwell.testing.crashing import Case, Crashes, When
-from stepwell.testing.doomed import Doomed
+from stepwell.testing.crash_driver import Doomed
+from stepwell.testing.crashes import Case, Crashes, When
 
 counter = itertools.count()
 

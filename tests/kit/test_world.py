@@ -23,7 +23,8 @@ from stepwell import (
     step,
     workflow,
 )
-from stepwell.testing import TestClock, hands, world
+from stepwell.testing import TestClock, world
+from stepwell.testing import manual_worker as hands
 from tests.shape.blocks import ROOT, blocks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

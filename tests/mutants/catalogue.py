@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "what recovery had to skip is never looked for again",
         "protocol-01",
-        "store/recovery.py",
+        "store/sessions.py",
         "await self._store.sessions.return_stranded()",
         "[]",
         REAP + "test_a_task_left_under_a_dead_owner_is_returned_by_any_observer",
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant(
         "what a lost claim took is never given back",
         "protocol-02",
-        "engine/session.py",
+        "work/session.py",
         "        if orphans:\n",
         "        if orphans and False:\n",
         LOST + "test_tasks_of_a_claim_whose_reply_was_lost_are_released_at_the_second_beat_with_their_attempt",
@@ -125,7 +125,7 @@ MUTANTS = (
     Mutant(
         "what a claim under way takes is given back",
         "protocol-02",
-        "engine/session.py",
+        "work/session.py",
         "        self._claim_started = since\n",
         "        self._claim_started = None\n",
         LOST + "test_nothing_is_released_while_the_claim_that_may_have_taken_it_is_under_way",
@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "one flush changes a row twice",
         "protocol-04",
-        "store/lanes.py",
+        "store/pending.py",
         "if in_use or operation.row_id in rows or",
         "if in_use or",
         GROUP + "test_two_operations_on_one_row_go_in_two_flushes_in_order",
@@ -173,7 +173,7 @@ MUTANTS = (
     Mutant(
         "stale by the database's clock is dead at once",
         "protocol-09",
-        "store/recovery.py",
+        "store/sessions.py",
         "if now - since >= patience(beats[beat]) or",
         "if now - since >= 0 or",
         REAP + "test_a_fresh_observer_after_an_outage_declares_none_of_twenty_sessions_dead",
@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant(
         "a session is watched by the lease of whoever looks",
         "protocol-09",
-        "store/recovery.py",
+        "store/sessions.py",
         "    return worker.lease / 3\n",
         "    return 10.0\n",
         REAP + "test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is",
@@ -189,7 +189,7 @@ MUTANTS = (
     Mutant(
         "who looks seldom never sees a short lease end",
         "L-06",
-        "store/recovery.py",
+        "store/sessions.py",
         "        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])\n",
         "",
         REAP + "test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is",
@@ -197,7 +197,7 @@ MUTANTS = (
     Mutant(
         "an outage counts as silence",
         "protocol-09",
-        "store/recovery.py",
+        "store/sessions.py",
         "        self._unchanged.clear()\n        self._silent.clear()\n",
         "        pass\n",
         REAP + "test_the_watch_begins_anew_after_a_gap_or_a_failed_look",
@@ -213,7 +213,7 @@ MUTANTS = (
     Mutant(
         "a flush takes whatever is pending",
         "protocol-14",
-        "store/lanes.py",
+        "store/pending.py",
         "MOST_OPERATIONS: Final = 500",
         "MOST_OPERATIONS: Final = 500_000",
         GROUP + "test_a_batch_is_at_most_500_operations_or_8_mib",
@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         "submitters never wait for room",
         "protocol-14",
-        "store/lanes.py",
+        "store/pending.py",
         "        if self._waiting or size > self._free:\n",
         "        if False:\n",
         GROUP + "test_pending_bytes_are_bounded_and_submitters_wait_their_turn",
@@ -253,7 +253,7 @@ MUTANTS = (
     Mutant(
         "a statement is judged by the timer that was set for one before",
         "rule-19",
-        "store/links.py",
+        "store/postgres/connection.py",
         "        if self._due <= loop.time():\n",
         "        if self._due is not None:\n",
         "tests/store/test_links.py::test_a_statement_has_all_its_time_although_the_timer_was_set_for_one_before",
@@ -261,7 +261,7 @@ MUTANTS = (
     Mutant(
         "what asyncpg stumbles over when it was too late is passed on",
         "rule-19",
-        "store/links.py",
+        "store/postgres/connection.py",
         "        if late and isinstance(error, Exception):",
         "        if late and isinstance(error, asyncpg.PostgresError):",
         "tests/store/test_links.py::test_whatever_comes_of_dropping_it_is_an_answer_that_did_not_come",
@@ -269,7 +269,7 @@ MUTANTS = (
     Mutant(
         "JSON by itself is left to the codec of the user's connection",
         "Q-25",
-        "store/compose.py",
+        "store/postgres/compose.py",
         'f"cast(cast(${place} as text) as json)"',
         'f"cast(${place} as json)"',
         "tests/queue/test_joined_drivers.py::test_what_the_users_connection_makes_of_json_does_not_touch_what_is_sent",
@@ -285,7 +285,7 @@ MUTANTS = (
     Mutant(
         "an execution that ended before there was a task is broken off",
         "promise-01",
-        "engine/execution.py",
+        "work/execution.py",
         "        if self.job is None:\n            return",
         "        assert self.job is not None\n        if False:\n            return",
         "tests/worker/test_endings.py::test_what_has_ended_before_there_is_a_task_for_it_is_settled_and_counted_once",
@@ -293,7 +293,7 @@ MUTANTS = (
     Mutant(
         "a connection that nobody uses is dropped",
         "rule-19",
-        "store/links.py",
+        "store/postgres/connection.py",
         "            finally:\n                self._due, self._late = None, False\n",
         "            finally:\n                pass\n",
         "tests/store/test_links.py::test_a_connection_that_nobody_uses_is_not_dropped",
@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         "a timer for each statement",
         "rule-19",
-        "store/links.py",
+        "store/postgres/connection.py",
         "        if self._timer is None:\n            self._timer = loop",
         "        if self._timer is None or True:\n            self._timer = loop",
         "tests/store/test_links.py::test_one_timer_serves_many_statements",
@@ -309,7 +309,7 @@ MUTANTS = (
     Mutant(
         "the planner counts on one row",
         "protocol-16",
-        "store/compose.py",
+        "store/postgres/compose.py",
         'source = f"unnest(cast(${taken + 1} as {_type(first)}[])) as first({first.name})"',
         'source = f"(select (cast(${taken + 1} as {_type(first)}[]))[1]) as first({first.name})"',
         BOUNDS,
@@ -317,7 +317,7 @@ MUTANTS = (
     Mutant(
         "an empty name by itself is not null",
         "B-03",
-        "store/compose.py",
+        "store/postgres/compose.py",
         'cell or None if column.type in ("json", "name") else cell for',
         "cell for",
         "tests/store/test_one_row.py::test_text_that_users_fill_is_kept_as_it_is_and_an_empty_name_is_null",
@@ -325,7 +325,7 @@ MUTANTS = (
     Mutant(
         "plans are left to the planner",
         "protocol-16",
-        "store/links.py",
+        "store/postgres/connection.py",
         '            "enable_seqscan": "off",\n',
         "",
         BOUNDS,
@@ -333,7 +333,7 @@ MUTANTS = (
     Mutant(
         "in a backlog every claim begins at the beginning",
         "protocol-17",
-        "engine/claiming.py",
+        "work/demand.py",
         "        if now - self._plain_at >= PLAIN_EVERY or not self._last:\n",
         "        if True:\n",
         CLAIM + "test_in_a_backlog_the_claim_goes_on_where_it_ended_and_looks_behind_once_a_second",
@@ -341,7 +341,7 @@ MUTANTS = (
     Mutant(
         "a beat waits its turn behind other writes",
         "protocol-24",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         "self._flush(connection, calls), first=True)",
         "self._flush(connection, calls), first=False)",
         EMBEDDED + "test_a_beat_goes_before_everything_that_waits_for_the_writer",
@@ -349,7 +349,7 @@ MUTANTS = (
     Mutant(
         "a flush is not a beat",
         "protocol-24",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         "    flush_beats = True",
         "    flush_beats = False",
         EMBEDDED + "test_every_flush_of_a_session_is_a_beat_of_it_and_of_no_other",
@@ -357,7 +357,7 @@ MUTANTS = (
     Mutant(
         "a missing lock file proves death",
         "protocol-25",
-        "store/files.py",
+        "store/embedded/file.py",
         "        except FileNotFoundError:\n            return False\n        try:\n            fcntl.flock",
         "        except FileNotFoundError:\n            return True\n        try:\n            fcntl.flock",
         EMBEDDED + "test_a_free_lock_proves_death_and_a_held_or_missing_one_proves_nothing",
@@ -365,7 +365,7 @@ MUTANTS = (
     Mutant(
         "a transaction begins as a reader",
         "B-05",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         '"begin immediate"',
         '"begin"',
         EMBEDDED + "test_a_transaction_that_reads_first_lets_nobody_write_in_between",
@@ -373,7 +373,7 @@ MUTANTS = (
     Mutant(
         "NUL is let through",
         "protocol-26",
-        "names.py",
+        "base/names.py",
         "\\x00\\ud800",
         "\\ud800",
         EMBEDDED + "test_nul_is_refused_before_anything_is_written",
@@ -389,7 +389,7 @@ MUTANTS = (
     Mutant(
         "a release costs an attempt",
         "rule-06",
-        "engine/outcome.py",
+        "work/outcome.py",
         "delay=microseconds_of(delay), attempt_back=True)",
         "delay=microseconds_of(delay))",
         "tests/worker/test_stop.py::test_beyond_the_grace_it_is_released_with_its_attempt",
@@ -413,7 +413,7 @@ MUTANTS = (
     Mutant(
         "a file that was removed is written on",
         "B-03",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         "                self._engine.check_file()\n",
         "",
         "tests/store/test_embedded.py::test_a_file_that_was_removed_or_replaced_is_noticed_and_not_written",
@@ -421,7 +421,7 @@ MUTANTS = (
     Mutant(
         "a failed batch costs everybody in it an attempt",
         "Q-20",
-        "engine/outcome.py",
+        "work/outcome.py",
         "attempt_back=not isinstance(outcome, Again)",
         "attempt_back=isinstance(outcome, NotThisCode)",
         BATCHES + "test_a_batch_that_fails_is_delivered_again_one_by_one_and_costs_the_innocent_nothing",
@@ -437,7 +437,7 @@ MUTANTS = (
     Mutant(
         "what failed alone is put into a batch again",
         "Q-20",
-        "engine/claiming.py",
+        "work/demand.py",
         "if not (task.suspect or task.attempt > 1))\n",
         "if not task.suspect)\n",
         BATCHES + "test_what_failed_as_a_batch_of_one_spoils_no_later_batch",
@@ -445,7 +445,7 @@ MUTANTS = (
     Mutant(
         "priority starves what has waited longest",
         "promise-16",
-        "store/fairness.py",
+        "store/poll.py",
         "OLDEST_EVERY: Final = 10\n",
         "OLDEST_EVERY: Final = 10_000\n",
         "tests/queue/test_order.py::test_in_a_backlog_every_tenth_claim_takes_what_has_waited_longest",
@@ -469,7 +469,7 @@ MUTANTS = (
     Mutant(
         "asyncpg is joined outside a transaction",
         "protocol-22",
-        "store/postgres.py",
+        "store/postgres/driver.py",
         "    if not begun:",
         "    if False:",
         JOINED + "test_every_promise_on_postgres",
@@ -485,7 +485,7 @@ MUTANTS = (
     Mutant(
         "a failed transaction is not named",
         "protocol-22",
-        "store/sqlstates.py",
+        "store/postgres/connection.py",
         'case "25P02":',
         'case "25P0X":',
         JOINED_DRIVERS + "test_an_asyncpg_connection_that_takes_no_more_is_refused_with_what_to_do",
@@ -544,7 +544,7 @@ MUTANTS = (
     Mutant(
         "a heartbeat that cannot connect dies",
         "rule-34",
-        "engine/heartbeat.py",
+        "work/heartbeat.py",
         "except Exception as error:  # noqa: BLE001 - no file for its connection",
         "except ZeroDivisionError as error:  # noqa: BLE001 - no file for its connection",
         "tests/worker/test_loops.py::test_a_heartbeat_that_breaks_is_told_and_beats_again",
@@ -552,7 +552,7 @@ MUTANTS = (
     Mutant(
         "a broken loop stays dead",
         "rule-34",
-        "engine/runtime.py",
+        "work/loop.py",
         "except Exception as error:  # noqa: BLE001 - a dead loop",
         "except MemoryError as error:  # noqa: BLE001 - a dead loop",
         "tests/worker/test_loops.py::test_a_loop_that_breaks_is_told_and_started_again",
@@ -560,7 +560,7 @@ MUTANTS = (
     Mutant(
         "a flush on SQLite is a statement for each row",
         "protocol-14",
-        "store/sqlite.py",
+        "store/embedded/sqlite.py",
         "many_rows = True",
         "many_rows = False",
         RENDERED + "test_a_flush_is_a_statement_for_each_of_its_parts",
@@ -568,7 +568,7 @@ MUTANTS = (
     Mutant(
         "a row set is merged into its statement",
         "promise-18",
-        "store/rendered.py",
+        "store/embedded/render.py",
         "json_each(:rows) limit -1",
         "json_each(:rows)",
         RENDERED + "test_a_row_costs_no_more_among_many",
@@ -576,7 +576,7 @@ MUTANTS = (
     Mutant(
         "a number beyond 64 bits becomes a float",
         "promise-20",
-        "store/rendered.py",
+        "store/embedded/render.py",
         'if column.type == "bigint"',
         'if column.type == "none"',
         RENDERED + "test_what_no_database_stores_is_refused",
@@ -584,23 +584,23 @@ MUTANTS = (
     Mutant(
         "a settle that cannot be written keeps the store from closing",
         "promise-14",
-        "engine/runtime.py",
-        "        self._store.tasks.give_up({execution.session.id for execution in self._executions})\n",
+        "work/loop.py",
+        "        self._store.tasks.give_up({execution.session.id for execution in self.claims.executions})\n",
         "",
         ENDINGS + "test_a_store_closes_while_a_settle_cannot_be_written",
     ),
     Mutant(
         "a thread that outlived its timeout counts as nobody",
         "W-19",
-        "engine/runtime.py",
-        "idle = not self._executions and not self._demand.busy",
-        "idle = not self._executions",
+        "work/loop.py",
+        "idle = not self.claims.executions and not self.claims.demand.busy",
+        "idle = not self.claims.executions",
         ENDINGS + "test_draining_goes_on_after_a_thread_that_has_the_only_place",
     ),
     Mutant(
         "somebody beats for a loop that is closed",
         "L-03",
-        "engine/heartbeat.py",
+        "work/heartbeat.py",
         "if self._sessions and not self._loop.is_closed():",
         "if self._sessions:",
         ENDINGS + "test_nobody_beats_for_a_loop_that_is_closed",

@@ -16,7 +16,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a run is given back while it is asking for a child",
         "S-13",
-        "engine/children.py",
+        "runs/children.py",
         "    run.enter(row.key)  # numbering",
         "    # numbering",
         "tests/waiting/test_races.py::test_a_run_that_is_asking_for_a_child_is_not_given_back",
@@ -58,23 +58,23 @@ CHILDREN_MUTANTS = (
         "a purged child tells nobody",
         "S-15",
         "store/queues.py",
-        "        yield from wake_parents(self._params(), [row for row in removed if",
-        "        yield from wake_parents(self._params(), [row for row in () if",
+        "        yield from wake_parents(self._db.params(), [row for row in removed if",
+        "        yield from wake_parents(self._db.params(), [row for row in () if",
         EVERY_END,
     ),
     Mutant(
         "a deleted child tells nobody",
         "S-15",
-        "store/serving.py",
-        "        yield from wake_parents(self._params(), [row for row in deleted if",
-        "        yield from wake_parents(self._params(), [row for row in () if",
+        "store/maintenance.py",
+        "        yield from wake_parents(self._db.params(), [row for row in deleted if",
+        "        yield from wake_parents(self._db.params(), [row for row in () if",
         EVERY_END,
     ),
     Mutant(
         "children deleted in bulk tell nobody",
         "S-15",
         "store/bulk.py",
-        "        woken = yield from wake_parents(self._params(), unfinished, gone=True)\n",
+        "        woken = yield from wake_parents(self._db.params(), unfinished, gone=True)\n",
         "        woken = set()\n",
         EVERY_END,
     ),
@@ -138,7 +138,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a parent and its child are changed by one flush",
         "protocol-04",
-        "store/lanes.py",
+        "store/pending.py",
         "                parent in rows or parents.get(",
         "                parents.get(",
         LOST + "test_a_parent_and_its_child_are_never_changed_by_one_flush",
@@ -146,7 +146,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a child and then its parent are changed by one flush",
         "protocol-04",
-        "store/lanes.py",
+        "store/pending.py",
         "operation.row_id in rows or operation.row_id in parents:",
         "operation.row_id in rows:",
         LOST + "test_a_parent_and_its_child_are_never_changed_by_one_flush",
@@ -154,7 +154,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "children that end in several ways in one flush are counted once",
         "protocol-04",
-        "store/lanes.py",
+        "store/pending.py",
         "parent in rows or parents.get(parent, operation.statement) != operation.statement",
         "parent in rows",
         LOST + "test_children_that_end_in_several_ways_in_one_flush_are_all_counted",
@@ -162,7 +162,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "children whose reply was lost are asked for again",
         "rule-04",
-        "store/waiting.py",
+        "store/run_questions.py",
         "        if again:  # a try",
         "        if False:  # a try",
         LOST + "test_a_question_whose_reply_is_lost_is_answered_once",
@@ -187,7 +187,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "one child asked for twice has to end twice",
         "R-21",
-        "store/waiting.py",
+        "store/questions.py",
         "    unfinished = {child for child, end in zip(one.ids, ends, strict=True) if end is None}",
         "    unfinished = [child for child, end in zip(one.ids, ends, strict=True) if end is None]",
         GROUPS + "test_one_child_asked_for_twice_is_waited_for_once",
@@ -195,7 +195,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a run waits for all its groups before one of them goes on",
         "R-21",
-        "engine/run.py",
+        "runs/pause.py",
         "        needed=min((one.needed",
         "        needed=max((one.needed",
         GROUPS + "test_each_group_goes_on_when_its_own_children_have_ended",
@@ -211,7 +211,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a run that is not its child is waited for as if it told its end",
         "R-21",
-        "engine/children.py",
+        "runs/children.py",
         "    if not waits.foreign:\n",
         "    if True:\n",
         GROUPS + "test_a_run_that_its_key_had_already_named_is_waited_for_by_looking_again",
@@ -219,7 +219,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a child that has ended is late if its time is up",
         "R-21",
-        "store/waiting.py",
+        "store/questions.py",
         "    if not unfinished:\n        return Recorded(one.recorded([end for end in ends if end is not None]))\n",
         "    if not unfinished and one.due is None:\n"
         "        return Recorded(one.recorded([end for end in ends if end is not None]))\n",
@@ -236,7 +236,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "the error of a spawned step comes back as its run's",
         "S-16",
-        "engine/outcome.py",
+        "work/outcome.py",
         '        described["step_error"] = recorded',
         '        described["forgotten"] = recorded',
         SPAWNED + "test_its_error_is_raised_where_it_is_awaited",
@@ -245,7 +245,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "each child of a gather is asked for by itself",
         "R-21",
-        "store/waiting.py",
+        "store/run_questions.py",
         "            await asyncio.sleep(0)  # whoever is about to ask",
         "            self._asked, left = self._asked[:1], self._asked[1:]\n"
         "            await self._answer(self._next())\n"
@@ -272,7 +272,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a spawned step is known by the child that executes it",
         "S-16",
-        "engine/children.py",
+        "runs/children.py",
         "json.dumps(call.lasting_key)",
         '"null"',
         "tests/waiting/test_spawned.py::test_its_key_is_that_of_the_call_however_often_its_run_is_retried",

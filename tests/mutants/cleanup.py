@@ -16,7 +16,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a shield is entered while the run unwinds for a wait",
         "L-13",
-        "engine/cleanup.py",
+        "runs/cleanup.py",
         "        run.check()  # a run that goes to sleep",
         "        pass  # a run that goes to sleep",
         CLEANUP + "test_nothing_is_undone_because_a_run_went_to_sleep_or_was_paused",
@@ -33,7 +33,7 @@ CLEANUP_MUTANTS = (
         "a sleeping run is cancelled at once though it is to clean up",
         "L-13",
         "store/sql.py",
-        "(task.kind = 'run' and task.turn > 0 and",
+        "(task.kind = 'RUN' and task.turn > 0 and",
         "(task.kind = 'none' and task.turn > 0 and",
         CLEANUP + "test_a_sleeping_run_cleans_up_when_a_worker_claims_it",
     ),
@@ -41,8 +41,8 @@ CLEANUP_MUTANTS = (
         "a run that was never begun is executed for its cleanup",
         "L-11",
         "store/sql.py",
-        "(task.kind = 'run' and task.turn > 0 and",
-        "(task.kind = 'run' and",
+        "(task.kind = 'RUN' and task.turn > 0 and",
+        "(task.kind = 'RUN' and",
         CLEANUP + "test_a_run_that_was_never_begun_has_nothing_to_clean_up",
     ),
     Mutant(
@@ -56,7 +56,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a replay goes past the sleep in which the run was cancelled",
         "L-13",
-        "engine/context.py",
+        "runs/wait.py",
         "    if run.journal.has(stopped):\n",
         "    if False:\n",
         CLEANUP + "test_a_replay_is_stopped_where_the_first_turn_was",
@@ -72,7 +72,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a run asks for a child after it was cancelled",
         "L-13",
-        "store/waiting.py",
+        "store/run_questions.py",
         "if one.task.id in stopped and not is_shielded(one.row.key)]",
         "if one.task.id < 0]",
         CLEANUP + "test_a_child_that_is_asked_for_outside_of_a_shield_after_the_cancel_is_not_there",
@@ -80,7 +80,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a branch is stopped inside of its shield",
         "L-13",
-        "engine/cleanup.py",
+        "runs/cleanup.py",
         "                if task not in self._shielded and task not in self._stopped:\n",
         "                if task not in self._stopped:\n",
         CLEANUP + "test_a_branch_in_its_shield_is_not_disturbed_when_its_siblings_are_stopped",
@@ -88,7 +88,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "the end of a run cuts off the cleanup of its branches",
         "L-13",
-        "engine/run.py",
+        "runs/turn.py",
         "            await self._cleaned_up()\n",
         "",
         CLEANUP + "test_each_branch_cleans_up_by_itself",
@@ -96,7 +96,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a call outside of a shield is made after the cancel",
         "L-12",
-        "engine/cleanup.py",
+        "runs/cleanup.py",
         "        return self.is_under_way and not is_shielded(key)\n",
         "        return False\n",
         CLEANUP + "test_a_run_under_way_cleans_up_and_begins_nothing_else",
@@ -104,7 +104,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a cleanup has no end",
         "L-13",
-        "engine/execution.py",
+        "work/execution.py",
         "        deadline.watch(lambda: self._stop_body(deadline.failure))\n\n    def abandon",
         "\n    def abandon",
         CLEANUP + "test_a_cleanup_is_bounded_in_time",
@@ -112,7 +112,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a run that hears of its cancel before it has begun is not cleaned up",
         "L-15",
-        "engine/execution.py",
+        "work/execution.py",
         "        elif wish is Wish.CANCEL and self._served.cleanup is None:\n",
         "        elif wish is Wish.CANCEL:\n",
         CLEANUP + "test_a_cancel_that_is_heard_while_the_run_is_being_read_is_cleaned_up",
@@ -120,7 +120,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a shield needs no declared time",
         "L-13",
-        "engine/cleanup.py",
+        "runs/cleanup.py",
         "        if run.cleanup is None or run.cleanup.limit is None:\n",
         "        if run.cleanup is not None and run.cleanup.limit is None:\n",
         CLEANUP + "test_a_shield_needs_a_declared_time_also_on_the_way_to_success",

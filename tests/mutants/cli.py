@@ -9,7 +9,7 @@ CLI_MUTANTS = (
     Mutant(
         "Ctrl-C at a question waits for the answer",
         "L-11",
-        "cli/asking.py",
+        "cli/command.py",
         "signal.signal(signal.SIGINT, signal.default_int_handler)",
         "signal.getsignal(signal.SIGINT)",
         "tests/cli/test_terminal.py::test_a_question_can_be_left",
@@ -17,7 +17,7 @@ CLI_MUTANTS = (
     Mutant(
         "progress is written where JSON is asked for",
         "MM-02",
-        "cli/patience.py",
+        "cli/output.py",
         "    if asked.as_json or not is_lively",
         "    if not is_lively",
         "tests/cli/test_timeline.py::test_long_work_is_told_on_a_terminal",
@@ -25,7 +25,7 @@ CLI_MUTANTS = (
     Mutant(
         "looking at a store that is not there makes it",
         "VR-06",
-        "cli/opening.py",
+        "cli/open.py",
         "    if install or not config.url",
         "    if True or not config.url",
         REFUSALS + "test_a_missing_file_is_not_made_by_looking",
@@ -33,7 +33,7 @@ CLI_MUTANTS = (
     Mutant(
         "a key of two workflows means the first",
         "VR-06",
-        "cli/naming.py",
+        "operate/find.py",
         "    if len(found) > 1:",
         "    if len(found) > 9:",
         REFUSALS + "test_a_key_of_two_workflows_is_refused_with_both",
@@ -49,7 +49,7 @@ CLI_MUTANTS = (
     Mutant(
         "a dry run retries",
         "MM-10",
-        "cli/changing.py",
+        "cli/change.py",
         "fits and (picked.dry_run or await store.retry(run.id))",
         "fits and (await store.retry(run.id) or picked.dry_run)",
         "tests/cli/test_runs.py::test_a_failed_run_is_shown_with_its_line_and_retried_from_its_step",
@@ -57,7 +57,7 @@ CLI_MUTANTS = (
     Mutant(
         "runs that fit a filter are cancelled without asking",
         "L-11",
-        "cli/picking.py",
+        "cli/change.py",
         '    sure(f"{words[0]} {told}?", yes=picked.yes)\n',
         "",
         "tests/cli/test_steering.py::test_cancel_counts_asks_and_cancels",
@@ -65,7 +65,7 @@ CLI_MUTANTS = (
     Mutant(
         "a filter that says nothing means every run",
         "L-11",
-        "cli/picking.py",
+        "cli/change.py",
         "    if not picked.names and not said:",
         "    if not picked.names and not said and False:",
         REFUSALS + "test_one_sentence_and_the_exit_code",
@@ -73,7 +73,7 @@ CLI_MUTANTS = (
     Mutant(
         "a dry run forks",
         "R-20",
-        "cli/steering.py",
+        "cli/control.py",
         "    number = None if dry_run else await store.fork(",
         "    number = await store.fork(",
         "tests/cli/test_steering.py::test_a_fork_keeps_what_was_before_the_step",
@@ -81,7 +81,7 @@ CLI_MUTANTS = (
     Mutant(
         "a dry run decides",
         "M-20",
-        "cli/deciding.py",
+        "cli/decider.py",
         "await engine.dry_run(read)",
         "[await engine.dry_run(read), await engine.execute(read)][0]",
         "tests/cli/test_deciding.py::test_a_dry_run_says_what_would_be_and_writes_nothing",
@@ -113,7 +113,7 @@ CLI_MUTANTS = (
     Mutant(
         "a clock that is behind goes unnoticed",
         "MM-07",
-        "cli/checks.py",
+        "operate/doctor.py",
         "    if abs(ahead) > FAR_CLOCK:",
         "    if ahead > FAR_CLOCK:",
         "tests/cli/test_doctor.py::test_a_situation_and_its_answer",
@@ -145,7 +145,7 @@ CLI_MUTANTS = (
     Mutant(
         "a number that is also a key means the number",
         "VR-06",
-        "cli/naming.py",
+        "operate/find.py",
         "    if others:\n",
         "    if False:\n",
         "tests/cli/test_steering.py::test_a_number_that_is_also_a_key_is_refused_with_both_readings",
@@ -153,7 +153,7 @@ CLI_MUTANTS = (
     Mutant(
         "a worker does not say what it only imports",
         "PR-16",
-        "cli/working.py",
+        "cli/worker.py",
         "    if others := left_out(app, found):",
         "    if others := left_out(app, found)[:0]:",
         WORKING + "test_a_worker_says_what_its_module_only_imports",
@@ -161,7 +161,7 @@ CLI_MUTANTS = (
     Mutant(
         "an error before the start is no line of JSON",
         "rule-21",
-        "cli/working.py",
+        "cli/worker.py",
         'to_log=options["json_logs"]',
         "to_log=False",
         WORKING + "test_what_keeps_a_worker_from_starting_is_a_line_of_json_too",
@@ -169,7 +169,7 @@ CLI_MUTANTS = (
     Mutant(
         "a line of the log does not say of which run it is",
         "rule-21",
-        "cli/logs.py",
+        "cli/health.py",
         "            **_at_work(),\n",
         "",
         WORKING + "test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is",
@@ -177,7 +177,7 @@ CLI_MUTANTS = (
     Mutant(
         "a worker's process ends when the database is away at its start",
         "promise-14",
-        "cli/opening.py",
+        "cli/open.py",
         "_open_patiently(config) if patient else open_store(config)",
         "open_store(config)",
         "tests/worker/test_sessions.py::test_the_process_of_a_worker_waits_for_a_server_that_is_away",
@@ -185,9 +185,17 @@ CLI_MUTANTS = (
     Mutant(
         "a worker ends when the database is away at its start",
         "promise-14",
-        "engine/runtime.py",
+        "work/loop.py",
         "await (self._register_patiently() if upkeep else self.register())",
         "await self.register()",
         "tests/worker/test_sessions.py::test_a_worker_that_starts_while_the_database_is_away_waits_and_says_so",
+    ),
+    Mutant(
+        "a worker is ready before its workflows are made",
+        "MM-03",
+        "cli/health.py",
+        "    if not worker.is_serving:\n",
+        "    if False:\n",
+        "tests/cli/test_metrics.py::test_a_worker_is_ready_when_its_workflows_are_made_not_before",
     ),
 )

@@ -19,8 +19,8 @@ CONTROL_MUTANTS = (
         "a step of a cancelled run is shown at work for ever",
         "L-14",
         "store/flush.py",
-        "        if any(operation.ends_run for",
-        "        if False and any(operation.ends_run for",
+        "for operation in operations if operation.ends_run for row in",
+        "for operation in operations if False for row in",
         CANCEL + "test_what_a_thread_returns_after_the_request_is_recorded_and_changes_nothing",
     ),
     Mutant(
@@ -42,7 +42,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "what a body in a thread returned late is lost",
         "L-14",
-        "engine/run.py",
+        "runs/turn.py",
         "partial(self._body_ended, late)",
         "partial(self._body_ended, None)",
         CANCEL + "test_what_a_thread_returns_after_the_request_is_recorded_and_changes_nothing",
@@ -50,7 +50,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "what a body returned in spite of its cancellation is lost",
         "L-14",
-        "engine/run.py",
+        "runs/turn.py",
         "        if row.status is RunStatus.SUCCESS and ",
         "        if False and ",
         CANCEL + "test_a_body_that_returns_in_spite_of_its_cancellation_is_recorded",
@@ -90,7 +90,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "a step runs in the finally of a run that is being stopped",
         "protocol-18",
-        "engine/execution.py",
+        "work/execution.py",
         "        self.on_stop()\n",
         "",
         CANCEL + "test_a_run_under_way_is_stopped_and_records_nothing_more",
@@ -107,7 +107,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "what was asked of one turn is heard by the next",
         "P-10",
-        "engine/runtime.py",
+        "work/loop.py",
         "any(one.get(task_id) == turn for one in held)",
         "any(task_id in one for one in held)",
         REQUESTS + "test_a_run_that_was_let_go_is_not_stopped_again_by_what_was_asked_of_its_last_turn",
@@ -123,7 +123,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "a worker reads what is asked of it with its records alone",
         "L-18",
-        "engine/runtime.py",
+        "work/loop.py",
         "                        await self._store.tasks.hear_requests(session.id)\n",
         "                        pass\n",
         REQUESTS + "test_a_body_that_records_nothing_hears_of_it_long_before_a_beat",

@@ -10,8 +10,8 @@ DEDUPE_MUTANTS = (
     Mutant(
         "an equal input is a duplicate for as long as its receipt is kept",
         "II-04",
-        "deciders/proposing.py",
-        "pending.window is None or self.standing.now < earlier.at + pending.window",
+        "deciders/proposal.py",
+        "pending.window is None or self.instance.now < earlier.at + pending.window",
         "True",
         DEDUPE + "test_an_equal_input_is_a_duplicate_until_the_time_is_over_and_then_begins_it_anew",
     ),
@@ -26,7 +26,7 @@ DEDUPE_MUTANTS = (
     Mutant(
         "what a timer sends a second time is ignored",
         "II-04",
-        "deciders/serving.py",
+        "deciders/effects.py",
         "pending.sent_from_outside() if is_submitted else pending",
         "pending.sent_from_outside()",
         DEDUPE + "test_what_timers_and_effects_send_is_decided_each_time",
@@ -34,7 +34,7 @@ DEDUPE_MUTANTS = (
     Mutant(
         "equal inputs that were submitted are decided twice",
         "II-04",
-        "deciders/serving.py",
+        "deciders/effects.py",
         "pending.sent_from_outside() if is_submitted else pending",
         "pending",
         DEDUPE + "test_equal_inputs_that_are_submitted_are_decided_once",
@@ -42,7 +42,7 @@ DEDUPE_MUTANTS = (
     Mutant(
         "inputs of two classes with the same fields are equal",
         "II-04",
-        "family.py",
+        "deciders/registry.py",
         "encode_ordered([name, version, input], ",
         "encode_ordered([version, input], ",
         DEDUPE + "test_equal_inputs_have_one_fingerprint_and_others_another",

@@ -24,7 +24,7 @@ HANDING_MUTANTS = (
     Mutant(
         "more are handed over than there are places",
         "Q-06",
-        "engine/handing.py",
+        "work/demand.py",
         "        demand.take(queue_id)\n",
         "        demand.take(-1)\n",
         HANDING + "test_no_more_are_handed_over_than_there_are_places",
@@ -32,15 +32,15 @@ HANDING_MUTANTS = (
     Mutant(
         "what is handed over runs in the context of whoever wrote it",
         "protocol-19",
-        "engine/runtime.py",
-        "self._begun_in.copy().run(self._start, ((task,),), session)",
+        "work/claim.py",
+        "self._context.copy().run(self._start, ((task,),), session)",
         "self._start(((task,),), session)",
         HANDING + "test_what_is_added_beside_an_idle_worker_is_executed_without_a_claim",
     ),
     Mutant(
         "whoever leaves takes along what it was adding",
         "promise-01",
-        "store/handing.py",
+        "store/handover.py",
         "return await asyncio.shield(handing.added)",
         "return await self._flusher.submit(operation)",
         HANDING + "test_whoever_leaves_while_it_is_written_does_not_take_it_along",

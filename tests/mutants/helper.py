@@ -44,7 +44,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a blocked loop keeps its tasks for ever",
         "L-05",
-        "engine/heartbeat.py",
+        "work/heartbeat.py",
         "        hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)\n",
         "        hung = False\n",
         HELD + "test_a_loop_that_is_blocked_for_longer_than_it_may_be_is_told_of_and_taken_over",
@@ -84,7 +84,7 @@ HELPER_MUTANTS = (
     Mutant(
         "the helper beats as seldom as the store's lease allows",
         "L-06",
-        "engine/lifeline.py",
+        "work/lifeline.py",
         '            "lease": min(leases.values(), default=options.lease),\n',
         '            "lease": options.lease,\n',
         LEASES + "test_the_helper_is_told_the_shortest_and_the_longest_lease",
@@ -92,7 +92,7 @@ HELPER_MUTANTS = (
     Mutant(
         "the helper is not told that the leases are others now",
         "L-06",
-        "engine/lifeline.py",
+        "work/lifeline.py",
         "            is_known = self._greeted and ",
         "            is_known = self._greeted or ",
         LEASES + "test_the_helper_is_told_the_shortest_and_the_longest_lease",
@@ -100,7 +100,7 @@ HELPER_MUTANTS = (
     Mutant(
         "the beat follows the lease of the store",
         "L-06",
-        "engine/heartbeat.py",
+        "work/heartbeat.py",
         "        return self._lease / 3\n",
         "        return self._store.options.lease / 3\n",
         LEASES + "test_one_beat_renews_all_sessions_as_often_as_the_shortest_lease_needs",
@@ -108,7 +108,7 @@ HELPER_MUTANTS = (
     Mutant(
         "every type has the lease of the store",
         "CF-03",
-        "engine/leases.py",
+        "work/leases.py",
         "if served is None or served.lease is None else served.lease",
         "",
         LEASES + "test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_type",
@@ -116,7 +116,7 @@ HELPER_MUTANTS = (
     Mutant(
         "one claim is of several leases",
         "L-06",
-        "engine/claiming.py",
+        "work/demand.py",
         "turns[self._leases.get(queue_id), alone]",
         "turns[None, alone]",
         LEASES + "test_a_worker_claims_each_queue_under_the_session_of_its_lease",
@@ -124,7 +124,7 @@ HELPER_MUTANTS = (
     Mutant(
         "who loses one session loses them all",
         "L-06",
-        "engine/leases.py",
+        "work/leases.py",
         "        for session in self:\n            if session.lost:\n",
         "        for session in self:\n            if True:\n",
         LEASES + "test_a_frozen_worker_loses_what_has_the_shorter_lease_and_goes_on_with_the_rest",
@@ -132,7 +132,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a session that could not be begun is forgotten",
         "L-08",
-        "engine/leases.py",
+        "work/leases.py",
         "        self._are_all = False\n        for",
         "        for",
         LEASES + "test_sessions_that_could_not_be_begun_while_the_database_was_away_are_begun_later",
@@ -140,7 +140,7 @@ HELPER_MUTANTS = (
     Mutant(
         "only the first session of a worker hears what is asked of it",
         "L-12",
-        "engine/runtime.py",
+        "work/loop.py",
         "            for session in self.leases:\n                if session.held:\n",
         "            for session in list(self.leases)[:1]:\n                if session.held:\n",
         LEASES + "test_a_run_of_another_lease_hears_that_it_was_cancelled",
@@ -148,7 +148,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a body extends the lease of the store",
         "L-18",
-        "engine/run.py",
+        "runs/turn.py",
         "renew(self.slot.session.lease / 6)",
         "renew(self.slot.store.options.lease / 6)",
         LEASES + "test_a_body_extends_the_lease_of_its_own_type",

@@ -41,7 +41,7 @@ JOINED_MUTANTS = (
     Mutant(
         "a joined call that failed is not undone",
         "protocol-22",
-        "store/together.py",
+        "store/transaction.py",
         '    yield Call("rollback_to_savepoint")\n',
         "",
         TABLE,
@@ -49,7 +49,7 @@ JOINED_MUTANTS = (
     Mutant(
         "a joined call that was cancelled is not undone",
         "protocol-22",
-        "store/together.py",
+        "store/transaction.py",
         "                    await answer(RELEASE)\n                except BaseException:\n",
         "                    await answer(RELEASE)\n                except Exception:\n",
         ERRORS + "test_a_call_that_is_cancelled_is_undone_alone",
@@ -57,9 +57,9 @@ JOINED_MUTANTS = (
     Mutant(
         "a decision that raises in a transaction is not undone",
         "M-05",
-        "deciders/service.py",
-        "            raise item.error\n        return decided\n",
-        "            item.receipt = Receipt('applied')\n        return decided\n",
+        "deciders/decide.py",
+        "                    raise item.error\n",
+        "                    pass\n",
         ERRORS + "test_a_decision_that_raises_in_a_transaction_leaves_nothing_of_its_own",
     ),
     Mutant(
@@ -81,7 +81,7 @@ JOINED_MUTANTS = (
     Mutant(
         "a savepoint of SQLite is a transaction of its own",
         "protocol-22",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         "        if call == SAVEPOINT:  # outside",
         "        if False:  # outside",
         "tests/queue/test_joined.py::test_every_promise_on_sqlite",
@@ -89,7 +89,7 @@ JOINED_MUTANTS = (
     Mutant(
         "SQLite's text is read as the user has told it",
         "protocol-22",
-        "store/joins/through.py",
+        "store/joins/connection.py",
         "value.decode() if isinstance(value, bytes) else value",
         "value",
         TABLE,
@@ -97,7 +97,7 @@ JOINED_MUTANTS = (
     Mutant(
         "a transaction that the database has undone goes on",
         "M-04",
-        "store/tenure.py",
+        "store/embedded/transaction.py",
         "                if not connection.in_transaction:",
         "                if False:",
         TABLE,

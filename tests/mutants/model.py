@@ -35,7 +35,7 @@ MODEL_MUTANTS = (
     Mutant(
         "a timer's input may go to another instance",
         "M-29",
-        "family.py",
+        "deciders/registry.py",
         "(other := self.identify(written.value)) != id",
         "(other := self.identify(written.value)) != id and False",
         MODEL + "test_a_timer_comes_back_to_its_own_instance",
@@ -43,7 +43,7 @@ MODEL_MUTANTS = (
     Mutant(
         "evolve is given the events of the engine",
         "TM-09",
-        "family.py",
+        "deciders/registry.py",
         "            if not isinstance(event, ENGINE_EVENTS):\n",
         "            if True:\n",
         MODEL + "test_events_of_the_engine_are_not_for_deciders",
@@ -51,7 +51,7 @@ MODEL_MUTANTS = (
     Mutant(
         "a class of inputs belongs to two deciders",
         "M-17",
-        "family.py",
+        "deciders/registry.py",
         "(first := self._by_input.get(cls)) is not None",
         "(first := self._by_input.get(cls)) is not None and False",
         MODEL + "test_a_type_and_an_input_have_one_decider",
@@ -59,7 +59,7 @@ MODEL_MUTANTS = (
     Mutant(
         "what could not be read back is written",
         "M-05",
-        "kinds.py",
+        "deciders/type_names.py",
         "decode(text, type(value), what=what))",
         "value)",
         KINDS + "test_what_would_not_read_back_is_never_written",
@@ -67,7 +67,7 @@ MODEL_MUTANTS = (
     Mutant(
         "another version is read as if it were this one",
         "U-04",
-        "kinds.py",
+        "deciders/type_names.py",
         "        if version != known:\n",
         "        if False:\n",
         KINDS + "test_what_cannot_be_read_says_which_and_why",
@@ -75,7 +75,7 @@ MODEL_MUTANTS = (
     Mutant(
         "two classes share a name",
         "M-01",
-        "kinds.py",
+        "deciders/type_names.py",
         "(first := named.setdefault(name, cls)) is not cls",
         "(first := named.setdefault(name, cls)) is not cls and False",
         KINDS + "test_names_and_versions_are_checked",
@@ -83,7 +83,7 @@ MODEL_MUTANTS = (
     Mutant(
         "a snapshot is kept although it reads back as another state",
         "M-21",
-        "states.py",
+        "deciders/snapshots.py",
         "text is not None and self.read(text) == state",
         "text is not None",
         KINDS + "test_a_state_that_would_come_back_otherwise_is_not_kept",
@@ -91,7 +91,7 @@ MODEL_MUTANTS = (
     Mutant(
         "a snapshot is believed by other code",
         "M-21",
-        "states.py",
+        "deciders/snapshots.py",
         ", *(part for code in codes if code for part in _parts(code))",
         "",
         KINDS + "test_a_snapshot_is_believed_by_the_code_that_wrote_it",
@@ -123,7 +123,7 @@ MODEL_MUTANTS = (
     Mutant(
         "a drawing may contradict its decider",
         "I-03",
-        "machine.py",
+        "deciders/diagram.py",
         "if complete and one.target not in states:",
         "if False:",
         MACHINE + "test_a_graph_that_contradicts_its_decider_is_refused",

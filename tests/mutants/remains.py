@@ -6,7 +6,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "an argument that needs nothing, given by its name, is taken for empty",
         "T-03",
-        "arguments.py",
+        "values/arguments.py",
         " and _passes_over(value, name):",
         " and False:",
         "tests/runs/test_triggering.py::"
@@ -15,7 +15,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "threads make each their own last word of progress",
         "protocol-14",
-        "engine/progress.py",
+        "runs/notes.py",
         "    run.on_loop(lambda: run.progress.tell(text))",
         "    progress = run.progress\n    run.on_loop(lambda: progress.tell(text))",
         "tests/runs/test_progress.py::test_threads_that_say_the_first_word_at_once_have_one_last_word",
@@ -23,7 +23,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "a thread makes what its run is to wait for, and loses it when it is stopped",
         "protocol-18",
-        "engine/requests.py",
+        "runs/requests.py",
         "result if inspect.iscoroutine(result) else _awaited(result)",
         "_awaited(result)",
         "tests/workflows/test_stopping.py::"
@@ -32,7 +32,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "a bulk does not escape what separates its rows",
         "V-06",
-        "store/copying.py",
+        "store/postgres/compose.py",
         "            text = text.replace(special, escaped)\n",
         "            pass\n",
         "tests/queue/test_enqueue.py::test_a_bulk_keeps_every_character_of_payloads_and_tags",
@@ -40,7 +40,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "a bulk is read in the connection's encoding",
         "V-06",
-        "store/postgres.py",
+        "store/postgres/driver.py",
         'encoding="utf8", ',
         "",
         "tests/queue/test_enqueue.py::test_a_bulk_is_written_in_any_encoding_of_the_connection",
@@ -48,7 +48,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "the database quotes payloads when it refuses a bulk",
         "V-06",
-        "store/copying.py",
+        "store/postgres/compose.py",
         "max(1, QUOTED - len(''.join(filter(None, same))))",
         "1",
         "tests/queue/test_secrets.py::test_a_bulk_that_the_database_refuses_tells_its_payloads_to_nobody",

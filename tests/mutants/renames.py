@@ -15,7 +15,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: only the first that was not asked for is looked at",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         "[name for name in self._beside(key) if",
         "[name for name in list(self._beside(key))[:1] if",
         TABLE,
@@ -23,7 +23,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: every text declares a name",
         "R-16",
-        "engine/sources.py",
+        "runs/program.py",
         "    return Declared(tuple(whole),",
         "    whole += [one.value for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Constant)]\n"
         "    return Declared(tuple(whole),",
@@ -32,7 +32,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: every attribute declares a name",
         "R-16",
-        "engine/sources.py",
+        "runs/program.py",
         "    return Declared(tuple(whole),",
         "    whole += [one.attr for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Attribute)]\n"
         "    return Declared(tuple(whole),",
@@ -41,7 +41,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a text of which nothing is known declares every name",
         "R-16",
-        "engine/sources.py",
+        "runs/program.py",
         "    return any(piece is not None and any(map(str.isalnum, piece)) for piece in spelling)",
         "    return True",
         TABLE,
@@ -49,7 +49,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: branches are not looked at",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         '            elif BRANCH_ENDS.join([*path[: shared + 1], ""]) not in self._begun:',
         "            elif False:",
         TABLE,
@@ -57,7 +57,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a branch keeps its number",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         '    return branch.rpartition(":")[0] + BRANCH_ENDS',
         "    return branch + BRANCH_ENDS",
         TABLE,
@@ -65,7 +65,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: children are asked for again",
         "R-16",
-        "engine/children.py",
+        "runs/children.py",
         "        yield from cleared(run, row.key, verdict)\n        answer",
         "        answer",
         TABLE,
@@ -73,7 +73,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a workflow can catch that it is held",
         "R-16",
-        "engine/rename.py",
+        "runs/rename.py",
         "    raise run.hold(held)",
         "    raise RuntimeError(held)",
         TABLE,
@@ -81,7 +81,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a held run has lost an attempt",
         "R-16",
-        "engine/outcome.py",
+        "work/outcome.py",
         "run_at=NEVER, attempt_back=True,",
         "run_at=NEVER,",
         TABLE,
@@ -97,7 +97,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: other code does not let a held run go",
         "R-16",
-        "engine/runtime.py",
+        "work/loop.py",
         "        await self._holds.look()\n",
         "",
         MENDED,
@@ -105,9 +105,9 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a worker looks for held runs at its start alone",
         "R-16",
-        "engine/holds.py",
-        "            await asyncio.sleep(LOOK_EVERY",
-        "            await asyncio.sleep(3600 + LOOK_EVERY",
+        "work/suspects.py",
+        "            await asyncio.sleep(LOOK_AT_HOLDS_EVERY",
+        "            await asyncio.sleep(3600 + LOOK_AT_HOLDS_EVERY",
         LATER,
     ),
     Mutant(
@@ -121,7 +121,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: what was accepted is held again",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         "if name not in OWN_CALLS and ACCEPTED + name not in self.marks]",
         "if name not in OWN_CALLS]",
         ACCEPTED,
@@ -153,7 +153,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: what was accepted is in the view of steps",
         "R-16",
-        "store/sql/schema/0012_holds.sql",
+        "store/sql/schema/0001_initial.sql",
         "\n where step.key not like '#%'",
         "",
         SHOWN,
@@ -161,7 +161,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: sources are read again for every run",
         "R-16",
-        "engine/program.py",
+        "runs/program.py",
         "            if self._last is None or self._last[0] != loaded:",
         "            self._known.clear()\n            if True:",
         COUNTED,
@@ -169,7 +169,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: sources are read without a suspicion",
         "R-16",
-        "engine/rename.py",
+        "runs/rename.py",
         "    elif run.journal.gone(key, declared_names()):",
         "    else:",
         COUNTED,

@@ -32,7 +32,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a generation has the keys of another",
         "protocol-11",
-        "records.py",
+        "store/rows.py",
         "return key if self.generation == 0 else",
         "return key if self.generation >= 0 else",
         RESTART + "test_its_generation_is_in_its_keys_and_in_its_chances",
@@ -40,7 +40,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a generation has the chances of another",
         "S-01",
-        "engine/context.py",
+        "runs/context.py",
         'born = f"{task.created_at}" if task.generation == 0 else',
         'born = f"{task.created_at}" if task.generation >= 0 else',
         RESTART + "test_its_generation_is_in_its_keys_and_in_its_chances",
@@ -48,7 +48,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a step of a queue is told a key of another generation",
         "protocol-11",
-        "engine/children.py",
+        "runs/children.py",
         '"key":{json.dumps(call.lasting_key)}',
         '"key":{json.dumps(call.lasting_key.replace(f".{run.task.generation}/", "/"))}',
         RESTART + "test_a_step_of_a_queue_is_asked_for_anew_in_every_generation",
@@ -73,7 +73,7 @@ RESTART_MUTANTS = (
     Mutant(
         "signals that were taken stay for ever",
         "SD-10",
-        "store/waiting.py",
+        "store/run_questions.py",
         "if self._keep is not None and place % FORGET_EVERY == 0:",
         "if False:",
         RESTART + "test_what_it_leaves_behind_is_bounded",
@@ -89,7 +89,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a key of a signal is forgotten with its generation",
         "P-06",
-        "store/waiting.py",
+        "store/run_questions.py",
         "before = now - round(max(self._keep, KEYS_KEPT) * 1_000_000)",
         "before = now + 1",
         RESTART + "test_what_it_leaves_behind_is_bounded",
@@ -105,9 +105,9 @@ RESTART_MUTANTS = (
     Mutant(
         "steps are executed after a restart",
         "protocol-18",
-        "engine/run.py",
-        "            self.unwinding = True  # whoever is called",
-        "            pass  # whoever is called",
+        "runs/turn.py",
+        "            self.unwinding = True  # the caller raises",
+        "            pass  # the caller raises",
         RESTART + "test_nothing_after_the_call_is_executed_whatever_the_code_makes_of_it",
     ),
 )

@@ -68,7 +68,7 @@ RESULTS_MUTANTS = (
     Mutant(
         "listening begins without a look at the runs",
         "RS-06",
-        "store/hearing.py",
+        "store/hints/listener.py",
         "            self._finished(None)  # ... and what was finished",
         "            pass",
         OTHERS + "test_what_ended_before_anybody_listened_is_read_when_listening_begins",
@@ -76,7 +76,7 @@ RESULTS_MUTANTS = (
     Mutant(
         "a file that changed tells only of queues",
         "RS-08",
-        "store/watching.py",
+        "store/embedded/file.py",
         ", finished=None)))",
         ")))",
         OTHERS + "test_a_run_that_another_process_finishes_is_heard_of_without_a_poll",
@@ -84,7 +84,7 @@ RESULTS_MUTANTS = (
     Mutant(
         "what there is to tell grows with the runs",
         "rule-18",
-        "store/wakeups.py",
+        "store/hints/wakeups.py",
         "if len(self._finished) <= MOST_FINISHED:",
         "if True:",
         WORDS + "test_what_there_is_to_tell_does_not_grow_with_the_runs",
@@ -116,7 +116,7 @@ RESULTS_MUTANTS = (
     Mutant(
         "a closed store leaves those who wait",
         "RS-03",
-        "store/opened.py",
+        "store/database.py",
         "                await self.results.close()\n",
         "                pass\n",
         WAITING + "test_closing_the_store_ends_all_waiting",

@@ -15,7 +15,7 @@ RUNS_MUTANTS = (
         "a second create_workflow writes again",
         "D-02",
         "store/workflows.py",
-        "if found := await self._driver.read(find_workflow(self._params(), name)):",
+        "if found := await self._db.driver.read(find_workflow(self._db.params(), name)):",
         "if found := None:",
         DEFINITIONS + "test_creating_it_again_writes_nothing",
     ),
@@ -63,23 +63,23 @@ RUNS_MUTANTS = (
     Mutant(
         "a missing worker is noticed after the definition was made",
         "V-01",
-        "store/runs.py",
-        "            if not defines:\n                await self.workflow_id(name)\n",
-        "            await self._workflow_id(name, create=defines)\n",
+        "store/new_tasks.py",
+        "            if not defines:\n                await self._db.workflow_id(name)\n",
+        "            await self._db.workflow_id(name, create=defines)\n",
         REQUIRED + "test_an_error_is_raised_before_anything_is_written_and_after_the_name_is_known",
     ),
     Mutant(
         "a missing worker is asked for before the name",
         "V-01",
-        "store/runs.py",
-        "            if not defines:\n                await self.workflow_id(name)\n",
+        "store/new_tasks.py",
+        "            if not defines:\n                await self._db.workflow_id(name)\n",
         "            pass\n",
         REQUIRED + "test_an_error_is_raised_before_anything_is_written_and_after_the_name_is_known",
     ),
     Mutant(
         "an error goes by what was known a moment ago",
         "V-03",
-        "store/living.py",
+        "store/workflows.py",
         '        if asks == "error":\n            self._judge(required, await self._learn())\n',
         '        if asks == "error" and not self._is_fresh:\n            self._judge(required, await self._learn())\n'
         '        elif asks == "error":\n            self._judge(required, self._served)\n',
@@ -96,7 +96,7 @@ RUNS_MUTANTS = (
     Mutant(
         "every trigger of a burst asks for workers",
         "V-05",
-        "store/living.py",
+        "store/workflows.py",
         "served = self._served if self._is_fresh else await self._learn()",
         "served = await self._learn()",
         REQUIRED + "test_a_burst_asks_once_an_error_asks_afresh_and_nobody_asks_if_it_is_ignored",
@@ -104,7 +104,7 @@ RUNS_MUTANTS = (
     Mutant(
         "triggers of several workflows are written one by one",
         "T-10",
-        "store/writing.py",
+        "store/new_tasks.py",
         "        if len(drafted.queues) > 1:\n            return await self._write_together(drafted)\n",
         "        if len(drafted.queues) > 1:\n"
         "            each = [dataclasses.replace(drafted, tasks=[task], queues={task.queue: drafted.queues[task.queue]}"
@@ -115,11 +115,11 @@ RUNS_MUTANTS = (
     Mutant(
         "a joined trigger makes its definition through the store's own connection",
         "protocol-22",
-        "store/writing.py",
-        "        ids = await self.play_joined(self.joining(drafted), tx)\n",
+        "store/new_tasks.py",
+        "        ids = await self._transactions.play(self.joining(drafted), tx)\n",
         "        for name in drafted.queues:\n"
         "            await self._number(drafted, name, create=drafted.queues[name])\n"
-        "        ids = await self.play_joined(self.joining(drafted), tx)\n",
+        "        ids = await self._transactions.play(self.joining(drafted), tx)\n",
         JOINED + "test_every_promise_on_postgres",
     ),
     Mutant(
@@ -134,7 +134,7 @@ RUNS_MUTANTS = (
         "messages are shown as runs",
         "R-18",
         "store/sql/runs.sql",
-        " where task.id {any_of rows} and (task.kind = 'run') is true and queue.tenant = :tenant\n",
+        " where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant\n",
         " where task.id {any_of rows} and queue.tenant = :tenant\n",
         READING + "test_a_run_is_found_through_its_own_workflow_only",
     ),
@@ -157,15 +157,15 @@ RUNS_MUTANTS = (
     Mutant(
         "a list of runs does not walk its index",
         "R-19",
-        "store/sql/schema/0004_runs.sql",
-        "(queue_id, status, created_at, id) where kind = 'run'",
-        "(queue_id, created_at) where kind = 'run'",
+        "store/sql/schema/0001_initial.sql",
+        "(queue_id, status, created_at, id) where kind = 'RUN'",
+        "(queue_id, created_at) where kind = 'RUN'",
         READING + "test_what_does_not_fit_is_not_looked_at",
     ),
     Mutant(
         "a retried run keeps the step that ended it",
         "R-20",
-        "store/queues.py",
+        "store/dead_letters.py",
         "        yield from _reopen(failed, requeued)\n",
         "",
         RETRY + "test_a_failed_run_is_retried_only_when_asked_and_keeps_its_steps",
@@ -182,14 +182,14 @@ RUNS_MUTANTS = (
         "retry brings back messages",
         "R-20",
         "store/sql/runs.sql",
-        "and (task.kind = 'run' and task.status = 'ERROR') is true\n order by task.id",
+        "and (task.kind = 'RUN' and task.status = 'ERROR') is true\n order by task.id",
         "and (task.status = 'ERROR') is true\n order by task.id",
         RETRY + "test_nothing_else_is_retried",
     ),
     Mutant(
         "steps are reopened although their run was not requeued",
         "R-20",
-        "store/queues.py",
+        "store/dead_letters.py",
         ' for row in failed if row["id"] in again]',
         " for row in failed]",
         RETRY + "test_a_run_whose_key_was_taken_meanwhile_stays_failed_and_so_do_its_steps",

@@ -35,7 +35,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "two waits of one name take one signal",
         "promise-15",
-        "store/waiting.py",
+        "store/run_questions.py",
         "            if len(batch) == MOST_TOGETHER or takes & taken:",
         "            if len(batch) == MOST_TOGETHER:",
         SIGNALS + "test_waits_of_one_name_in_parallel_take_a_signal_each",
@@ -43,7 +43,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a deadline is judged before the signals",
         "promise-15",
-        "store/waiting.py",
+        "store/questions.py",
         '    if signal is not None:\n        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
         '    if signal is not None and (one.due is None or one.due > run["now"]):\n'
         '        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
@@ -52,7 +52,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a deadline is judged by the process and not in the transaction",
         "P-08",
-        "store/waiting.py",
+        "store/questions.py",
         '    if one.due is not None and one.due <= run["now"] and (one.stake',
         "    if one.due is not None and (one.stake",
         SIGNALS + "test_a_timeout_is_a_value_and_is_recorded",
@@ -92,7 +92,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a race is not recorded before it is used",
         "S-06",
-        "engine/racing.py",
+        "runs/wait.py",
         "        answer = yield from asked(run, EndRace(run.task, stake.row, stake, place))\n"
         "        assert isinstance(answer, Recorded)\n",
         "        stake.winner = place\n",
@@ -101,7 +101,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a race is not won with the signal that is taken",
         "promise-15",
-        "store/waiting.py",
+        "store/questions.py",
         "    return [answer.row, race, *(",
         "    return [answer.row, *(",
         LOST + "test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step_ended_before",
@@ -109,7 +109,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "every wait of a race takes its signal",
         "promise-15",
-        "store/waiting.py",
+        "store/run_questions.py",
         "for one in asked if one.stake is None or one.stake.winner is None",
         "for one in asked",
         RACES + "test_of_two_signals_that_are_there_a_race_takes_one",
@@ -117,7 +117,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a wait that lost its race is still told of signals",
         "promise-15",
-        "store/waiting.py",
+        "store/questions.py",
         "    lost = [row for place, row in one.stake.waits.items() if place != one.place]",
         "    lost: list[StepRow] = []",
         RACES + "test_a_wait_that_has_lost_is_told_of_no_signal_any_more",
@@ -125,7 +125,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a replay calls the winner of a race in another branch",
         "protocol-19",
-        "engine/racing.py",
+        "runs/wait.py",
         "            begun = asyncio.ensure_future(contender)\n        else:",
         "            begun = contender  # type: ignore[assignment]\n        else:",
         RACES + "test_a_replay_begins_the_branch_that_won_and_asks_for_all_that_was_recorded",
@@ -133,7 +133,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a wait that was cancelled takes a signal on the replay",
         "promise-15",
-        "engine/signals.py",
+        "runs/wait.py",
         "            yield Wait(run, Pause(hesitates=True))",
         "            pass",
         SIGNALS + "test_a_wait_that_the_workflow_has_cancelled_leaves_its_signal_to_the_next",
@@ -141,7 +141,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a pause costs an attempt",
         "P-10",
-        "engine/outcome.py",
+        "work/outcome.py",
         "        run_at=outcome.run_at,\n        attempt_back=True,",
         "        run_at=outcome.run_at,\n        attempt_back=False,",
         PAUSING + "test_a_condition_is_asked_every_interval_until_it_is_met",
@@ -149,7 +149,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "the next check of a condition is not put off",
         "P-03",
-        "engine/steps.py",
+        "runs/steps.py",
         "            row = msgspec.structs.replace(row, output=str(_next_check(run)))",
         "            pass",
         PAUSING + "test_a_condition_is_asked_every_interval_until_it_is_met",
@@ -157,7 +157,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a run is given back while its condition is asked",
         "P-03",
-        "engine/requests.py",
+        "runs/requests.py",
         "    run.enter(key)\n    try:\n        return (yield Check(run, condition))",
         "    try:\n        return (yield Check(run, condition))",
         PAUSING + "test_a_run_is_not_given_back_while_its_condition_is_asked",
@@ -165,7 +165,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a signal in the user's transaction is read for outside of it",
         "protocol-22",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         "            self._answer(cursor, BEGIN_WRITING)\n",
         "            pass\n",
         "tests/waiting/test_joined_signals.py::test_what_is_read_for_a_signal_is_read_inside_of_the_transaction",
@@ -173,7 +173,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a workflow that pauses itself has failed",
         "P-01",
-        "engine/running.py",
+        "runs/body.py",
         "        return _set_aside(run, error, workflow.retry or slot.store.options.retry)\n",
         "        raise\n",
         PAUSING + "test_a_workflow_that_pauses_itself_outside_of_a_step_spends_no_attempt",
@@ -181,7 +181,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "an exception that is mapped to a pause costs an attempt",
         "E-12",
-        "engine/outcome.py",
+        "work/outcome.py",
         "    if isinstance(error, policy.paused) and not hasattr(error, GAVE_UP):\n",
         "    if False:\n",
         PAUSING + "test_an_exception_that_is_mapped_to_a_pause_spends_no_attempt",
@@ -189,7 +189,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a run pauses for what its step gave up with",
         "E-12",
-        "engine/outcome.py",
+        "work/outcome.py",
         "    if isinstance(error, policy.paused) and not hasattr(error, GAVE_UP):\n",
         "    if isinstance(error, policy.paused):\n",
         PAUSING + "test_what_a_step_gave_up_with_is_no_pause_of_the_run",
@@ -197,7 +197,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a heartbeat of a body extends nothing",
         "L-18",
-        "engine/session.py",
+        "work/session.py",
         "                self.beat_soon()\n",
         "                self.renewed_at = asked_at\n                return True\n",
         "tests/workflows/test_fence.py::test_a_body_extends_its_lease_by_a_heartbeat",

@@ -18,7 +18,7 @@ STALL_MUTANTS = (
     Mutant(
         "nobody knows that a task needs its parent's row",
         "rule-23",
-        "store/lanes.py",
+        "store/pending.py",
         "for need in (self.lane, self.parent, self.key) if",
         "for need in (self.lane, self.key) if",
         STALLS,
@@ -26,7 +26,7 @@ STALL_MUTANTS = (
     Mutant(
         "the right half is tried first",
         "rule-23",
-        "store/isolation.py",
+        "store/aside.py",
         "                untried += [part[len(part) // 2 :], part[: len(part) // 2]]\n",
         "                untried += [part[: len(part) // 2], part[len(part) // 2 :]]\n",
         ASIDE + "test_what_is_held_is_found_alone_and_the_others_are_written_in_the_order_of_their_locks",
@@ -42,7 +42,7 @@ STALL_MUTANTS = (
     Mutant(
         "a locked table is everybody's own trouble",
         "protocol-15",
-        "store/isolation.py",
+        "store/aside.py",
         '    yield Call("use_tables")\n',
         "",
         ASIDE + "test_a_locked_table_is_nobodys_fault_and_the_batch_is_repeated_whole",
@@ -74,7 +74,7 @@ STALL_MUTANTS = (
     Mutant(
         "all who wait for rows try again at once",
         "rule-23",
-        "store/postgres.py",
+        "store/postgres/driver.py",
         "            turn, locks = self._again, LOCKS_AGAIN  #",
         "            turn, locks = contextlib.nullcontext(), LOCKS_AGAIN  #",
         ASIDE + "test_those_who_wait_for_a_row_leave_connections_of_the_pool_to_others",
@@ -90,7 +90,7 @@ STALL_MUTANTS = (
     Mutant(
         "a run that is held stops the questions of others",
         "rule-23",
-        "store/waiting.py",
+        "store/run_questions.py",
         "        except StoreLocked:\n            return False\n",
         "",
         STALLS,
@@ -98,9 +98,9 @@ STALL_MUTANTS = (
     Mutant(
         "what all share is made in the user's transaction",
         "rule-23",
-        "store/writing.py",
-        "        if missing and await self.play_joined(_isolation(), tx) == READ_COMMITTED:\n",
-        "        if missing and await self.play_joined(_isolation(), tx) is None:\n",
+        "store/new_tasks.py",
+        "        if missing and await self._transactions.play(_isolation(), tx) == READ_COMMITTED:\n",
+        "        if missing and await self._transactions.play(_isolation(), tx) is None:\n",
         STALLS,
     ),
     Mutant(
@@ -122,7 +122,7 @@ STALL_MUTANTS = (
     Mutant(
         "tasks are purged in any order",
         "rule-23",
-        "store/parents.py",
+        "store/settle.py",
         "    if rows := [(task_id,) for task_id in ids]:\n",
         "    if rows := [(task_id,) for task_id in ids if task_id < 0]:\n",
         "tests/store/test_deadlocks.py::test_who_waits_for_a_parent_holds_none_of_its_children",
@@ -130,7 +130,7 @@ STALL_MUTANTS = (
     Mutant(
         "who waits for the file is not told who writes it",
         "rule-28",
-        "store/embedded.py",
+        "store/embedded/driver.py",
         'self._writing.waits_for("another connection")',
         'self._writing.waits_for("somebody")',
         "tests/store/test_embedded.py::"

@@ -78,7 +78,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a fork forgets what its finished children answered",
         "R-20",
-        "store/forking.py",
+        "store/fork.py",
         "        if ended:\n",
         "        if False and ended:\n",
         FORK + "test_a_fork_has_the_answers_of_children_that_were_removed_meanwhile",
@@ -86,7 +86,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a child that failed answers a fork as if it was cancelled",
         "R-20",
-        "store/waiting.py",
+        "store/questions.py",
         """RunStatus(told["ended"]), told["output"], told["error"])""",
         """RunStatus.CANCELLED, None, None)""",
         FORK + "test_a_fork_knows_which_of_its_removed_children_failed",
@@ -126,7 +126,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a later step may be edited",
         "R-20",
-        "store/forking.py",
+        "store/fork.py",
         'if step["place"] >= first["place"] or',
         "if",
         FORK + "test_what_cannot_be_forked_is_refused_and_nothing_is_written",
@@ -158,7 +158,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a run sleeps beyond its time",
         "L-10",
-        "engine/deadline.py",
+        "runs/cleanup.py",
         "case Suspended() if outcome.run_at is None or",
         "case Suspended() if False and",
         TIMEOUT + "test_a_run_that_is_asleep_ends_when_its_time_is_over",
@@ -166,7 +166,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a run backs off beyond its time",
         "L-10",
-        "engine/deadline.py",
+        "runs/cleanup.py",
         "case Again() if outcome.delay > left:",
         "case Again() if False:",
         TIMEOUT + "test_a_run_that_backs_off_is_not_tried_again_too_late",
@@ -174,7 +174,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a run whose time is over is executed once more",
         "L-10",
-        "engine/execution.py",
+        "work/execution.py",
         "        if deadline.left <= 0:\n",
         "        if False:\n",
         TIMEOUT + "test_a_run_between_two_workers_ends_before_it_is_executed_again",
@@ -182,7 +182,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a body under way has all the time in the world",
         "L-10",
-        "engine/execution.py",
+        "work/execution.py",
         "        deadline.watch(lambda: None if self._cleanup is not None else self._stop_body(deadline.failure))\n",
         "",
         TIMEOUT + "test_a_body_under_way_is_stopped_and_records_nothing_more",

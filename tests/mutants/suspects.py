@@ -176,7 +176,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "a worker that was cut off does not acquit",
         "L-08",
-        "engine/leases.py",
+        "work/leases.py",
         "                self._store.tasks.hint(await self._store.sessions.acquit(session.id))\n",
         "",
         AT_WORK + "test_a_worker_that_was_only_cut_off_makes_no_suspects",
@@ -200,7 +200,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "a suspect is begun beside what is under way",
         "rule-07",
-        "engine/suspects.py",
+        "work/suspects.py",
         "        return self.is_on and self._long.issuperset(executions)\n",
         "        return self.is_on\n",
         TURNS + "test_what_is_under_way_ends_before_a_suspect_begins_and_one_ends_before_the_next",
@@ -208,7 +208,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "a place is offered beside a suspect",
         "rule-07",
-        "engine/runtime.py",
+        "work/claim.py",
         "            return 0 if turns.is_on else None\n",
         "            return None\n",
         AT_WORK + "test_suspects_are_executed_one_at_a_time_with_nothing_beside_them",
@@ -216,7 +216,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "a suspect of hours has the worker for hours",
         "rule-07",
-        "engine/suspects.py",
+        "work/suspects.py",
         "                self.end(now, left=True)  # a suspect of hours: ordinary work goes on beside it\n",
         "                pass\n",
         TURNS + "test_a_suspect_of_hours_has_the_worker_for_a_lease",
@@ -224,7 +224,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "ordinary work has no time of its own",
         "rule-07",
-        "engine/suspects.py",
+        "work/suspects.py",
         "self._rests_until = now + (now - self._since)",
         "self._rests_until = now",
         TURNS + "test_ordinary_work_keeps_half_of_the_time_whatever_the_bodies_take",

@@ -8,7 +8,7 @@ SWEEP_MUTANTS = (
     Mutant(
         "sleeping runs make an idle worker look more often",
         "promise-18",
-        "engine/upkeep.py",
+        "work/upkeep.py",
         "min(look_every, next_due + 0.001)",
         "min(look_every / 10, next_due + 0.001)",
         "tests/bench/test_asleep.py::test_five_hundred_sleeping_runs_cost_an_idle_worker_nothing",
@@ -16,7 +16,7 @@ SWEEP_MUTANTS = (
     Mutant(
         "recorded steps are not read",
         "R-06",
-        "engine/running.py",
+        "runs/body.py",
         "if task.turn > 1 else ()",
         "if task.turn > 10**9 else ()",
         SWEEP,
@@ -24,7 +24,7 @@ SWEEP_MUTANTS = (
     Mutant(
         "a recorded failure is tried again",
         "S-06",
-        "engine/journal.py",
+        "runs/journal.py",
         'return GaveUp(row.error or "{}")',
         "return Due(row.attempt, has_row=True)",
         SWEEP,
@@ -32,15 +32,15 @@ SWEEP_MUTANTS = (
     Mutant(
         "the time of a workflow is not recorded",
         "S-02",
-        "engine/context.py",
-        "run.note(row)",
-        "pass",
+        "runs/wait.py",
+        "        note(run, row)\n",
+        "        pass\n",
         SWEEP,
     ),
     Mutant(
         "a run is given back while a branch is between two calls",
         "S-13",
-        "engine/run.py",
+        "runs/turn.py",
         "        if not self.is_at_work and all(",
         "        if True or all(",
         "tests/sweep/test_sweep.py::test_a_sequence_beside_a_sleep_ends_before_the_run_is_given_back_and_that_is_once",

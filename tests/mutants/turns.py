@@ -10,7 +10,7 @@ TURN_MUTANTS = (
     Mutant(
         "a late transaction is committed",
         "L-09",
-        "store/together.py",
+        "store/transaction.py",
         "                await play_async(turns.kept(), own.answer)\n",
         "                pass\n",
         BEFORE,
@@ -18,8 +18,8 @@ TURN_MUTANTS = (
     Mutant(
         "the turn is asked for when the transaction begins",
         "protocol-08",
-        "store/together.py",
-        "            tx = Tx(self, own)\n"
+        "store/transaction.py",
+        "            tx = Tx(self._db, own)\n"
         "            try:\n"
         "                yield tx\n"
         "            finally:\n"
@@ -28,7 +28,7 @@ TURN_MUTANTS = (
         "                await play_async(turns.kept(), own.answer)\n",
         "            if turns is not None:\n"
         "                await play_async(turns.before(turns.kept()), own.answer)\n"
-        "            tx = Tx(self, own)\n"
+        "            tx = Tx(self._db, own)\n"
         "            try:\n"
         "                yield tx\n"
         "            finally:\n"
@@ -46,7 +46,7 @@ TURN_MUTANTS = (
     Mutant(
         "an idle transaction of a body stays open",
         "protocol-08",
-        "store/together.py",
+        "store/transaction.py",
         "None if turns is None else turns.lease",
         "None",
         TURNS + "test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease",
@@ -54,7 +54,7 @@ TURN_MUTANTS = (
     Mutant(
         "an idle transaction of a body stays open for the lease of the store",
         "L-06",
-        "store/together.py",
+        "store/transaction.py",
         "None if turns is None else turns.lease",
         "None if turns is None else self.options.lease",
         TURNS + "test_the_server_ends_a_transaction_of_a_body_that_is_idle_for_longer_than_the_lease",
@@ -62,7 +62,7 @@ TURN_MUTANTS = (
     Mutant(
         "a body that knows that its session is dead begins a transaction",
         "L-09",
-        "store/turns.py",
+        "store/transaction.py",
         "    if turns.are_lost:\n        raise turns.lost()\n",
         "",
         TURNS + "test_a_body_that_knows_that_its_session_is_dead_begins_nothing",
@@ -70,7 +70,7 @@ TURN_MUTANTS = (
     Mutant(
         "what a body leaves behind speaks for its turn",
         "L-09",
-        "store/turns.py",
+        "store/transaction.py",
         "    return turns if turns.are_held else None\n",
         "    return turns\n",
         TURNS + "test_what_a_body_leaves_behind_speaks_for_nobody_when_its_end_is_written",
@@ -78,7 +78,7 @@ TURN_MUTANTS = (
     Mutant(
         "a verb in one's own transaction does not ask for the turn",
         "L-09",
-        "store/together.py",
+        "store/transaction.py",
         "    return talk if turns is None else turns.before(talk)\n",
         "    return talk\n",
         TURNS + "test_a_verb_in_ones_own_transaction_asks_for_the_turn_first_and_leaves_it_as_it_was",

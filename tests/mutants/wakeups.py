@@ -8,7 +8,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "a store hears its own hints",
         "rule-17",
-        "store/hearing.py",
+        "store/hints/listener.py",
         "        if hint.probe is None and not own:",
         "        if hint.probe is None:",
         WAKEUPS + "test_telling.py::test_an_idle_worker_has_six_connections_at_most_and_does_not_hear_itself",
@@ -16,7 +16,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "an ear is believed without a proof",
         "rule-17",
-        "store/hearing.py",
+        "store/hints/listener.py",
         "                if self._driver.notifies:",
         "                if False:",
         WAKEUPS + "test_other_processes.py::test_a_lost_listener_costs_time_only_and_comes_back",
@@ -24,7 +24,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "listening begins again without a poll",
         "rule-17",
-        "store/hearing.py",
+        "store/hints/listener.py",
         "            self._wake(EveryQueue())",
         "            pass",
         WAKEUPS
@@ -33,7 +33,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "whoever waits relies on hints",
         "rule-17",
-        "store/polling.py",
+        "store/poll.py",
         "loop.call_later(pause if at_most is None else min(pause, at_most), resolve, self._rest, None)",
         "loop.call_later(3600, resolve, self._rest, None)",
         WAKEUPS + "test_other_processes.py::test_listening_can_be_switched_off",
@@ -49,7 +49,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "a hint that comes during a claim is lost",
         "rule-17",
-        "store/polling.py",
+        "store/poll.py",
         "        if self._woken:\n            return\n",
         "",
         "tests/unit/test_polling.py::test_a_hint_during_a_claim_ends_the_pause_after_it",
@@ -57,7 +57,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "the file is not watched",
         "rule-17",
-        "store/sqlite.py",
+        "store/embedded/sqlite.py",
         "    watched = engine if in_file else None",
         "    watched = None",
         WAKEUPS + "test_other_processes.py::test_a_message_of_another_process_begins_without_a_poll",
@@ -65,7 +65,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "every enqueue is told by itself",
         "rule-18",
-        "store/wakeups.py",
+        "store/hints/wakeups.py",
         "if self._pending and self._job is None and self._rest is None:",
         "if self._pending and self._job is None:",
         WAKEUPS + "test_telling.py::test_the_first_is_told_at_once_and_the_rest_together",
@@ -73,7 +73,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "others are told on a caller's connection",
         "rule-18",
-        "store/postgres.py",
+        "store/postgres/driver.py",
         "self._notifier.fetch(",
         "self._slots[0].fetch(",
         WAKEUPS + "test_telling.py::test_telling_is_a_statement_alone_on_a_connection_that_no_caller_uses",
@@ -81,7 +81,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "a process that ends tells nothing",
         "rule-18",
-        "store/wakeups.py",
+        "store/hints/wakeups.py",
         "                while self._job is not None:",
         "                while False:",
         WAKEUPS + "test_telling.py::test_one_is_under_way_at_a_time_however_long_it_takes",
@@ -89,7 +89,7 @@ WAKEUP_MUTANTS = (
     Mutant(
         "switched off, others are told all the same",
         "CF-06",
-        "store/wakeups.py",
+        "store/hints/wakeups.py",
         "if listen and driver.notifies else None",
         "if driver.notifies else None",
         WAKEUPS + "test_other_processes.py::test_listening_can_be_switched_off",

@@ -20,11 +20,110 @@ FACTORIES = (
 NOT_AT_WORK = PARALLEL + "test_no_body_of_a_run_is_at_work_when_it_is_given_back"
 CONTRADICTION = RUNS + "test_a_call_that_contradicts_the_record_ends_the_run_and_names_both"
 
+SETTLING = WORKFLOWS + "test_settling.py::"
+
 WORKFLOW_MUTANTS = (
+    Mutant(
+        "a transient failure is recorded before its run waits",
+        "E-02",
+        "runs/requests.py",
+        "        yield Wait(run, Pause(due, row=unrecorded(run, row)))\n",
+        "        yield from () if unrecorded(run, row) is None else recorded(run, row)\n"
+        "        yield Wait(run, Pause(due))\n",
+        SETTLING + "test_a_transient_failure_of_a_step_and_the_delay_of_its_run_are_seen_together",
+    ),
+    Mutant(
+        "the pause of a step is recorded before its run pauses",
+        "P-01",
+        "runs/steps.py",
+        "        if races and not run.journal.knows(row):",
+        "        if not run.journal.knows(row):",
+        SETTLING + "test_the_pause_of_a_step_and_that_of_its_run_are_seen_together",
+    ),
+    Mutant(
+        "a step that paused itself waits on when it has lost its race",
+        "P-01",
+        "runs/steps.py",
+        "    races = at_stake.get()[0] is not None\n",
+        "    races = False\n",
+        SETTLING + "test_a_step_that_paused_itself_and_lost_its_race_does_not_wait_any_more",
+    ),
+    Mutant(
+        "a run that nobody has signalled asks before it pauses",
+        "P-01",
+        "runs/steps.py",
+        "    seen: int | None = 0 if is_unasked else None\n",
+        "    seen: int | None = None\n",
+        SETTLING + "test_a_step_that_waits_costs_its_run_one_transaction_and_no_question",
+    ),
+    Mutant(
+        "a run that was signalled while its step ran pauses for ever",
+        "P-05",
+        "runs/steps.py",
+        "Pause(check_at, wakes=seen, row=",
+        "Pause(check_at, wakes=seen or 1, row=",
+        SETTLING + "test_a_resume_that_comes_while_the_body_runs_is_found_by_the_end_of_the_turn",
+    ),
+    Mutant(
+        "an attempt that is repeated at once is forgotten",
+        "E-02",
+        "runs/requests.py",
+        "    if (left := unrecorded(run, row)) is not None:\n        yield from recorded(run, left)\n",
+        "",
+        SETTLING + "test_an_attempt_that_is_repeated_at_once_is_recorded_before_the_next",
+    ),
+    Mutant(
+        "a step is recorded with a turn that is lost",
+        "R-05",
+        "store/flush.py",
+        'Call("settle_steps", clock, steps, fed_by=closing)',
+        'Call("settle_steps", clock, steps)',
+        SETTLING + "test_a_step_is_not_recorded_with_a_turn_that_is_lost",
+    ),
+    Mutant(
+        "a step that waits beside a body at work is not recorded",
+        "E-02",
+        "runs/turn.py",
+        "        if not self.unwinding:\n            keep(self, row)\n",
+        "",
+        SETTLING + "test_beside_a_body_at_work_a_step_that_waits_is_recorded_by_itself",
+    ),
+    Mutant(
+        "a step that waits is recorded by itself because nobody looks",
+        "E-02",
+        "runs/turn.py",
+        "        self._see(SOONEST_LOOK)\n",
+        "",
+        SETTLING + "test_a_run_is_given_back_with_its_step_also_when_nobody_was_about_to_look",
+    ),
+    Mutant(
+        "a run that restarts keeps a step of its last generation",
+        "protocol-11",
+        "runs/notes.py",
+        "    elif run.restarts_with is None:",
+        "    else:",
+        SETTLING + "test_a_run_that_restarts_keeps_nothing_of_a_step_that_waited",
+    ),
+    Mutant(
+        "a run whose end is refused is executed for ever",
+        "R-05",
+        "work/execution.py",
+        "            if isinstance(error, Refused) and not _is_refusal(outcome):\n",
+        "            if False:\n",
+        SETTLING + "test_a_run_whose_end_the_database_refuses_fails_with_that_and_is_not_executed_for_ever",
+    ),
+    Mutant(
+        "a failure that is refused is written for ever",
+        "R-05",
+        "work/execution.py",
+        "            if isinstance(error, Refused) and not _is_refusal(outcome):\n",
+        "            if isinstance(error, Refused):\n",
+        SETTLING + "test_a_run_of_which_no_end_can_be_written_is_tried_twice_and_told",
+    ),
     Mutant(
         "a call that nobody awaits is forgotten",
         "S-23",
-        "engine/run.py",
+        "runs/turn.py",
         "        if forgotten is not None:\n",
         "        if False:\n",
         "tests/workflows/test_bodies.py::test_a_call_that_nobody_awaits_is_an_error_that_names_its_line",
@@ -56,7 +155,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "who was overtaken goes on with the next step",
         "L-08",
-        "engine/run.py",
+        "runs/turn.py",
         "return self.overtaken or session.lost",
         "return session.lost",
         FENCE + "test_of_two_executors_of_a_run_one_records_and_the_other_is_told",
@@ -64,7 +163,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a thread records what its run no longer holds",
         "protocol-03",
-        "engine/requests.py",
+        "runs/requests.py",
         "        request.run.admit_result(request.row, request.attempt.shown)\n",
         "        pass\n",
         WORKFLOWS + "test_races.py::test_a_thread_whose_run_is_given_back_at_the_last_moment_records_nothing",
@@ -83,7 +182,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an attempt that has ended is shown at work",
         "protocol-07",
-        "engine/showing.py",
+        "runs/steps.py",
         "taken = self._begun.pop(attempt, self) is not self",
         "taken = self._begun.pop(attempt, self) is not None or True",
         WORKFLOWS + "test_races.py::test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown",
@@ -99,7 +198,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "nobody reads what a run has recorded",
         "S-02",
-        "engine/running.py",
+        "runs/body.py",
         "if task.turn > 1 else ()",
         "if task.turn > 9 else ()",
         STEPS + "test_after_a_crash_another_worker_goes_on_with_the_same_run",
@@ -107,7 +206,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "the first run raises what the body raised",
         "S-06",
-        "engine/steps.py",
+        "runs/steps.py",
         'raise failure_of(definition, call.key, row.error or "{}") from value',
         "raise value",
         STEPS + "test_what_a_step_gave_up_with_is_the_same_on_the_first_run_and_on_every_replay",
@@ -115,7 +214,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "the first run returns what the body returned",
         "S-19",
-        "engine/steps.py",
+        "runs/steps.py",
         "    return text, back\n",
         "    return text, value\n",
         VALUES + "test_results_are_equal_on_the_first_run_and_on_replay",
@@ -123,7 +222,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a result comes back as something else",
         "S-19",
-        "engine/steps.py",
+        "runs/steps.py",
         "if declared is Any and not _same(back, value):",
         "if False:",
         VALUES + "test_a_result_that_would_come_back_as_something_else_is_refused_with_the_place_to_annotate",
@@ -131,7 +230,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "arguments are written in the order of a set",
         "protocol-21",
-        "codec.py",
+        "values/codec.py",
         '_ORDERED: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="deterministic")',
         "_ORDERED: Final = msgspec.json.Encoder(enc_hook=_ordered_of)",
         VALUES + "test_processes_that_hash_differently_write_the_same_arguments",
@@ -139,7 +238,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "what has no order is written in any",
         "protocol-21",
-        "codec.py",
+        "values/codec.py",
         "return _ordered_by_walk(value, limit, what)  # it may",
         "return encode(value, limit=limit, what=what)  # it may",
         VALUES + "test_processes_that_hash_differently_write_the_same_arguments",
@@ -147,7 +246,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a model's sets are written in the order of a set",
         "protocol-21",
-        "codec.py",
+        "values/codec.py",
         "    return in_order(value, plain) if isinstance(plain, dict | list) else plain",
         "    return plain",
         VALUES + "test_processes_that_hash_differently_write_the_same_arguments",
@@ -163,7 +262,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a result loses the fields of its subclass",
         "S-19",
-        "engine/steps.py",
+        "runs/steps.py",
         '    refuse_cut(value, back, what=f"result of {call.key}")\n',
         "",
         VALUES + "test_a_result_that_would_come_back_without_its_own_fields_is_refused",
@@ -195,7 +294,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a wait takes a signal that it cannot read",
         "P-04",
-        "store/waiting.py",
+        "store/questions.py",
         '    why = one.misfit(data or "null")\n',
         "    why = None\n",
         "tests/waiting/test_misfits.py::test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting",
@@ -211,7 +310,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that returns more than it declares is a success",
         "S-19",
-        "engine/running.py",
+        "runs/body.py",
         "refuse_cut(returned, decode(output, returns, what=what), what=what)",
         "decode(output, returns, what=what)",
         VALUES + "test_a_run_that_returns_more_than_it_declares_is_no_success",
@@ -219,7 +318,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a child with a set is not found again",
         "protocol-21",
-        "engine/children.py",
+        "runs/children.py",
         "given = [ordered_input(one) for one in triggers]",
         "given = [one.input for one in triggers]",
         "tests/waiting/test_children.py::test_a_child_is_found_again_whatever_the_order_of_a_set",
@@ -227,7 +326,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a model that would lose something is taken",
         "CO-06",
-        "codec.py",
+        "values/codec.py",
         "if (why := loss_of(type_)) is not None:",
         "if (why := None) is not None:",
         "tests/unit/test_losses.py::test_a_model_that_would_lose_something_is_refused_with_its_field",
@@ -235,7 +334,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "arguments are not compared",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         "if row.input != input:",
         "if False:",
         CONTRADICTION,
@@ -243,7 +342,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a contradiction that was caught is forgotten",
         "R-16",
-        "engine/running.py",
+        "runs/body.py",
         "            raise run.journal.contradiction ",
         "            pass ",
         CONTRADICTION,
@@ -251,7 +350,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "after a contradiction other steps are executed",
         "R-16",
-        "engine/journal.py",
+        "runs/journal.py",
         "            raise self.contradiction\n        row =",
         "            pass\n        row =",
         CONTRADICTION,
@@ -259,7 +358,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "steps that nobody asks for are not reported",
         "protocol-21",
-        "engine/running.py",
+        "runs/body.py",
         "if unasked := run.journal.unasked:",
         "if unasked := ():",
         CONTRADICTION,
@@ -267,7 +366,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a strict run takes a renamed step for a new one",
         "R-16",
-        "engine/rename.py",
+        "runs/rename.py",
         "    if run.journal.strict and isinstance(verdict, Due)",
         "    if False and isinstance(verdict, Due)",
         RUNS + "test_steps_may_be_added_and_with_strict_only_after_what_is_recorded",
@@ -275,7 +374,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step that gave up is tried again because its error is a transient one",
         "E-12",
-        "engine/outcome.py",
+        "work/outcome.py",
         "    if hasattr(error, GAVE_UP):  # it is recorded, and no further attempt will call the step again\n"
         "        return True\n    if isinstance(error, policy.transient):\n        return False\n",
         "    if isinstance(error, policy.transient):\n        return False\n    if hasattr(error, GAVE_UP):\n"
@@ -285,7 +384,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step by hand that failed for now is given out before its time",
         "S-27",
-        "engine/guards.py",
+        "runs/manual_steps.py",
         "    if isinstance(answer, Due) and answer.failed is not None:",
         "    if False and isinstance(answer, Due) and answer.failed is not None:",
         FENCE + "test_a_step_by_hand_that_failed_for_now_is_asked_for_again_when_its_time_has_come",
@@ -293,7 +392,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step by hand is tried for ever",
         "E-02",
-        "engine/guards.py",
+        "runs/manual_steps.py",
         "        if self.attempt >= policy.max_attempts:",
         "        if self.attempt > policy.max_attempts:",
         FENCE + "test_a_step_by_hand_waits_beside_a_sibling_and_gives_up_after_its_attempts",
@@ -301,7 +400,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that sleeps spends an attempt",
         "P-10",
-        "engine/outcome.py",
+        "work/outcome.py",
         "        attempt_back=True,\n        wakes=outcome.wakes,",
         "        wakes=outcome.wakes,",
         SUSPENDING + "test_a_sleeping_run_holds_no_place_no_lease_no_memory_and_no_attempt",
@@ -309,7 +408,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a replay sleeps from its own beginning",
         "P-09",
-        "engine/context.py",
+        "runs/wait.py",
         "    answer = run.journal.answer(key, None)\n    if isinstance(answer, Replay):\n        due =",
         "    answer = run.journal.answer(key, None)\n    if False:\n        due =",
         SUSPENDING + "test_a_run_sleeps_until_a_moment_that_is_recorded_when_it_falls_asleep",
@@ -317,7 +416,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that is given back calls its steps on the way out",
         "protocol-18",
-        "engine/run.py",
+        "runs/turn.py",
         "        if self.unwinding:\n            raise Unwinding\n",
         "",
         SHAPES,
@@ -325,7 +424,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run is given back in the middle of a body",
         "protocol-18",
-        "engine/run.py",
+        "runs/turn.py",
         "        self._under_way[work] = ",
         "        _ = ",
         SHAPES,
@@ -333,7 +432,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run is given back although something may come from outside",
         "protocol-18",
-        "engine/run.py",
+        "runs/turn.py",
         "all(map(self._waits, self._parts()))",
         "True",
         SHAPES,
@@ -341,7 +440,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a sync run is given back while its thread works",
         "protocol-18",
-        "engine/run.py",
+        "runs/turn.py",
         "if not self.is_at_work and all(",
         "if all(",
         WORKFLOWS
@@ -350,7 +449,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "who waits for other tasks counts as at work",
         "protocol-18",
-        "engine/waits.py",
+        "base/compat.py",
         "    return code in _PLACES or",
         "    return",
         SHAPES,
@@ -358,7 +457,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "what the workflow makes of being given back counts",
         "protocol-18",
-        "engine/run.py",
+        "runs/turn.py",
         "        if await self._end():\n            raise self._given_back()\n",
         "        await self._end()\n",
         SHAPES,
@@ -366,7 +465,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run is given back while a body is in its thread",
         "S-13",
-        "engine/run.py",
+        "runs/turn.py",
         "        if self._bodies and not self._stopped and (unwound or not stopped):\n"
         "            await asyncio.wait(self._bodies)\n",
         "",
@@ -375,7 +474,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run is given back while a task of it is at work",
         "S-13",
-        "engine/run.py",
+        "runs/turn.py",
         "        while self._tasks:\n",
         "        while False:\n",
         NOT_AT_WORK,
@@ -383,7 +482,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a workflow that raises CancelledError counts as stopped",
         "S-13",
-        "engine/run.py",
+        "runs/turn.py",
         "isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0",
         "isinstance(error, asyncio.CancelledError) and task is not None",
         NOT_AT_WORK,
@@ -400,7 +499,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "branches are numbered by what was made before, whoever made it",
         "protocol-19",
-        "engine/branches.py",
+        "runs/branches.py",
         "branch.child(_label_of(inner))",
         'branch.child("task")',
         KEYS,
@@ -408,15 +507,15 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "what anyio calls its own is in the keys of steps",
         "protocol-19",
-        "engine/branches.py",
-        "inner = _unwrapped(coro)",
+        "runs/branches.py",
+        "inner = unwrapped(coro)",
         "inner: Any = coro",
         BRANCHES + "test_a_branch_in_a_task_group_of_anyio_is_called_the_same_in_every_version_of_anyio",
     ),
     Mutant(
         "a thread that has made a call is at work no more",
         "protocol-18",
-        "engine/sync_turn.py",
+        "runs/sync_turn.py",
         "        answer: concurrent.futures.Future[T] = concurrent.futures.Future()\n",
         "        answer: concurrent.futures.Future[T] = concurrent.futures.Future()\n"
         "        self._at_work.discard(threading.get_ident())\n",
@@ -425,7 +524,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a call of a thread is no part of its run",
         "protocol-18",
-        "engine/sync_turn.py",
+        "runs/sync_turn.py",
         "return (*self._tasks, *self._calls)",
         "return self._tasks",
         THREADED,
@@ -433,7 +532,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "what OpenTelemetry calls its own is in the keys of steps",
         "protocol-19",
-        "engine/branches.py",
+        "base/compat.py",
         'WRAPPING: Final = ("anyio.", "opentelemetry.")',
         'WRAPPING: Final = ("anyio.",)',
         BRANCHES + "test_tracing_that_is_switched_on_while_a_run_is_open_changes_no_key_not_even_in_a_race",
@@ -441,7 +540,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that waits for a lock of its own is held",
         "protocol-18",
-        "engine/waits.py",
+        "base/compat.py",
         "    if code in _LOCKS:\n",
         "    if False:\n",
         SHAPES,
@@ -449,7 +548,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that waits for the lock of all runs is given back",
         "protocol-18",
-        "engine/waits.py",
+        "base/compat.py",
         'return _is_local(inner.cr_frame.f_locals.get("self"), outer)',
         "return True",
         SHAPES,
@@ -457,7 +556,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a handle of anyio is no task",
         "protocol-18",
-        "engine/waits.py",
+        "base/compat.py",
         " or awaited in places",
         "",
         SHAPES,
@@ -465,7 +564,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception is what its class makes of its message",
         "S-20",
-        "engine/giving_up.py",
+        "runs/steps.py",
         'if str(made) == told.get("message") and',
         "if True or",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
@@ -473,7 +572,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception below a class that is named is not caught as that",
         "S-20",
-        "engine/giving_up.py",
+        "runs/steps.py",
         'named = told.get("as", kind)',
         "named = kind",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
@@ -481,7 +580,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step behind an error that was raised from its own stays failed",
         "R-08",
-        "engine/outcome.py",
+        "work/outcome.py",
         "else [error.__cause__]",
         "else []",
         FAILURES + "test_a_retry_opens_the_step_behind_an_error_that_was_raised_from_its_own",
@@ -489,7 +588,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an error that was raised from a step's is tried again in vain",
         "E-12",
-        "engine/outcome.py",
+        "work/outcome.py",
         "return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))",
         "return certain",
         FAILURES + "test_a_retry_opens_the_step_behind_an_error_that_was_raised_from_its_own",
@@ -497,7 +596,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that waits in a task group of anyio is held",
         "protocol-18",
-        "engine/waits.py",
+        "base/compat.py",
         " or _waits_in_anyio(inner)",
         "",
         SHAPES,
@@ -505,23 +604,23 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "what wait_for wraps is a branch",
         "protocol-19",
-        "engine/branches.py",
-        "return sys.version_info < (3, 12)",
+        "runs/branches.py",
+        'return maker == "wait_for" and sys.version_info < (3, 12)',
         "return False",
         KEYS,
     ),
     Mutant(
         "as_completed labels its coroutines in any order",
         "protocol-19",
-        "engine/branches.py",
-        "if frame.f_code is _AS_COMPLETED:",
+        "runs/branches.py",
+        'if maker == "as_completed":',
         "if False:",
         FACTORIES,
     ),
     Mutant(
         "a task without a label makes calls",
         "protocol-19",
-        "engine/branches.py",
+        "runs/branches.py",
         "if asyncio.current_task(run.loop) not in self.tasks:",
         "if False:",
         FACTORIES,
@@ -529,7 +628,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "the factory that was there is not put back",
         "protocol-19",
-        "engine/branches.py",
+        "runs/branches.py",
         "            loop.set_task_factory(factory.before)\n",
         "            pass\n",
         FACTORIES,
@@ -537,7 +636,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a factory inside another one labels once more",
         "protocol-19",
-        "engine/branches.py",
+        "runs/branches.py",
         "if not isinstance(branch, Branch) or self.users == 0:",
         "if not isinstance(branch, Branch):",
         BRANCHES + "test_a_factory_that_was_set_since_and_wraps_ours_labels_nothing_twice",
@@ -545,7 +644,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run sees what the body of a step has set in its context",
         "S-05",
-        "engine/contexts.py",
+        "runs/requests.py",
         "waits_for = context.run(go_on, given)",
         "waits_for = go_on(given)",
         STEPS + "test_what_a_body_sets_in_its_context_is_not_seen_by_the_run_which_a_replay_could_not_show_it",
@@ -553,7 +652,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step inside a step is recorded too",
         "protocol-19",
-        "engine/requests.py",
+        "runs/requests.py",
         "    context.run(current_branch.set, attempt)\n",
         "    context.run(current_branch.set, current_branch.get())\n",
         STEPS + "test_outside_a_run_a_step_is_its_function",

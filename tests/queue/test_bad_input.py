@@ -185,6 +185,15 @@ async def test_nothing_bad_is_written(store: Store) -> None:
     assert [queue.name for queue in await store.queues()] == ["mail"]
 
 
+async def test_an_option_that_there_is_not_is_refused_with_those_there_are(store: Store) -> None:
+    await store.create_queue("mail")
+    misspelt: Any = {"prority": 1}
+    for call in (store.enqueue("mail", 1, **misspelt), store.enqueue_many("mail", [1], **misspelt)):
+        with pytest.raises(TypeError, match=r"no option 'prority'; it takes .*priority, delay, run_at"):
+            await call
+    assert await store.counts("mail") == {}
+
+
 async def test_the_payload_limit_is_the_stores_and_counts_bytes(store_url: str) -> None:
     async with connect(store_url, payload_limit=100) as store:
         await store.create_queue("mail")

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
+import asyncpg
 import pytest
 
 import stepwell
@@ -19,7 +20,7 @@ from stepwell import (
     handler,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 
@@ -56,6 +57,22 @@ async def test_many_takers_at_once_never_share_a_message(store: Store) -> None:
     taken = await asyncio.gather(*(store.dequeue("q", 7) for _ in range(12)))
     ids = [message.id for batch in taken for message in batch]
     assert len(ids) == len(set(ids)) == 60
+
+
+@pytest.mark.proves("Q-06")
+@pytest.mark.backends("postgres", reason="only there can a row be locked by a transaction beside the call")
+async def test_what_another_is_taking_is_passed_over_without_waiting(
+    store: Store, store_url: str, backend: str
+) -> None:
+    await store.enqueue_many("q", range(5))
+    other = await asyncpg.connect(store_url)
+    try:
+        async with other.transaction():
+            await other.fetch("select id from stepwell.task order by id limit 2 for update")
+            assert [message.payload for message in await store.dequeue("q", 5)] == [2, 3, 4]
+        assert [message.payload for message in await store.dequeue("q", 5)] == [0, 1]
+    finally:
+        await other.close()
 
 
 @pytest.mark.proves("Q-07", "Q-12")
@@ -216,7 +233,7 @@ async def test_an_operator_does_not_close_what_a_worker_executes_nor_a_run(live_
         """Do nothing."""
 
     run_id = await idle.trigger().options(require_worker="ignore").execute(live_store)
-    with pytest.raises(InvalidOption, match="of kind run"):
+    with pytest.raises(InvalidOption, match="of kind RUN"):
         await live_store.archive(run_id)
     async with Worker(live_store, [work]) as worker:
         task_id = await live_store.enqueue(work, 1)
@@ -339,6 +356,9 @@ async def test_a_purge_takes_one_queue_and_a_queue_in_use_is_not_deleted(store: 
         with pytest.raises(QueueInUse, match="0 messages, 1 living workers"):
             await store.delete_queue("q")
     await store.delete_queue("q")
+    await store.create_workflow("flow")
+    with pytest.raises(QueueInUse, match="0 messages, 0 living workers and 1 workflows"):
+        await store.delete_queue("flow")
     with pytest.raises(QueueNotFound):
         await store.enqueue("q", 1)
     with pytest.raises(QueueNotFound):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, Worker, handler, workflow
-from stepwell.clock import TestClock
-from stepwell.store import queues
+from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, TaskKind, Worker, handler, workflow
+from stepwell.base.clock import TestClock
+from stepwell.store import dead_letters
 from tests.queue.raw import ask, change
 
 
@@ -49,7 +49,7 @@ async def test_a_message_without_attempts_left_is_a_dead_letter_with_its_last_er
     letters = {letter.id: letter for letter in await store.dead_letters(queue="mail")}
     assert set(letters) == {message, once}
     letter = letters[message]
-    assert (letter.kind, letter.queue, letter.key, letter.payload) == ("message", "mail", "k", "ann")
+    assert (letter.kind, letter.queue, letter.key, letter.payload) == ("MESSAGE", "mail", "k", "ann")
     assert (letter.attempt, letter.max_attempts) == (3, 3)
     assert (letters[once].attempt, letters[once].max_attempts) == (1, 1)
     assert letter.error is not None
@@ -157,8 +157,12 @@ async def test_dead_letters_are_found_by_queue_error_and_kind(store: Store, cloc
         clock.advance(1)
     assert [letter.payload for letter in await store.dead_letters(queue="a")] == [0, 1, 2]
     assert {letter.queue for letter in await store.dead_letters(error="KeyError")} == {"b"}
-    assert len(await store.dead_letters(kind="message")) == 6
-    assert await store.dead_letters(kind="run") == []
+    assert len(await store.dead_letters(kind="MESSAGE")) == 6
+    assert await store.dead_letters(kind="RUN") == []
+    assert await store.dead_letters(kind=TaskKind.TIMER) == []
+    for wrong in ("run", "", 3):
+        with pytest.raises(InvalidOption, match="it is one of MESSAGE, RUN, EFFECT"):
+            await store.dead_letters(kind=wrong)  # type: ignore[arg-type]
     assert await store.requeue(error="KeyError") == 3
     assert await store.drop(queue="a") == 3
     assert await store.dead_letters() == []
@@ -195,7 +199,7 @@ async def test_dropping_removes_dead_letters_only(store: Store, clock: TestClock
 
 
 async def test_more_dead_letters_than_a_transaction_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "CHUNK", 50)
+    monkeypatch.setattr(dead_letters, "CHUNK", 50)
     fail = failing("mail", retry=1)
     ids = await store.enqueue_many(fail, range(120))
     await change(store, "update {task} set status = 'ERROR', ready = false, finished_at = 5")

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from stepwell import QueueNotFound, SerializationError, Store, Worker, connect, handler
-from stepwell.clock import TestClock
-from stepwell.store import adding
+from stepwell.base.clock import TestClock
+from stepwell.store import add as adding
 from tests.ground.processes import Crew, wait_for
 from tests.queue.raw import ask, everything_written
 
@@ -64,7 +64,7 @@ async def test_a_message_is_one_row_with_its_defaults(store: Store, clock: TestC
     task = await store.get(message)
     assert task is not None
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    assert (task.id, task.kind, task.queue, task.status, task.ready) == (message, "message", "mail", "PENDING", True)
+    assert (task.id, task.kind, task.queue, task.status, task.ready) == (message, "MESSAGE", "mail", "PENDING", True)
     assert (task.priority, task.attempt, task.max_attempts, task.turn, task.key) == (0, 0, 3, 0, None)
     assert (task.input, task.output, task.error, task.last_error) == (
         {"to": "ann", "n": [1, 2.5, None, "é"]},
@@ -143,6 +143,15 @@ async def test_a_handler_with_a_bad_payload_brings_nothing_along(store: Store) -
     with pytest.raises(SerializationError):
         await store.enqueue_many(send, ["good", float("nan")])
     assert await everything_written(store) == (0, 0, 0)
+
+
+@pytest.mark.proves("CO-07")
+@pytest.mark.backends("postgres", reason="the others store text")
+async def test_a_payload_is_queried_as_json(store: Store, backend: str) -> None:
+    await store.create_queue("mail")
+    await store.enqueue("mail", {"to": {"name": "ada"}, "cents": 7})
+    text = "select input -> 'to' ->> 'name', (input ->> 'cents')::int, input::jsonb @> '{\"cents\": 7}' from {task}"
+    assert [tuple(row) for row in await ask(store, text)] == [("ada", 7, True)]
 
 
 @pytest.mark.proves("Q-04")

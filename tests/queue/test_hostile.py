@@ -50,7 +50,7 @@ async def test_what_is_given_as_a_value_stays_one(store: Store) -> None:
     assert {one.id for one in await engine.instances("bench")} == set(HOSTILE)
     assert len(await store.dead_letters(error="PermanentError")) == len(HOSTILE)
     assert list(await store.dead_letters(error=HOSTILE[2])) == []
-    assert await ask(store, "select count(*) from {task} where kind = 'run'") == [(len(HOSTILE),)]
+    assert await ask(store, "select count(*) from {task} where kind = 'RUN'") == [(len(HOSTILE),)]
     await schema.verify(store.driver, store.statements)
 
 

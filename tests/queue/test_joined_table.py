@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from stepwell import sync
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
+from stepwell.store.postgres.compose import Composer
 from stepwell.store.sql import Statements
 from tests.deciders.workbench import Bench, Do, double, post
 from tests.ground.databases import run_apart

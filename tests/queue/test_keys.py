@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from stepwell import IdempotencyConflict, PermanentError, Store, Worker, connect, handler
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.processes import Crew, wait_for
 from tests.queue.raw import ask, change
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stepwell import Store, TransientError, Worker, handler
-from stepwell.clock import TestClock
-from stepwell.engine import claiming
+from stepwell.base.clock import TestClock
+from stepwell.work import demand as claiming
 from tests.ground.waiting import until
 from tests.queue.raw import change
 

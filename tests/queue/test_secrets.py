@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from stepwell import StepwellError, StoreUnavailable, UnknownStore, Worker, connect, connect_with, handler
-from stepwell.connecting import Config
-from stepwell.telemetry import Telemetry
+from stepwell.base.telemetry import Telemetry
+from stepwell.connect import Config
 from tests.ground.ports import free_port
 
 SECRET = "h0rse-b4ttery"

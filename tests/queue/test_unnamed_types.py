@@ -13,7 +13,7 @@ import pydantic
 import pytest
 
 from stepwell import Context, SerializationError, Store, handler, step, workflow
-from stepwell.losses import refuse_unnamed
+from stepwell.values.lossless import refuse_unnamed
 from tests.queue.raw import everything_written
 from tests.workflows.kit import drained
 

@@ -21,7 +21,7 @@ from stepwell import (
     connect_with,
     handler,
 )
-from stepwell.connecting import Config, ConnectOptions, configured
+from stepwell.connect import Config, ConnectOptions, configured
 
 
 @handler("mail")

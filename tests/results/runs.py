@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stepwell import Store
-from stepwell.records import Claimed, NewTask, RunId, RunStatus, Settlement, TaskKind
+from stepwell.records import RunId, RunStatus, TaskKind
 from stepwell.store.driver import Call, Row
+from stepwell.store.rows import Claimed, NewTask, Settlement
 from tests.store.seam import begin, claim
 
 NEVER = 600.0  # seconds: no test lives as long as this
@@ -102,4 +103,4 @@ class Gate:
 def nobody_waits(store: Store) -> bool:
     """Whether nothing is left of those who waited."""
     inside = store.results
-    return not inside._waiting and inside._job is None and store._wakeups._waiter is None
+    return not inside._waiting and inside._job is None and store._db.wakeups._waiter is None

@@ -10,8 +10,8 @@ import pytest
 from stepwell import Store, connect, sync
 from stepwell.errors import ExecutionFailed, RunCancelled, StoreClosed, Timeout
 from stepwell.records import RunStatus
-from stepwell.store import hearing as ears
-from stepwell.store.wakeups import MOST_FINISHED
+from stepwell.store.hints import listener as ears
+from stepwell.store.hints.wakeups import MOST_FINISHED
 from tests.ground.processes import Crew
 from tests.ground.waiting import until
 from tests.results.runs import (
@@ -82,7 +82,7 @@ async def test_what_ended_before_anybody_listened_is_read_when_listening_begins(
     monkeypatch.setattr(ears, "CLOSE_AFTER", 0.05)
     async with connect(store_url) as store:
         reads, run_id = Reads(store), await trigger(store)
-        inside, driver = store._wakeups._hearing, cast("Any", store.driver)
+        inside, driver = store._db.wakeups._hearing, cast("Any", store.driver)
         assert inside is not None
         gate, listen = Gate(), driver.listen
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell import Store, Worker, connect, workflow
+from stepwell.base.events import StoreLost
 from stepwell.errors import (
     ExecutionFailed,
     InvalidOption,
@@ -19,8 +20,8 @@ from stepwell.errors import (
     Timeout,
 )
 from stepwell.records import RunId
-from stepwell.store import polling, resulting, results
-from stepwell.telemetry import StoreLost
+from stepwell.store import poll as polling
+from stepwell.store import results
 from tests.ground.waiting import until
 from tests.results.runs import (
     CANCELLED,
@@ -346,7 +347,7 @@ async def test_the_value_is_read_as_the_caller_the_trigger_or_the_definition_say
     run_id = await trigger(store)
     [run] = await take(store)
     await settle(store, run)
-    monkeypatch.setattr(resulting, "result_type", {WORKFLOW: dict[str, str | float]}.__getitem__)
+    monkeypatch.setattr(results, "result_type", {WORKFLOW: dict[str, str | float]}.__getitem__)
     assert repr(await store.result(int(run_id))) == "{'answer': 42.0}"
     run_id.returns = dict[str, int]
     assert repr(await store.result(run_id)) == "{'answer': 42}"

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from stepwell import Store
-from stepwell.store import wakeups
+from stepwell.base.telemetry import Telemetry
 from stepwell.store.driver import Hint
-from stepwell.store.listening import read, written
-from stepwell.store.wakeups import MOST_FINISHED, Teller
-from stepwell.telemetry import Telemetry
+from stepwell.store.hints import wakeups
+from stepwell.store.hints.wakeups import MOST_FINISHED, Teller
+from stepwell.store.postgres.listener import read, written
 from tests.ground.waiting import until
 from tests.results.runs import Reads
 from tests.wakeups.test_telling import Telephone

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell import RunId, RunStatus, Store, workflow
-from stepwell.records import Settlement, Wish
+from stepwell.store.rows import Settlement, Wish
 from stepwell.store.sessions import Identity
 from tests.queue.raw import ask, change
 from tests.store.seam import DONE, LEASE, begin, claim
@@ -91,9 +91,9 @@ async def quietly(store: Store, wish: Wish, run_id: int) -> None:
     """Cancel or pause a run as another process does: nothing is said to the workers of this store."""
     match wish:
         case Wish.CANCEL:
-            assert await store.driver.transact(lambda: store._cancelling(run_id, None, set(), again=False))
+            assert await store.driver.transact(lambda: store.control._cancelling(run_id, None, set(), again=False))
         case Wish.PAUSE:
-            assert await store.driver.transact(lambda: store._holding(run_id, None, again=False))
+            assert await store.driver.transact(lambda: store.control._holding(run_id, None, again=False))
 
 
 async def requests(store: Store) -> list[tuple[Any, ...]]:

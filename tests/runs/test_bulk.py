@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from stepwell import InvalidOption, RunNotFound, RunStatus, Store, StoreUnavailable, WorkflowNotFound, sync
-from stepwell.clock import TestClock
-from stepwell.records import Settlement
+from stepwell.base.clock import TestClock
 from stepwell.store import bulk
+from stepwell.store.rows import Settlement
 from tests.runs.kit import Order, failed_at, fulfil, pack, record, recorded, settle, some, tick
 from tests.store.seam import begin, claim, count, once, watched
 from tests.workflows.kit import begun

@@ -26,9 +26,10 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.cli.status import word_of
-from stepwell.clock import TestClock
-from stepwell.records import SeenWorker, Settlement, StepInfo, StepRow
+from stepwell.base.clock import TestClock
+from stepwell.operate.status import word_of
+from stepwell.records import StepInfo
+from stepwell.store.rows import SeenWorker, Settlement, StepRow
 from tests.ground.waiting import until
 from tests.store.seam import DONE, begin, claim, once, watched
 

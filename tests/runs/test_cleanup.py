@@ -29,10 +29,11 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import DatabaseClock, TestClock
-from stepwell.durations import datetime_of
-from stepwell.engine.deadline import Deadline
-from stepwell.records import Claimed, Settlement, TaskKind, Wish
+from stepwell.base.clock import DatabaseClock, TestClock
+from stepwell.base.durations import datetime_of
+from stepwell.records import TaskKind
+from stepwell.runs.cleanup import Deadline
+from stepwell.store.rows import Claimed, Settlement, Wish
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.runs.kit import quietly
@@ -546,10 +547,8 @@ async def test_a_cleanup_is_bounded_in_time(live_store: Store) -> None:
 
 
 def test_the_time_of_a_cleanup_does_not_grow_with_the_age_of_the_turn() -> None:
-    rest: dict[str, Any] = {"priority": 0, "run_at": 0, "key": None, "input": None, "codec": "json", "wakes": 0}
-    task = Claimed(
-        1, TaskKind.RUN, 1, 1, 1, 1, 3, payload_version=1, suspect=False, created_at=0, claimed_at=1_000_000, **rest
-    )
+    rest: dict[str, Any] = {"priority": 0, "run_at": 0, "key": None, "input": None, "wakes": 0}
+    task = Claimed(1, TaskKind.RUN, 1, 1, 1, 1, 3, suspect=False, created_at=0, claimed_at=1_000_000, **rest)
     hour_ago = time.monotonic() - 3600
     deadline = Deadline.of_cleanup(task, 1_000_000 + 3_660_000_000, 60, DatabaseClock(), claimed=hour_ago)
     assert 59 < deadline.left <= 60

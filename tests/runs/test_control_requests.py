@@ -7,9 +7,9 @@ import time
 import pytest
 
 from stepwell import Context, RunCancelled, RunStatus, Store, Worker, connect, handler, step, sync, workflow
-from stepwell.records import SeenWorker, Wish
 from stepwell.store.control import cancelling
 from stepwell.store.driver import Value
+from stepwell.store.rows import SeenWorker, Wish
 from tests.ground.waiting import until
 from tests.runs.kit import quietly, requests
 from tests.store.seam import DONE, begin, claim, owned, watched

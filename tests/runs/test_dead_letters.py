@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepwell import PermanentError, RunStatus, Store, Worker, workflow
-from stepwell.records import SeenWorker
+from stepwell.store.rows import SeenWorker
 from tests.store.seam import begin, claim
 
 

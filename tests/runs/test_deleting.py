@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from stepwell import CancelAnswer, RunNotFound, RunStatus, Store, Worker, sleep, step, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.runs.kit import CANCELLED, FAILED, Order, fulfil, settle, tick
 from tests.store.seam import DONE, begin, claim
 from tests.workflows.kit import begun, die, drained, steps_of, task_of

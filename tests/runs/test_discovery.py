@@ -20,8 +20,8 @@ from stepwell import (
     workflow,
     workflow_decorator,
 )
-from stepwell.arguments import Arguments
-from stepwell.definitions import result_type
+from stepwell.base.definitions import result_type
+from stepwell.values.arguments import Arguments
 from tests.runs.kit import Order, Receipt, fulfil, pack
 from tests.runs.sample import mail, media
 

@@ -16,7 +16,7 @@ from stepwell import (
     connect,
     workflow,
 )
-from stepwell.telemetry import NoWorker
+from stepwell.base.events import NoWorker
 from tests.ground.databases import run_sql
 from tests.queue.joining import drivers
 from tests.queue.joining.promises import nothing_of_its_own

@@ -18,8 +18,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.records import SeenWorker, Settlement, Wish
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import SeenWorker, Settlement, Wish
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
 from tests.runs.kit import quietly, requests

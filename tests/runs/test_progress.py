@@ -19,8 +19,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.engine.progress import Progress
-from stepwell.engine.run import RunTurn
+from stepwell.runs.notes import Progress
+from stepwell.runs.turn import RunTurn
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.store.seam import DONE, begin, claim, claim_alone, watched
@@ -111,7 +111,7 @@ async def test_threads_that_say_the_first_word_at_once_have_one_last_word(
     async def crowd(ctx: Context) -> None:
         await asyncio.gather(*(ctx.step("tell", ctx.progress, number) for number in range(2)))
 
-    monkeypatch.setattr("stepwell.engine.run.Progress", Made)
+    monkeypatch.setattr("stepwell.runs.turn.Progress", Made)
     run = await executed(store, crowd)
     assert (run.status, len(made)) == (RunStatus.SUCCESS, 1), "two of them overwrite each other in any order"
 

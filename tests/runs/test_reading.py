@@ -3,6 +3,7 @@
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,13 +21,13 @@ from stepwell import (
     Store,
     WorkflowNotFound,
     connect,
-    definitions,
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.records import Settlement
+from stepwell.base import definitions
+from stepwell.base.clock import TestClock
 from stepwell.store.driver import Call
+from stepwell.store.rows import Settlement
 from tests.queue.raw import change
 from tests.runs.kit import CANCELLED, FAILED, Order, Receipt, fulfil, pack, record, settle, tick
 from tests.store.plans import Prepared, buffers, drawn, nodes
@@ -219,12 +220,12 @@ async def filled(store: Store) -> dict[str, tuple[str | None, str | None]]:
     now = now_of(store)
     await change(
         store,
-        FILL % (10_000, 14_999, "message", "fulfil", "SUCCESS", now, "1"),
-        FILL % (20_000, 24_999, "run", "other", "SUCCESS", now, "1"),
-        FILL % (30_000, 34_999, "run", "fulfil", "SUCCESS", now, "1"),
-        FILL % (40_000, 44_999, "run", "tick", "PENDING", now, "null"),
-        FILL % (50_000, 50_004, "run", "fulfil", "ERROR", now - 60_000, "1"),
-        FILL % (60_000, 60_004, "run", "tick", "CANCELLED", now - 60_000, "1"),
+        FILL % (10_000, 14_999, "MESSAGE", "fulfil", "SUCCESS", now, "1"),
+        FILL % (20_000, 24_999, "RUN", "other", "SUCCESS", now, "1"),
+        FILL % (30_000, 34_999, "RUN", "fulfil", "SUCCESS", now, "1"),
+        FILL % (40_000, 44_999, "RUN", "tick", "PENDING", now, "null"),
+        FILL % (50_000, 50_004, "RUN", "fulfil", "ERROR", now - 60_000, "1"),
+        FILL % (60_000, 60_004, "RUN", "tick", "CANCELLED", now - 60_000, "1"),
     )
     return {
         "failed": ("fulfil", "ERROR"),
@@ -236,7 +237,7 @@ async def filled(store: Store) -> dict[str, tuple[str | None, str | None]]:
 
 async def asking(store: Store, name: str | None, status: str | None) -> Call:
     """The call that the store makes for a page of these."""
-    lines = await store._lines(name, list(RunStatus) if status is None else [RunStatus(status)])
+    lines = await store._runs.lines(name, list(RunStatus) if status is None else [RunStatus(status)])
     rest = {"since": 0, "until": 2**62, "after_time": 2**62, "after_id": 2**62, "deleted": False, "limit": 5}
     return Call("find_runs", {"key": None, "tag": None, **rest}, lines)
 
@@ -298,7 +299,12 @@ async def test_the_number_of_a_message_is_said_to_be_that_of_a_message(store: St
     for ask in (store.get_run, store.result, store.cancel, store.pause, store.why):
         with pytest.raises(RunNotFound, match=rf"{number} is the message of that number in 'mail': `store.get"):
             await ask(number)
-    with pytest.raises(RunNotFound, match="is the message of that number"):
-        await store.signal(number, "approved")
+    for steer in (
+        partial(store.signal, number, "approved"),
+        partial(store.accept, number),
+        partial(store.fork, number, at="charge"),
+    ):
+        with pytest.raises(RunNotFound, match="is the message of that number"):
+            await steer()
     with pytest.raises(RunNotFound, match="finished ones are kept"):
         await store.result(123_456, timeout=5)

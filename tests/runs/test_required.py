@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from stepwell import NoWorkerAvailable, Store, WorkflowNotFound, sync, telemetry, workflow
-from stepwell.clock import TestClock
-from stepwell.telemetry import LogBudget, NoWorker
+from stepwell import NoWorkerAvailable, Store, WorkflowNotFound, sync, workflow
+from stepwell.base import telemetry
+from stepwell.base.clock import TestClock
+from stepwell.base.events import NoWorker
+from stepwell.base.telemetry import LogBudget
 from tests.runs.kit import Order, fulfil, pack, serve, tick, written
 from tests.store.seam import LEASE, beat, watched
 
@@ -87,7 +89,7 @@ async def test_a_burst_asks_once_an_error_asks_afresh_and_nobody_asks_if_it_is_i
     store: Store, told: list[Any], clock: TestClock
 ) -> None:
     over, driver = watched(store)
-    await over.define("tick")
+    await over.workflow_id("tick", create=True)
     asked: list[str] = []
     read = driver._driver.read
 

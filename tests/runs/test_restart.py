@@ -20,11 +20,11 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.engine.outcome import Restarted, settlement_of
-from stepwell.records import Claimed, StepRow
-from stepwell.store.waiting import FORGET_EVERY
+from stepwell.store.rows import Claimed, StepRow
+from stepwell.store.run_questions import FORGET_EVERY
 from stepwell.testing import TestClock, world
-from stepwell.testing.crashing import Case, Crash, Life, every_crash
+from stepwell.testing.crashes import Case, Crash, Life, every_crash
+from stepwell.work.outcome import Restarted, settlement_of
 from tests.queue.raw import ask
 from tests.store.seam import begin, claim, count, once, row_of, watched
 from tests.workflows.kit import begun, die, drained

@@ -3,8 +3,8 @@
 import pytest
 
 from stepwell import Store, sync
-from stepwell.clock import TestClock
-from stepwell.engine.journal import Due, GaveUp, Journal, Replay
+from stepwell.base.clock import TestClock
+from stepwell.runs.journal import Due, GaveUp, Journal, Replay
 from tests.runs.kit import CANCELLED, FAILED, Order, failed_at, fulfil, pack, record, recorded, settle, tick
 from tests.store.seam import begin, claim, count, row_of
 from tests.upkeep.rows import count as rows_in

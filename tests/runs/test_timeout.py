@@ -19,7 +19,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 from tests.store.seam import begin, claim
 from tests.workflows.kit import begun, die, drained, executed

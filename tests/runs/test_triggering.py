@@ -28,8 +28,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.arguments import Arguments
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
+from stepwell.values.arguments import Arguments
 from stepwell.workflow import Workflow
 from tests.ground.processes import Crew, wait_for
 from tests.queue.raw import ask
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.proves("R-01", "R-10", "T-01", "T-02", "T-09")
 async def test_a_trigger_writes_one_pending_run_with_its_input_and_returns_its_number(store: Store) -> None:
-    await store.define("fulfil")
+    await store.workflow_id("fulfil", create=True)
     over, driver = watched(store)
     run_id = await fulfil.trigger(Order("a", 5)).execute(over)
     assert isinstance(run_id, RunId)
@@ -49,7 +49,7 @@ async def test_a_trigger_writes_one_pending_run_with_its_input_and_returns_its_n
     assert [[call.statement for call in flush] for flush in driver.flushes] == [["add_tasks"]]
     assert await written(store) == (1, 1, 1)
     row = await row_of(store, run_id)
-    assert (row["kind"], row["status"], bool(row["ready"]), row["attempt"]) == ("run", "PENDING", True, 0)
+    assert (row["kind"], row["status"], bool(row["ready"]), row["attempt"]) == ("RUN", "PENDING", True, 0)
     empty = ("started_at", "paused_at", "finished_at", "output", "error", "last_error", "owner", "deleted_at")
     assert {name: row[name] for name in empty} == dict.fromkeys(empty)
     run = await fulfil.get_run(run_id, store)
@@ -311,7 +311,7 @@ async def greet(names: set[int], more: Any = None) -> None: ...
 @pytest.mark.proves("PR-05", "PR-08")
 @pytest.mark.parametrize("asked", [greet, workflow("greet")], ids=["defined", "by name"])
 async def test_a_set_in_another_order_is_the_same_input(store: Store, asked: Workflow[..., Any]) -> None:
-    await store.define("greet")
+    await store.workflow_id("greet", create=True)
     one, two = set((0, 8)), set((8, 0))  # noqa: C405 - these keep the order of their making, as texts do that of a seed
     assert list(one) != list(two)
     first = await asked.trigger(names=one, more=[{None, *one}]).options(key="k").execute(store)
@@ -325,7 +325,7 @@ async def test_a_set_in_another_order_is_the_same_input(store: Store, asked: Wor
 
 @pytest.mark.proves("PR-08")
 async def test_a_key_belongs_to_the_input_as_it_was_when_it_was_given(store: Store) -> None:
-    await store.define("greet")
+    await store.workflow_id("greet", create=True)
     names: set[Any] = {1}
     trigger = greet.trigger(names).options(key="k")
     names.add(2)
@@ -390,20 +390,20 @@ async def test_many_triggers_are_all_there_or_none(store: Store) -> None:
 
 @pytest.mark.proves("T-10")
 async def test_many_of_one_workflow_are_one_transaction_in_order(store: Store) -> None:
-    await store.define("fulfil")
+    await store.workflow_id("fulfil", create=True)
     over, driver = watched(store)
     ids = await over.trigger_many(fulfil.trigger(Order(str(number))) for number in range(2_500))
     assert driver.transactions <= 2  # the ids, and the rows
     assert len(set(ids)) == 2_500
     last = await store.get_run(ids[-1])
     assert last.input(Order) == Order("2499")
-    assert await ask(store, "select count(*) from {task} where kind = 'run' and ready") == [(2_500,)]
+    assert await ask(store, "select count(*) from {task} where kind = 'RUN' and ready") == [(2_500,)]
 
 
 @pytest.mark.backends("sqlite", "turso", "postgres", reason="in memory a commit is over before much waits for it")
 @pytest.mark.proves("T-11")
 async def test_a_hundred_triggers_at_once_share_flushes(store: Store) -> None:
-    await store.define("tick")
+    await store.workflow_id("tick", create=True)
     over, driver = watched(store)
     ids = await asyncio.gather(*(tick.trigger().execute(over) for _ in range(100)))
     assert len(set(ids)) == 100

@@ -22,8 +22,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.records import SeenWorker
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import SeenWorker
 from tests.ground.waiting import until
 from tests.runs.kit import serve, tick
 from tests.store.seam import begin, claim, row_of

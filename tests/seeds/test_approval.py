@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell import SignalAnswer, Store, connect, consumer, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.seeds.loading import loaded
 from tests.workflows.kit import statuses, task_of
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import stepwell
-from stepwell import PermanentError, Store, definitions
+from stepwell import PermanentError, Store
+from stepwell.base import definitions
 from tests.ground.waiting import until
 from tests.seeds.loading import Site, loaded
 

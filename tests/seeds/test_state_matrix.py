@@ -29,7 +29,7 @@ from stepwell import (
     consumer,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.seeds.dying import program
 from tests.shape.sources import ROOT
 

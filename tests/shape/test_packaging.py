@@ -40,6 +40,13 @@ def test_no_download_addresses(path: Path) -> None:
     assert not re.search(r"://|--(extra-)?index-url|--find-links|@ file:", text)
 
 
+@pytest.mark.proves("G-05")
+def test_the_base_install_needs_nothing_but_a_parser_a_codec_and_a_terminal() -> None:
+    """No client of a coordination service, a broker or a workflow language."""
+    names = [re.split(r"[<>=;\[ ]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]]
+    assert sorted(names) == ["click", "msgspec", "rich"]
+
+
 def test_every_base_dependency_is_locked() -> None:
     locked = (ROOT / "requirements" / "base.txt").read_text(encoding="utf-8")
     names = [re.split(r"[<>=;\[ ]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -96,8 +97,70 @@ def test_proofs_are_told_apart_by_backend(pytester: pytest.Pytester) -> None:
     assert proofs(items) == {"Q-01": {"sqlite", "postgres"}, "Q-02": {"pure", "sqlite", "postgres"}}
 
 
-def test_only_the_last_column_is_rewritten() -> None:
-    head = "| id | what must hold | proved by |\n|---|---|---|\n"
-    before = head + "| Q-01 | a or b | planned |\n| rule-02 | c | pure |\n"
-    after = head + "| Q-01 | a or b | sqlite, postgres |\n| rule-02 | c | planned |\n"
-    assert requirements.with_proofs(before, {"Q-01": {"postgres", "sqlite"}}) == after
+HEAD = """\
+- 1 requirements: ?
+- 1 promises, security goals and rules: ?
+
+| id | what must hold | proved by |
+|---|---|---|
+"""
+
+
+def document(*rows: str) -> str:
+    return HEAD + "".join(f"{row}\n" for row in rows)
+
+
+def test_only_the_last_column_and_the_counts_are_rewritten() -> None:
+    before = document("| Q-01 | a or b | planned |", "| rule-02 | c | pure |")
+    assert requirements.with_proofs(before, {"Q-01": {"postgres", "sqlite"}}).splitlines() == [
+        "- 1 requirements: 1 proved, 0 partly, 0 planned, 0 dropped",
+        "- 1 promises, security goals and rules: 0 proved, 0 partly, 1 planned, 0 dropped",
+        *HEAD.splitlines()[2:],
+        "| Q-01 | a or b | sqlite, postgres |",
+        "| rule-02 | c | planned |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "backends", "renewed", "count"),
+    [
+        ("sqlite", {"turso"}, "turso", "1 proved, 0 partly, 0 planned, 0 dropped"),
+        ("sqlite", set(), "planned", "0 proved, 0 partly, 1 planned, 0 dropped"),
+        (
+            "partly (sqlite): b, c",
+            {"pure", "turso"},
+            "partly (pure, turso): b, c",
+            "0 proved, 1 partly, 0 planned, 0 dropped",
+        ),
+        ("planned: b, c", {"pure"}, "partly (pure): b, c", "0 proved, 1 partly, 0 planned, 0 dropped"),
+        ("partly (sqlite): b, c", set(), "planned: b, c", "0 proved, 0 partly, 1 planned, 0 dropped"),
+        ("planned: b, c", set(), "planned: b, c", "0 proved, 0 partly, 1 planned, 0 dropped"),
+        ("partly (sqlite): dropped: b", set(), "dropped: b", "0 proved, 0 partly, 0 planned, 1 dropped"),
+        ("dropped: b", {"pure"}, "partly (pure): dropped: b", "0 proved, 1 partly, 0 planned, 0 dropped"),
+    ],
+)
+def test_a_row_with_a_note_is_never_called_proved(cell: str, backends: set[str], renewed: str, count: str) -> None:
+    after = requirements.with_proofs(document(f"| Q-01 | a |b| | {cell} |"), {"Q-01": backends} if backends else {})
+    assert f"\n| Q-01 | a |b| | {renewed} |\n" in after
+    assert after.startswith(f"- 1 requirements: {count}\n")
+
+
+def test_the_document_has_its_counts_once() -> None:
+    found = requirements.COUNTS.findall(requirements.PATH.read_text(encoding="utf-8"))
+    assert found == [requirements.NUMBERED, requirements.OTHERS]
+
+
+def test_the_last_column_has_one_of_its_forms() -> None:
+    backends = rf"(?:{'|'.join(requirements.BACKENDS)})(?:, (?:{'|'.join(requirements.BACKENDS)}))*"
+    form = re.compile(rf"{backends}|partly \({backends}\): .+|planned(?:: .+)?|dropped: .+")
+    assert [row.id for row in requirements.read() if not form.fullmatch(row.proved)] == []
+
+
+@pytest.mark.proves("B-03")
+def test_a_row_without_tests_on_one_of_the_databases_is_named_among_the_differences() -> None:
+    _, _, differences = requirements.PATH.read_text(encoding="utf-8").partition("## Differences between backends")
+    named = re.findall(requirements.ID, differences)
+    databases = {"sqlite", "turso", "postgres"}
+    on = {row.id: set(re.findall(r"\w+", row.proved.partition(":")[0])) for row in requirements.read()}
+    lacking = [one for one, words in on.items() if words & databases and not databases <= words]
+    assert sorted(named) == sorted(lacking)

@@ -16,22 +16,16 @@ FILE_LINES = 500  # aim for 300
 FUNCTION_LINES = 45  # aim for 25
 
 
-def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the first statement to the last; signature and docstring are free."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-
-
 @pytest.mark.parametrize("path", sources.MODULES, ids=sources.name)
 def test_files_stay_small(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= FILE_LINES
+    assert sources.lines(path) <= FILE_LINES
 
 
 @pytest.mark.parametrize("path", sources.MODULES, ids=sources.name)
 def test_functions_stay_small(path: Path) -> None:
     long = [
-        f"{sources.name(path)}:{node.lineno} {node.name} has {body_lines(node)} lines"
+        f"{sources.name(path)}:{node.lineno} {node.name} has {sources.body_lines(node)} lines"
         for node in ast.walk(sources.tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body_lines(node) > FUNCTION_LINES
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and sources.body_lines(node) > FUNCTION_LINES
     ]
     assert not long

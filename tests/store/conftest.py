@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from stepwell import Store
-from stepwell.store.links import connect as connect_as_the_driver_does
+from stepwell.store.postgres.connection import connect as connect_as_the_driver_does
 from tests.ground.scale import measured, scale
 from tests.store.plans import Prepared
 

@@ -27,8 +27,8 @@ from stepwell.store.driver import (
     SyncJoin,
     play,
 )
-from stepwell.store.rendered import Rendered
-from stepwell.store.sql import Statements
+from stepwell.store.embedded.render import Rendered
+from stepwell.store.sql import Statements, fed_rows
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class Elsewhere:
         def body() -> list[list[Row]]:
             answers: list[list[Row]] = []
             for call in calls:
-                rows = call.rows if call.fed_by is None else self._statements.feed(call, answers[call.fed_by])
+                rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])
                 answers.append(self._statements.execute(self._connection, call, rows))
             return answers
 

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from stepwell.clock import DatabaseClock
+from stepwell.base.clock import DatabaseClock
 from stepwell.store.audit import Note, What
-from stepwell.store.compose import Composer, Shape
 from stepwell.store.driver import Call, Value
 from stepwell.store.flush import ENDING, PARTS, GroupCommit
-from stepwell.store.lanes import Lane, Operation
+from stepwell.store.pending import Lane, Operation
+from stepwell.store.postgres.compose import Composer, Shape
 from stepwell.store.sql import Statements
 
 Piece = tuple[str, str | None, bool]  # a statement, the one that feeds it, and whether it has rows of its own
@@ -97,5 +97,8 @@ def _operation(part: str, row: Sequence[Value], worker: int, *, parent: bool, no
         parent=task_id if parent and part in ENDING else None,
         restarts=parent and part == "settle",
         ends_run=parent and part == "settle",
-        note=Note(task_id, What.FAILED, attempt=2) if noted else None,
+        steps=[(task_id, None, 0, "a#1", 1, "ERROR", 1, 0, None, None, "{}", None)]
+        if parent and part == "settle"
+        else (),
+        notes=[Note(task_id, What.FAILED, attempt=2)] if noted else (),
     )

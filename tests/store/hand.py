@@ -12,7 +12,7 @@ from pathlib import Path
 
 from stepwell import connect
 from stepwell.errors import StoreInUse
-from stepwell.store.files import WriteTurn
+from stepwell.store.embedded.file import WriteTurn
 from tests.store.seam import begin, claim
 
 

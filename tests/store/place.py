@@ -13,10 +13,10 @@ import turso
 
 from stepwell.store import schema
 from stepwell.store.driver import Call, Ddl, Driver, Script
-from stepwell.store.postgres import Postgres
+from stepwell.store.embedded.sqlite import open_sqlite
+from stepwell.store.embedded.turso import open_turso
+from stepwell.store.postgres.driver import Postgres
 from stepwell.store.sql import Statements
-from stepwell.store.sqlite import open_sqlite
-from stepwell.store.turso import open_turso
 
 
 @asynccontextmanager
@@ -37,6 +37,39 @@ async def opened(url: str, name: str = "stepwell", *, timeout: float = 10.0) -> 
         yield Place(url, driver, statements)
     finally:
         await driver.close()
+
+
+# A migration as the next release could have one: a new table, columns of tables that are full, an index, a view anew.
+LATER = """
+create table {later} (id bigint not null primary key);
+
+alter table {audit} add column later text;
+
+alter table {task} add column later text not null default 'then';
+
+create index {task_later} on {task} (later) where later <> 'then';
+
+-- [sqlite]
+drop view {instances};
+
+{replace_view} {instances} as
+select instance.id, instance.tenant, instance.type, instance.name, instance.version,
+       case when instance.completed_at is null then 'open' else 'completed' end as state,
+       instance.snapshot, instance.snapshot_version, {moment instance.created_at} as created_at,
+       {moment instance.updated_at} as updated_at, {moment instance.completed_at} as completed_at, 'later' as later
+  from {instance} as instance;
+"""
+
+
+KNOWN = Statements.migrations
+
+
+class NextRelease(Statements):
+    """This release's schema and one migration more."""
+
+    def migrations(self) -> list[tuple[int, str, list[str]]]:
+        known = KNOWN(self)
+        return [*known, (len(known) + 1, "later", list(self._schema_statements(LATER)))]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 from stepwell import Store
 from stepwell.errors import LeaseLost
 from stepwell.store import tasks
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call, Ddl, play
+from stepwell.store.postgres.compose import Composer
 from stepwell.store.tasks import Place, wanted_of
 from tests.store.seam import DONE, do, watched
 
@@ -19,7 +19,7 @@ insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, 
 with recursive numbers (number) as (
     select cast(%(first)s as bigint) union all select number + 1 from numbers where number < %(last)s
 )
-select number, 'message', (select max(id) from {queue}), '%(status)s', %(ready)s, 0, %(run_at)s, null, 3, '0', 1, 1,
+select number, 'MESSAGE', (select max(id) from {queue}), '%(status)s', %(ready)s, 0, %(run_at)s, null, 3, '0', 1, 1,
        %(finished)s
   from numbers
 """

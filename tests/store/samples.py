@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from stepwell.records import NEVER
 from stepwell.store.driver import Call, Value
+from stepwell.store.rows import NEVER
 from stepwell.store.sql import Parameter, Statement
 from tests.store.world import CROWD, FAR, FEW, NOW, TYPE, Subjects
 
@@ -120,7 +120,7 @@ def _columns(of: Subjects) -> dict[str, Any]:
         "worker": of.worker,
         "slot": range(100, 100 + FEW),
         "turn": 1,
-        "kind": "run",
+        "kind": "RUN",
         "status": "SUCCESS",
         "answer": "SUCCESS",
         "ready": True,
@@ -144,6 +144,7 @@ def _columns(of: Subjects) -> dict[str, Any]:
         "input": "1",
         "output": "1",
         "error": None,
+        "accepts": None,
         "last_error": None,
         "tags": None,
         "progress": "1",
@@ -181,7 +182,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
     step = {"key": "two#1", "status": "SUCCESS", "place": 2}
     return {
         "acquit": {"worker": of.worker + 2},
-        "add_of_instances": {"id": new, "kind": "timer", "queue_id": of.timers, "key": free},
+        "add_of_instances": {"id": new, "kind": "TIMER", "queue_id": of.timers, "key": free},
         "add_queue": {"name": "new"},
         "add_receipts": {"outcome": "applied", "first_version": 1, "last_version": 2},
         "add_signal": {"name": "word", "key": "new"},
@@ -224,7 +225,8 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "drop": {"id": of.failed},
         "edit_steps": {"run_id": of.ended, "key": "two#1"},
         "end_maintenance": {"tenant": "other"},
-        "end_steps": {"id": of.failed, "answer": "CANCELLED"},
+        "end_steps": {"id": of.failed, "answer": "CANCELLED", "key": None},
+        "settle_steps": {"id": of.failed, "answer": None, "generation": 0, "key": "three#1", "place": 3},
         "events_after": {"after": 1, "until": 2},
         "events_caused_by": {"after": 0, "cause": "cause"},
         "extend_taken": {"id": of.extended},
@@ -288,6 +290,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "return_tasks": {"worker": of.stranded},
         "run_of_key": {"queue_id": of.flow},
         "settle": {"input": None},
+        "settled_since": {"since": 60_000_000},
         "stop_beat": {"worker": crowd[0], "seen": NOW},
         "take": {"queue_id": of.messages},
         "take_signals": {"key": "word#1"},
@@ -317,7 +320,7 @@ def _decided(of: Subjects) -> dict[str, str]:
     tasks = [
         {
             "id": NEW + place,
-            "kind": "effect",
+            "kind": "EFFECT",
             "queue_id": of.effects,
             "run_at": None,
             "max_attempts": 3,

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from stepwell import Store
-from stepwell.engine.claiming import Demand
 from stepwell.errors import Refused, StoreLocked
-from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
+from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Ddl, Driver, Row, Script
+from stepwell.store.rows import Claimed, SeenWorker, Settlement
 from stepwell.store.sessions import Identity
 from stepwell.store.sql import Statement
+from stepwell.work.demand import Demand
 
 T = TypeVar("T")
 Hook = Callable[[Sequence[Call]], Awaitable[None]]

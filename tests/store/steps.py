@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from stepwell import Store
 from stepwell.store.driver import Call
-from stepwell.store.rendered import Rendered
+from stepwell.store.embedded.render import Rendered
 
 T = TypeVar("T")
 

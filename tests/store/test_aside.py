@@ -11,14 +11,14 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import StoreLocked, StoreUnavailable
-from stepwell.store import flush, lanes
-from stepwell.store.aside import MOST_IN_VAIN, Aside, Waiter, seek
+from stepwell.store import flush
+from stepwell.store import pending as lanes
+from stepwell.store.aside import MOST_IN_VAIN, Aside, Waiter, isolated, seek
 from stepwell.store.driver import Call, Ddl, Row
-from stepwell.store.isolation import isolated
-from stepwell.store.lanes import Operation
-from stepwell.telemetry import Telemetry
+from stepwell.store.pending import Operation
 from tests.ground.waiting import until
 from tests.store.seam import DONE, ask, begin, claim, count, row_of, watched
 
@@ -244,7 +244,7 @@ async def test_what_waits_aside_has_room_of_its_own(
     queue_id = await store.queue_id("q")
     text = (
         "insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, input, created_at,"
-        f" updated_at) values (-1, 'message', {queue_id}, true, 0, 0, 1, 'K', '1', 0, 0)"
+        f" updated_at) values (-1, 'MESSAGE', {queue_id}, true, 0, 0, 1, 'K', '1', 0, 0)"
     )
     async with holding(store, store_url, text):
         sent = [asyncio.ensure_future(store.enqueue("q", "x" * 10_000, key="K"))]
@@ -252,14 +252,14 @@ async def test_what_waits_aside_has_room_of_its_own(
         sent += [asyncio.ensure_future(store.enqueue("q", "x" * 10_000, key="K")) for _ in range(20)]
         await store.enqueue("q", 1)
         assert len(store.aside) < 7, "the others wait for room before they wait here"
-        assert store._flusher._room._free == lanes.MOST_PENDING_BYTES
+        assert store._db.flusher._room._free == lanes.MOST_PENDING_BYTES
         sent[-1].cancel()
         sent[0].cancel()
     answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), 10)
     assert sum(isinstance(answer, Exception) for answer in answers) == 19, "the key has another payload"
     await asyncio.wait_for(store.aside.empty(), 5)
-    assert store._flusher._room._free == lanes.MOST_PENDING_BYTES
-    assert store._flusher._room_aside._free == 50_000
+    assert store._db.flusher._room._free == lanes.MOST_PENDING_BYTES
+    assert store._db.flusher._room_aside._free == 50_000
 
 
 @pytest.mark.proves("rule-23", "promise-20")
@@ -321,7 +321,7 @@ async def test_who_gives_up_and_who_closes_see_what_waits_aside(store: Store, st
             await asyncio.wait_for(held, 5)
         again = asyncio.ensure_future(over.tasks.settle(task.id, worker, task.turn, DONE))
         await until(lambda: len(over.aside) >= 1 and not again.done())
-        closing = asyncio.ensure_future(over._flusher.close())
+        closing = asyncio.ensure_future(over._db.flusher.close())
         await asyncio.sleep(0.05)
         assert not closing.done()
     await asyncio.wait_for(closing, 5)

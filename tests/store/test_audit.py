@@ -1,8 +1,9 @@
 """The audit: what is noted of a task, in which order, in which transaction, and that a good run costs nothing."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,13 +20,15 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.durations import datetime_of
+from stepwell.base.clock import TestClock
+from stepwell.base.durations import datetime_of
 from stepwell.errors import LeaseLost, StoreBusy, StoreUnavailable
-from stepwell.records import RunStatus, Settlement, StepRow
+from stepwell.records import RunStatus
 from stepwell.store.audit import Note, What, rows_of
 from stepwell.store.driver import Call
-from stepwell.store.rendered import Rendered
+from stepwell.store.embedded.render import Rendered
+from stepwell.store.rows import Settlement, StepRow
+from stepwell.store.sql import Dialect, Statements
 from tests.ground.waiting import until
 from tests.store.seam import (
     AGAIN,
@@ -41,7 +44,10 @@ from tests.store.seam import (
     waiting_for_locks,
     watched,
 )
+from tests.unit.test_sql import text_of
 from tests.workflows.kit import begun, die, drained
+
+USE_OF_AUDIT = re.compile(r'\b(delete from|\w+)\s+(?:"s"\.|s_)audit\b')
 
 failures: list[Exception] = []
 
@@ -330,6 +336,19 @@ async def test_what_is_done_to_many_is_noted_of_each(store: Store) -> None:
     assert await store.delete_runs(workflow="order", reason="gone") == 3
     for run_id in runs:
         assert await told(store, run_id) == [("cancelled", "all"), ("deleted", "gone")]
+
+
+@pytest.mark.proves("A-06")
+@pytest.mark.parametrize("dialect", get_args(Dialect))
+def test_no_statement_changes_a_note_and_only_upkeep_removes_one(dialect: Dialect) -> None:
+    statements, uses = Statements(dialect, "s"), dict[str, set[str]]()
+    for name in statements._statements:
+        for use in USE_OF_AUDIT.findall(text_of(statements[name])):
+            uses.setdefault(use, set()).add(name)
+    assert uses.keys() == {"into", "from", "join", "delete from"}, "there is no `update`"
+    assert uses["into"] == {"note"}
+    assert "on conflict" not in text_of(statements["note"]), "one that is there stays"
+    assert uses["delete from"] == {"remove_audit", "remove_old_audit"}
 
 
 @pytest.mark.proves("A-04", "A-06")

@@ -24,7 +24,7 @@ from tests.store.world import Size, Subjects, found, load
 pytestmark = pytest.mark.backends("postgres", reason="an embedded store tells its plans in another way: test_scans.py")
 
 TABLES: Final = (
-    "task", "step", "signal", "audit", "instance", "event", "receipt", "rollup", "log", "worker", "beat", "fence",
+    "task", "step", "signal", "audit", "instance", "event", "receipt", "rollup", "worker", "beat", "fence",
     "queue", "workflow", "maintenance", "control_request",
 )  # fmt: skip
 # Rows that may be gone through for each page of a bound: a loop over a whole table costs time in memory too.

@@ -10,10 +10,11 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
-from stepwell.clock import TestClock
-from stepwell.durations import datetime_of
-from stepwell.engine.claiming import Demand, Places
-from stepwell.records import Claimed, TaskKind
+from stepwell.base.clock import TestClock
+from stepwell.base.durations import datetime_of
+from stepwell.records import TaskKind
+from stepwell.store.rows import Claimed
+from stepwell.work.demand import Demand, Places
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.waiting import until
 from tests.store.seam import RELEASED, asked, begin, claim, claim_again, do, one, row_of, waiting_for_locks, watched
@@ -67,8 +68,6 @@ async def test_a_claim_returns_the_whole_task_under_its_session(store: Store, cl
         run_at=clock.now(),
         key="k",
         input='"work"',
-        codec="json",
-        payload_version=1,
         wakes=0,
         suspect=False,
         created_at=clock.now(),
@@ -316,8 +315,6 @@ def backlog(first: int, last: int, priority: int = 0, queue_id: int = 1) -> list
             number,
             None,
             None,
-            "json",
-            1,
             0,
             False,
             0,

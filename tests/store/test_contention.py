@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from stepwell import Store
-from stepwell.store.links import connect as connect_as_the_driver_does
+from stepwell.store.postgres.connection import connect as connect_as_the_driver_does
 from tests.ground.waiting import until
 from tests.store.plans import Calls, Prepared, buffers, drawn, fill
 from tests.store.seam import ask, begin, do

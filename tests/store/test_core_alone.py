@@ -25,7 +25,7 @@ from stepwell import (
     workflow,
 )
 from stepwell.store.driver import Call
-from stepwell.store.rendered import Rendered
+from stepwell.store.embedded.render import Rendered
 from tests.ground.waiting import until
 
 OFF: Mapping[str, Any] = {"audit": "off", "listen": False}  # outbox, projections, observation: nobody has asked for any

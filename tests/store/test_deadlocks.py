@@ -20,11 +20,12 @@ import pytest
 
 from stepwell import Engine, Store, connect, workflow
 from stepwell.errors import StepwellError, StoreBusy, StoreUnavailable
-from stepwell.records import NEVER, Claimed, RunStatus, Settlement, StepRow, TaskKind
-from stepwell.store import links
+from stepwell.records import RunStatus, TaskKind
+from stepwell.store.postgres import connection as links
+from stepwell.store.postgres.connection import meaning
 from stepwell.store.questions import TakeSignal
-from stepwell.store.sqlstates import meaning
-from stepwell.store.turns import Turns, executing
+from stepwell.store.rows import NEVER, Claimed, Settlement, StepRow
+from stepwell.store.transaction import Turns, executing
 from tests.deciders.workbench import Bench, Do
 from tests.ground.scale import Scale
 from tests.ground.waiting import until
@@ -66,13 +67,13 @@ class Stage:
         await self.raw.execute("update stepwell.queue set draining = false, paused = false")
         await self.stores[OURS].end_maintenance()
         await self.stores[OURS].create_queue("q")  # it, or the workflow, may have been deleted
-        self.queue_id = await self.stores[OURS].define("tree")
+        self.queue_id = await self.stores[OURS].workflow_id("tree", create=True)
         for task, parent in PARENTS.items():
             owner = self.sessions.get(OWNERS.get(task, ""))
             await self.raw.execute(
                 "insert into stepwell.task (id, kind, queue_id, status, ready, run_at, owner, turn, attempt,"
                 " max_attempts, parent_id, waiting, error, claimed_at, started_at, created_at, updated_at, finished_at)"
-                " values ($1, 'run', $2, $3, false, 1, $4, 1, 1, 1, $5, 3, $6, 1, 1, 1, 1, $7)",
+                " values ($1, 'RUN', $2, $3, false, 1, $4, 1, 1, 1, $5, 3, $6, 1, 1, 1, 1, $7)",
                 task,
                 self.queue_id,
                 "ERROR" if owner is None else "RUNNING",
@@ -102,7 +103,7 @@ class Stage:
     def claimed(self, task: int, of: str) -> Claimed:
         """A turn of the family, as its session has it."""
         # fmt: off
-        return Claimed(task, TaskKind.RUN, self.queue_id, self.sessions[of], 1, 1, 1, 0, 1, None, "null", "json", 1, 0,
+        return Claimed(task, TaskKind.RUN, self.queue_id, self.sessions[of], 1, 1, 1, 0, 1, None, "null", 0,
                        False, 1, parent_id=PARENTS[task])
         # fmt: on
 
@@ -207,7 +208,7 @@ async def decide(stage: Stage, of: str) -> None:
 
 
 async def let_go(stage: Stage, of: str) -> None:
-    await stage.stores[of].let_go_held([stage.queue_id], "other code")
+    await stage.stores[of].control.let_go_held([stage.queue_id], "other code")
 
 
 async def tidy(stage: Stage, of: str) -> None:
@@ -285,7 +286,7 @@ async def stage(url: str) -> AsyncIterator[Stage]:
         async with connect(url, listen=False) as ours, connect(url, listen=False) as theirs:
             stores = {OURS: ours, THEIRS: theirs}
             await ours.create_queue("q")
-            queue_id = await ours.define("tree")
+            queue_id = await ours.workflow_id("tree", create=True)
             engines = {of: Engine(store).register(Bench()) for of, store in stores.items()}
             await engines[OURS].execute(Do("a"))
             for table in ("task", "instance"):

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 from stepwell import Store, connect, sync
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.errors import InvalidName, SerializationError, StoreUnavailable, StoreUnusable
-from stepwell.records import RunStatus, Settlement
+from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Script
-from stepwell.store.embedded import ConnectionThread
-from stepwell.store.files import FileGuards, WriteTurn
-from stepwell.store.recovery import Recovery
+from stepwell.store.embedded.driver import ConnectionThread
+from stepwell.store.embedded.file import FileGuards, WriteTurn
+from stepwell.store.rows import Settlement
+from stepwell.store.sessions import Recovery
 from tests.ground.processes import Crew, wait_for
 from tests.ground.waiting import until
 from tests.store.seam import DONE, ask, begin, claim, count, do, one, proven_dead, row_of

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from stepwell import Store
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.errors import LeaseLost
-from stepwell.records import Claimed, RunStatus, SeenWorker, Settlement
-from stepwell.store.recovery import Recovery
+from stepwell.records import RunStatus
+from stepwell.store.rows import Claimed, SeenWorker, Settlement
+from stepwell.store.sessions import Recovery
 from tests.store.seam import (
     AGAIN,
     DONE,

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from stepwell import Aside, Context, Store, connect, sleep, sync, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.store import schema
 from stepwell.store.sql import Statements
 from tests.queue.raw import ask, change

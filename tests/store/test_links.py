@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from stepwell.errors import StoreClosed, StoreUnavailable
-from stepwell.store.links import Link
+from stepwell.store.postgres.connection import Link
 from tests.ground.waiting import until
 
 pytestmark = pytest.mark.proves("rule-19")

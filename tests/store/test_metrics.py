@@ -25,9 +25,11 @@ from stepwell import (
     workflow,
     workflow_metrics,
 )
-from stepwell.clock import TestClock
-from tests.queue.raw import change
-from tests.store.seam import IDENTITY, LEASE
+from stepwell.base.clock import TestClock
+from stepwell.store.metrics import end_of
+from stepwell.store.rows import Settlement
+from tests.queue.raw import ask, change
+from tests.store.seam import AGAIN, DONE, FAILED, IDENTITY, LEASE, begin, claim
 from tests.upkeep.rows import now_of, put
 from tests.workflows.kit import begun, drained
 
@@ -181,7 +183,7 @@ async def test_percentiles_are_within_five_percent(store: Store) -> None:
     now = now_of(store)
     lengths = [number * number * 1_234 for number in range(1, 201)]
     for number, length in enumerate(lengths):
-        columns = {"kind": "run", "status": "SUCCESS", "started_at": now - length, "finished_at": now}
+        columns = {"kind": "RUN", "status": "SUCCESS", "started_at": now - length, "finished_at": now}
         await put(store, [1_000 + number], queue="many", **columns)
     took = (await store.metrics("many")).durations
     assert took is not None
@@ -198,7 +200,7 @@ async def test_the_window_begins_at_its_moment(store: Store) -> None:
     now = now_of(store)
     for number, ended in enumerate((now - 60 * SECOND, now - 60 * SECOND - 1)):
         for status, first in (("SUCCESS", 10), ("ERROR", 20), ("CANCELLED", 30)):
-            columns = {"kind": "run", "status": status, "started_at": 1, "finished_at": ended}
+            columns = {"kind": "RUN", "status": status, "started_at": 1, "finished_at": ended}
             await put(store, [first + number], queue="old", **columns)
     once = {"SUCCESS": 1, "ERROR": 1, "CANCELLED": 1}
     assert await runs_of(store, "old", window=60) == once
@@ -240,16 +242,16 @@ async def test_workers_of_a_workflow_are_live_or_stale_and_last_seen(store: Stor
 async def test_dead_letters_are_counted_by_queue_and_kind(store: Store) -> None:
     assert await store.dead_letter_counts() == []
     now = now_of(store)
-    kinds = ("message", "run", "effect", "timer", "input", "outbox")
+    kinds = ("MESSAGE", "RUN", "EFFECT", "TIMER", "INPUT", "OUTBOX")
     for number, kind in enumerate(kinds):
         for queue in ("a", "b")[: 1 + number % 2]:
             ids = [1_000 * number + each + (100 if queue == "b" else 0) for each in range(number + 1)]
             await put(store, ids, queue=queue, kind=kind, status="ERROR", finished_at=now)
-    await put(store, [9_000], queue="a", kind="run", status="ERROR", finished_at=now, deleted_at=now)
-    await put(store, [9_001], queue="a", kind="run", status="SUCCESS", finished_at=now)
+    await put(store, [9_000], queue="a", kind="RUN", status="ERROR", finished_at=now, deleted_at=now)
+    await put(store, [9_001], queue="a", kind="RUN", status="SUCCESS", finished_at=now)
     counted = {(one.queue, str(one.kind)): one.count for one in await store.dead_letter_counts()}
     assert {kind: counted["a", kind] for kind in kinds} == dict(zip(kinds, range(1, 7), strict=True))
-    assert {kind for queue, kind in counted if queue == "b"} == {"run", "timer", "outbox"}
+    assert {kind for queue, kind in counted if queue == "b"} == {"RUN", "TIMER", "OUTBOX"}
 
 
 @pytest.mark.proves("MM-09")
@@ -321,7 +323,7 @@ async def test_everything_is_told_for_prometheus(store: Store, store_url: str) -
     for line in (
         'stepwell_queue_tasks{queue="emails",state="ready"} 1',
         'stepwell_queue_tasks{queue="report.v1",state="dead"} 1',
-        'stepwell_dead_letters{queue="report.v1",kind="run"} 1',
+        'stepwell_dead_letters{queue="report.v1",kind="RUN"} 1',
         'stepwell_workers{state="live"} 1',
         f'stepwell_workflow_workers{{{labels},state="live"}} 1',
         f'stepwell_workflow_runs_ended{{{labels},status="SUCCESS"}} 1',
@@ -337,6 +339,57 @@ async def test_everything_is_told_for_prometheus(store: Store, store_url: str) -
         assert line in told, line
     async with connect(store_url) as other:
         assert "stepwell_events_total" not in await other.prometheus(events=False)
+
+
+async def settled_after(store: Store, clock: TestClock, wait: float, took: float, end: Settlement) -> None:
+    """A message that waited so many seconds for a worker, which took so many."""
+    await store.enqueue("emails", "ada")
+    clock.advance(wait)
+    worker = await begin(store)
+    [task] = await claim(store, worker, "emails")
+    clock.advance(took)
+    await store.tasks.settle(task.id, worker, task.turn, end)
+
+
+@pytest.mark.proves("MM-04", "MM-05")
+async def test_what_a_queue_waited_and_took_is_told_by_buckets(store: Store, clock: TestClock) -> None:
+    assert await store.queue_metrics() == {}
+    await store.create_queue("emails")
+    for _ in range(9):
+        await settled_after(store, clock, 0.003, 0.25, DONE)
+    await settled_after(store, clock, 30, 4, FAILED)
+    await settled_after(store, clock, 7, 0.25, AGAIN)
+    emails = (await store.queue_metrics())["emails"]
+    assert (emails.succeeded, emails.failed, emails.retried) == (9, 1, 1)
+    assert emails.waits is not None
+    assert emails.turns is not None
+    assert emails.waits.count == 10, "what is tried again has no wait yet"
+    assert emails.waits.average == timedelta(seconds=(9 * 0.003 + 30) / 10)
+    assert (emails.waits.p50, emails.waits.p95) == (timedelta(seconds=0.003), timedelta(seconds=30))
+    assert emails.waits.longest == timedelta(seconds=50), "the end of its bucket"
+    assert (emails.turns.count, emails.turns.longest) == (11, timedelta(seconds=5))
+    assert (emails.turns.p50, emails.turns.p95) == (timedelta(seconds=0.25), timedelta(seconds=4))
+    rows = await ask(store, "select wait_bucket, run_bucket, sum(turns) from {rollup} group by 1, 2 order by 1, 2")
+    assert [tuple(row) for row in rows] == [(0, 19, 1), (13, 19, 9), (25, 22, 1)]
+    told = (await store.prometheus(window="1h")).splitlines()
+    assert 'stepwell_queue_settled{queue="emails",outcome="succeeded"} 9' in told
+    assert 'stepwell_queue_wait_seconds{queue="emails",stat="p95"} 30' in told
+    clock.advance("2h")
+    assert await store.queue_metrics(window="1h") == {}
+    assert (await store.queue_metrics(window="3h")).keys() == {"emails"}
+
+
+@pytest.mark.proves("MM-05")
+async def test_every_length_lies_in_its_bucket(store: Store) -> None:
+    lengths = [0, *(digit * 10**places + more for places in range(13) for digit in (1, 2, 5, 9) for more in (-1, 0, 1))]
+    bucket = store.statements._macros.fill("{bucket one.number}")
+    values = " union all ".join(f"select {number} as number" for number in lengths)
+    found = await ask(store, f"select one.number, {bucket} from ({values}) as one")
+    assert len(found) == len(lengths)
+    for number, place in found:
+        assert end_of(place - 1) <= number < end_of(place) or (number == 0 and place == 3)
+    odd = "(select -5 as number union all select null) as one"
+    assert sorted(place for (place,) in await ask(store, f"select {bucket} from {odd}")) == [0, 3]
 
 
 async def test_a_session_whose_beat_lies_in_the_future_is_stale(store: Store) -> None:

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from stepwell import Store
-from stepwell.store import compose
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call, Value
+from stepwell.store.postgres import compose
+from stepwell.store.postgres.compose import Composer
 from stepwell.store.sql import Statements
 from tests.store.test_rendered import PARAMS, ROWS, TABLES, fill_with_all_sorts
 
@@ -74,7 +74,7 @@ async def test_text_that_users_fill_is_kept_as_it_is_and_an_empty_name_is_null(s
     text, values = Composer(store.statements).compose([Call("find_added", {}, [(1, 9, "")])])
     assert values == [[1], 9, ""]
     _, values = Composer(store.statements).compose(
-        [Call("add_tasks", {"now": 1}, [(1, "message", *[None] * 6, "", "", "2", None, None, 0)])]
+        [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0)])]
     )
-    assert values[:13] == [[1], "message", *[None] * 6, None, None, "2", None, None]
+    assert values[:13] == [[1], "MESSAGE", *[None] * 6, None, None, "2", None, None]
     assert "string_to_array" not in text

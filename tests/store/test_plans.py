@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
-from stepwell.engine.claiming import Places
+from stepwell.work.demand import Places
 from tests.ground.postgres import PostgresServer
 from tests.ground.scale import Scale
 from tests.store.plans import Calls, Prepared, buffers, fill

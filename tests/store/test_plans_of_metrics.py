@@ -26,6 +26,7 @@ async def asked(store: Store) -> dict[str, list[Call]]:
         "steps": [Call("ended_steps", window, [(queue,), (queue + 1,)])],
         "live": [Call("live_runs", TIME, [(queue, status) for status in STATUSES])],
         "dead": [Call("dead_counts", TIME)],
+        "settled": [Call("settled_since", window)],
         "sessions": [Call("serving_sessions", TIME)],
     }
 
@@ -38,9 +39,11 @@ async def filled(store: Store) -> None:
     await do(
         store,
         f"update {{task}} set status = 'ERROR' where id = {WINDOW[0]}",
-        f"update {{task}} set kind = 'run', started_at = {SINCE} where id <= {LIVE[-1]}",
+        f"update {{task}} set kind = 'RUN', started_at = {SINCE} where id <= {LIVE[-1]}",
         "insert into {step} (run_id, key, place, status, attempt, started_at, finished_at)"
         f" select id, 'one#1', 1, 'SUCCESS', 1, 1, 2 from {{task}} where id <= {WINDOW[-1]}",
+        "insert into {rollup} (minute, queue_id, shard, turns)"
+        f" select {SINCE} / 60000000 + id, 1, 1, 1 from {{task}}",
     )
 
 
@@ -50,11 +53,12 @@ async def grown(store: Store) -> None:
     await fill(store, range(200_000, 202_000), "CANCELLED", ready="false", run_at="1", finished="number")
     await do(
         store,
-        "update {task} set kind = 'run', started_at = 1 where id >= 100000",
+        "update {task} set kind = 'RUN', started_at = 1 where id >= 100000",
         "insert into {step} (run_id, key, place, status, attempt, started_at, finished_at)"
         " select id, 'one#1', 1, 'SUCCESS', 1, 1, 2 from {task} where id between 100000 and 110000",
         "insert into {worker} (name, host, pid, version, handlers, lease, started_at, stopped_at)"
         " select 'w', 'h', 1, '', '[]', 1, 1, 2 from {task} where id between 100000 and 102000",
+        "insert into {rollup} (minute, queue_id, shard, turns) select id, 1, 1, 1 from {task} where id >= 100000",
     )
 
 
@@ -68,7 +72,15 @@ async def test_what_ended_before_the_window_is_not_looked_at(
     await store.create_workflow("flow")
     await begin(store)
     calls = await asked(store)
-    await do(store, "analyze {task}", "analyze {step}", "analyze {worker}", "analyze {beat}", "analyze {queue}")
+    await do(
+        store,
+        "analyze {task}",
+        "analyze {step}",
+        "analyze {worker}",
+        "analyze {beat}",
+        "analyze {queue}",
+        "analyze {rollup}",
+    )
     for name, each in calls.items():
         await prepared.prepare(name, each)
     await filled(store)
@@ -76,7 +88,7 @@ async def test_what_ended_before_the_window_is_not_looked_at(
     await grown(store)
     after = {name: await prepared.explain(name, each) for name, each in calls.items()}
     for name, plan in after.items():
-        reads = [node for node in nodes(plan) if node.get("Relation Name") in ("task", "step", "worker")]
+        reads = [node for node in nodes(plan) if node.get("Relation Name") in ("task", "step", "worker", "rollup")]
         assert reads, name
         assert "Seq Scan" not in {node["Node Type"] for node in reads}, drawn(name, plan)
         assert all(node.get("Rows Removed by Filter", 0) == 0 for node in reads), drawn(name, plan)
@@ -100,7 +112,15 @@ async def test_plans_made_on_a_full_table_are_as_good(live_store: Store, prepare
     calls = await asked(store)
     await filled(store)
     await grown(store)
-    await do(store, "analyze {task}", "analyze {step}", "analyze {worker}", "analyze {beat}", "analyze {queue}")
+    await do(
+        store,
+        "analyze {task}",
+        "analyze {step}",
+        "analyze {worker}",
+        "analyze {beat}",
+        "analyze {queue}",
+        "analyze {rollup}",
+    )
     for name, each in calls.items():
         await prepared.prepare(name, each)
         plan = await prepared.explain(name, each)

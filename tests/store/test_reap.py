@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.errors import LeaseLost, StoreBusy, StoreUnavailable
-from stepwell.records import SeenWorker
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
-from stepwell.store.recovery import Recovery, Watch
+from stepwell.store.postgres.compose import Composer
+from stepwell.store.rows import SeenWorker
+from stepwell.store.sessions import Recovery, Watch
 from stepwell.store.tasks import wanted_of
 from tests.ground.waiting import until
 from tests.store.seam import (

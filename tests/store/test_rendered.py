@@ -14,13 +14,13 @@ import stepwell
 from stepwell import Store
 from stepwell.records import TaskId
 from stepwell.store.driver import Call, Value
-from stepwell.store.rendered import Rendered
+from stepwell.store.embedded.render import Rendered
 from stepwell.store.sql import Statement, Statements
 from tests.store.seam import DONE, ask, begin, claim, do, watched
 from tests.store.steps import Stepped
 
 ONLY_SQLITE = pytest.mark.backends("sqlite", reason="the only embedded database that takes many rows at once")
-NEW = ("message", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
+NEW = ("MESSAGE", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
 DIFFICULT = (
     "",
     "12",
@@ -46,16 +46,16 @@ DIFFICULT = (
 ROWS: dict[str, list[tuple[Value, ...]]] = {
     "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0),
                   (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1),
-                  (902, "message", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0),
-                  (903, "message", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1)],
+                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0),
+                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1)],
     "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0),
                        (904, *NEW, "b", "ever", "h2", "2", None, None, 0),
                        (906, *NEW, "k1", "ever", "h3", "3", None, None, 0),
                        (1, *NEW, "c", "ever", "h4", "4", None, None, 0),
                        (907, *NEW, "d", "ever", "h5", "5", None, None, 1),
                        (907, *NEW, "e", "ever", "h6", "6", None, 1, 1)],
-    "load_task": [(901, "message", 1, True, 0, 5, 3, "ever", None, 5, 5, "1"),
-                  (900, "message", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
+    "load_task": [(901, "MESSAGE", 1, True, 0, 5, 3, "ever", None, 5, 5, "1"),
+                  (900, "MESSAGE", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "oldest": [(2,), (1,), (9,)],
     "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None, 0, None),
@@ -66,7 +66,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                (11, 1, 1, "PENDING", 0, None, 1, 0, None, None, None, None, None, 0, '{"next":1}')],
     "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, 1),
                   (911, *NEW, None, "ever", None, "2", None, 5, 0, 9),
-                  (912, "message", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, 1)],
+                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, 1)],
     "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "look_at_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "make_instances": [(61, "order", "a"), (62, "order", "new")],
@@ -81,7 +81,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "add_receipts": [(51, "new", "applied", 1, 2), (52, "new", "completed", None, None)],
     "cancel_timers": [(53,), (1,), (999,)],
     "end_timers": [(51,), (999,)],
-    "add_of_instances": [(921, "timer", 1, 5, 3, "u", "1", 51, 0), (922, "effect", 1, None, 3, None, "2", 51, 1)],
+    "add_of_instances": [(921, "TIMER", 1, 5, 3, "u", "1", 51, 0), (922, "EFFECT", 1, None, 3, None, "2", 51, 1)],
     "keep_answer": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
     "dead_effects": [(54,), (1,), (999,)],
     "find_children": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
@@ -95,14 +95,17 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
     "edit_steps": [(31, "failed#1", "1"), (31, "none#1", "2")],
     "delete_runs": [(41,), (31,), (999,)],
-    "add_steps": [(12, 1, 0, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None),
-                  (11, 1, 0, "a#1", 1, "RUNNING", 1, 5, None, None, None),
-                  (12, 9, 0, "b#1", 3, "SUCCESS", 1, 5, "null", "1", None)],
-    "change_steps": [(31, 1, 0, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}"),
-                     (31, 1, 0, "begun#1", 2, "SUCCESS", 1, 5, "null", "1", None),
-                     (31, 9, 0, "failed#1", 3, "SUCCESS", 1, 5, "null", "1", None),
-                     (31, 1, 0, "new#1", 4, "PENDING", 1, 5, "null", None, "{}")],
-    "end_steps": [(31, "CANCELLED"), (32, "SUCCESS"), (999, "ERROR")],
+    "add_steps": [(12, 1, 0, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None, None),
+                  (11, 1, 0, "a#1", 1, "PAUSED", 1, 5, None, None, None, "{}"),
+                  (12, 9, 0, "b#1", 3, "SUCCESS", 1, 5, "null", "1", None, None)],
+    "change_steps": [(31, 1, 0, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}", None),
+                     (31, 1, 0, "begun#1", 2, "SUCCESS", 1, 5, "null", "1", None, None),
+                     (31, 9, 0, "failed#1", 3, "SUCCESS", 1, 5, "null", "1", None, None),
+                     (31, 1, 0, "new#1", 4, "PENDING", 1, 5, "null", None, "{}", None)],
+    "end_steps": [(31, "CANCELLED", "kept#1"), (32, "SUCCESS", None), (999, "ERROR", None)],
+    "settle_steps": [(31, None, 0, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}", None),
+                     (31, None, 0, "begun#1", 2, "PAUSED", 1, 5, "null", "1", None, "{}"),
+                     (31, None, 0, "new#1", 4, "PENDING", 1, 5, "null", None, "{}", None)],
     "record_late": [(31, 0, 0, "begun#1", 2, 1, 5, "null", "1"), (14, 1, 0, "a#1", 1, 1, 5, "null", "1"),
                     (11, 1, 0, "a#1", 1, 1, 5, "null", "1"), (32, 7, 0, "a#1", 1, 1, 5, "null", "1")],
     "forget_steps": [(32, "1"), (999, "1")],
@@ -148,7 +151,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "owned": [(1,), (9,)],
 }  # fmt: skip
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
-          values ({id}, 'message', 1, 3, '1', 1, 1, 1, {values})"""
+          values ({id}, 'MESSAGE', 1, 3, '1', 1, 1, 1, {values})"""
 STEP = "insert into {{step}} (run_id, key, place, status) values ({run}, '{key}', 1, '{status}')"
 SILENT = {
     "load_task",
@@ -206,7 +209,7 @@ async def fill_with_all_sorts(store: Store) -> None:
         *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', 1, 1, 1, 9") for task in range(11, 17)),
         *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', null, 1, 1, 9") for task in range(21, 24)),
         *(TASK.format(id=task, more="status, finished_at", values="false, 'ERROR', 8") for task in range(31, 34)),
-        TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'message'", "'run'"),
+        TASK.format(id=41, more="status, finished_at", values="false, 'ERROR', 8").replace("'MESSAGE'", "'RUN'"),
         *(STEP.format(run=31, key=key, status=status) for key, status in STEPS.items()),
         STEP.format(run=32, key="failed#1", status="ERROR"),
         *(
@@ -218,14 +221,14 @@ async def fill_with_all_sorts(store: Store) -> None:
         "insert into {control_request} (worker_id, task_id, turn, request)"
         " values (1, 11, 1, 'cancel'), (1, 12, 7, 'pause'), (9, 13, 1, 'pause')",
         "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
-        TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'message'", "'timer'"),
+        TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'MESSAGE'", "'TIMER'"),
         TASK.format(id=54, more="status, finished_at", values="false, 'ERROR', 8").replace(
-            "'message', 1", "'effect', 3"
+            "'MESSAGE', 1", "'EFFECT', 3"
         ),
         *(SIGNAL.format(name=name, place=place) for name, place in (("a", 1), ("a", 2), ("b", 1))),
         TASK.format(id=42, more="parent_id", values="true, 1"),
-        TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'message'", "'run'"),
-        TASK.format(id=43, more="parent_id", values="true, 1").replace("'message'", "'run'"),
+        TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'MESSAGE'", "'RUN'"),
+        TASK.format(id=43, more="parent_id", values="true, 1").replace("'MESSAGE'", "'RUN'"),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
 
@@ -271,7 +274,7 @@ async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connec
     call = Call(name, PARAMS)
     one_by_one = outcome(connection, Rendered(store.statements, many_rows=False), call, ROWS[name])
     at_once = outcome(connection, Rendered(store.statements, many_rows=True), call, ROWS[name])
-    if name in ("count_settled", "wake_parents"):  # a row for each minute or parent, one by one for each task
+    if name == "wake_parents":  # a row for each parent, one by one for each task
         one_by_one = (sorted(set(one_by_one[0])), one_by_one[1])
         at_once = (sorted(set(at_once[0])), at_once[1])
     assert at_once == one_by_one

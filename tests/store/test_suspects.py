@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from stepwell import Store
-from stepwell.clock import TestClock
-from stepwell.records import Claimed, SeenWorker
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import Claimed, SeenWorker
 from tests.store.seam import AGAIN, DONE, FAILED, IDENTITY, RELEASED, ask, begin, claim, count, do, row_of
 
 

@@ -28,7 +28,7 @@ from stepwell import (
     handler,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, labels
 from tests.queue.raw import ask
 
@@ -137,6 +137,7 @@ def reading(one: Filled) -> dict[str, Verb]:
         "dequeue": lambda store: store.dequeue("mail"),
         "taken": lambda store: store.taken(one.taken.id, one.taken.turn),
         "dead_letters": lambda store: store.dead_letters(),
+        "queue_metrics": lambda store: store.queue_metrics(window="60d"),
         "dead_letter_counts": lambda store: store.dead_letter_counts(),
         "metrics": lambda store: store.metrics("approve"),
         "metrics_by_workflow": lambda store: store.metrics_by_workflow(),

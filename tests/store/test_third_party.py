@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from stepwell import Context, Engine, Retry, Store, StoreUnavailable, handler, step, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
+from stepwell.base.telemetry import Telemetry
 from stepwell.store import schema
+from stepwell.store.database import Options
 from stepwell.store.driver import Driver
-from stepwell.store.opened import Options
 from stepwell.store.sql import Statements
-from stepwell.telemetry import Telemetry
 from tests.deciders.workbench import Bench, Do, labels
 from tests.store.elsewhere import Elsewhere
 from tests.workflows.kit import begun, die, drained

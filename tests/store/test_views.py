@@ -50,11 +50,11 @@ def task_row(number: int, kind: str, queue: int, more: str, values: str) -> str:
 
 TASKS = [
     # number, kind, queue, more columns, `ready` and their values; state, whether `until` is its run_at, its holder
-    (1, "message", 1, "key", "true, 'order-1'", "ready", False, None),
-    (2, "message", 1, "key, worker_id", "false, 'order-2', 1", "waiting until run_at", True, None),
+    (1, "MESSAGE", 1, "key", "true, 'order-1'", "ready", False, None),
+    (2, "MESSAGE", 1, "key, worker_id", "false, 'order-2', 1", "waiting until run_at", True, None),
     (
         3,
-        "message",
+        "MESSAGE",
         1,
         "attempt, last_error",
         "false, 2, 'E: no'",
@@ -62,15 +62,15 @@ TASKS = [
         True,
         None,
     ),
-    (4, "message", 1, "status, owner, attempt", "false, 'RUNNING', 1, 1", "running", False, "crew"),
-    (5, "message", 1, "status", "false, 'RUNNING'", "taken by hand, comes back if not settled", True, None),
-    (6, "message", 2, "key", "true, null", "its queue is paused", False, None),
-    (7, "run", 1, "waiting", "false, 2", "waiting for child runs", True, None),
-    (8, "run", 1, "status", "false, 'PAUSED'", "paused until resumed, at the latest until run_at", True, None),
-    (9, "run", 1, "status, finished_at", f"false, 'SUCCESS', {MICROSECONDS}", "succeeded", False, None),
+    (4, "MESSAGE", 1, "status, owner, attempt", "false, 'RUNNING', 1, 1", "running", False, "crew"),
+    (5, "MESSAGE", 1, "status", "false, 'RUNNING'", "taken by hand, comes back if not settled", True, None),
+    (6, "MESSAGE", 2, "key", "true, null", "its queue is paused", False, None),
+    (7, "RUN", 1, "waiting", "false, 2", "waiting for child runs", True, None),
+    (8, "RUN", 1, "status", "false, 'PAUSED'", "paused until resumed, at the latest until run_at", True, None),
+    (9, "RUN", 1, "status, finished_at", f"false, 'SUCCESS', {MICROSECONDS}", "succeeded", False, None),
     (
         10,
-        "run",
+        "RUN",
         1,
         "status, finished_at, last_error, worker_id",
         f"false, 'ERROR', {MICROSECONDS}, 'E: no', 77",
@@ -78,11 +78,11 @@ TASKS = [
         False,
         None,
     ),
-    (11, "run", 1, "status, finished_at", f"false, 'CANCELLED', {MICROSECONDS}", "cancelled", False, None),
-    (12, "run", 1, "deleted_at", f"false, {MICROSECONDS}", "deleted", False, None),
+    (11, "RUN", 1, "status, finished_at", f"false, 'CANCELLED', {MICROSECONDS}", "cancelled", False, None),
+    (12, "RUN", 1, "deleted_at", f"false, {MICROSECONDS}", "deleted", False, None),
     (
         13,
-        "run",
+        "RUN",
         1,
         "status, owner, cancel_requested_at",
         "false, 'RUNNING', 1, 1",
@@ -90,9 +90,9 @@ TASKS = [
         False,
         "crew",
     ),
-    (14, "effect", 1, "instance_id", "true, 1", "ready", False, None),
-    (15, "timer", 1, "instance_id, key", "false, 1, 'payment'", "waiting until run_at", True, None),
-    (16, "outbox", 1, "input", "true, '{\"id\": 1}'", "ready", False, None),
+    (14, "EFFECT", 1, "instance_id", "true, 1", "ready", False, None),
+    (15, "TIMER", 1, "instance_id, key", "false, 1, 'payment'", "waiting until run_at", True, None),
+    (16, "OUTBOX", 1, "INPUT", "true, '{\"id\": 1}'", "ready", False, None),
 ]
 
 
@@ -109,12 +109,13 @@ async def furnish(place: Place) -> None:
         f"insert into {{step}} (run_id, key, status, started_at) values (9, 'charge', 'SUCCESS', {MICROSECONDS})",
         *(task_row(*row[:5]) for row in TASKS),
         # What each waits for in vain: no moment at all.
-        task_row(17, "run", 1, "status", "false, 'PAUSED'"),
-        task_row(18, "run", 1, "status", "false, 'PENDING'"),
+        task_row(17, "RUN", 1, "status", "false, 'PAUSED'"),
+        task_row(18, "RUN", 1, "status", "false, 'PENDING'"),
         "update {task} set run_at = null where id > 16",
     )
 
 
+@pytest.mark.proves("I-10")
 async def test_sql_alone_says_why_a_task_waits_until_when_and_who_holds_it(place: Place) -> None:
     await furnish(place)
     for view, column in (("messages", "queue"), ("runs", "workflow")):
@@ -146,13 +147,14 @@ async def test_sql_alone_says_why_a_task_waits_until_when_and_who_holds_it(place
     assert (forever[17], forever[18]) == ("paused until a signal or an operator resumes it", "waiting for a signal")
 
 
+@pytest.mark.proves("I-10")
 async def test_every_view_shows_what_it_is_named_for(place: Place) -> None:
     await furnish(place)
     [dead] = await place.ask("select * from {dead_letters}")
     assert (dead["last_worker"], dead["last_worker_name"]) == (77, None), "its session is removed"
     [sent] = await place.ask("select last_worker, last_worker_name from {messages} where id = 2")
     assert (sent["last_worker"], sent["last_worker_name"]) == (1, "crew")
-    assert (dead["id"], dead["kind"], dead["queue"], dead["last_error"]) == (10, "run", "mail", "E: no")
+    assert (dead["id"], dead["kind"], dead["queue"], dead["last_error"]) == (10, "RUN", "mail", "E: no")
     assert told(dead["finished_at"]) == "2026-01-01 00:00:00.500"
     [worker] = await place.ask(
         "select name, host, pid, state, holds, lease_seconds, heard_of, started_at from {workers}"

@@ -7,7 +7,7 @@ A few tasks of each sort, `Subjects`, stand above all others: they are what the 
 from dataclasses import dataclass
 
 from stepwell import Store
-from stepwell.records import NEVER
+from stepwell.store.rows import NEVER
 from tests.store.seam import begin, do
 
 NOW = 2 * 10**15  # the moment at which the statements are asked
@@ -82,8 +82,8 @@ TASKS = f"""
 insert into {{task}} ({COLUMNS})
 {NUMBERS}
 select n,
-       case when n %% 20 < 13 then 'run' when n %% 20 = 17 then 'timer' when n %% 20 = 18 then 'effect'
-            else 'message' end,
+       case when n %% 20 < 13 then 'RUN' when n %% 20 = 17 then 'TIMER' when n %% 20 = 18 then 'EFFECT'
+            else 'MESSAGE' end,
        case when n %% 20 < 13 then %(flow)s when n %% 20 = 17 then %(timers)s when n %% 20 = 18 then %(effects)s
             else %(messages)s end,
        case when n %% 20 < 7 or n %% 20 in (13, 18, 19) then 'SUCCESS' when n %% 20 = 7 then 'CANCELLED'
@@ -141,11 +141,6 @@ insert into {{rollup}} (minute, queue_id, shard)
 {NUMBERS}
 select n, %(flow)s, 0 from numbers
 """
-LOG = f"""
-insert into {{log}} (task_id, level, line, logged_at)
-{NUMBERS}
-select n, 'INFO', 'line', n from numbers
-"""
 QUEUES = f"""
 insert into {{queue}} (tenant, name, created_at)
 {NUMBERS}
@@ -194,7 +189,6 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (EVENTS, size.events - 1),
         (RECEIPTS, size.instances),
         (ROLLUP, tenth),
-        (LOG, tenth),
     )
     for text, rows in parts:
         for first in range(1, rows + 1, CHUNK):
@@ -222,22 +216,22 @@ def _tasks(of: Subjects) -> list[str]:
     instance = f"n - {of.set_timers[0] - of.instances[0]}"
     return [
         *(
-            _rows(parents, "run", of.flow, "PAUSED", waiting="1")
+            _rows(parents, "RUN", of.flow, "PAUSED", waiting="1")
             for parents in (of.parents, of.parents_of_taken, of.parents_of_removed)
         ),
-        _rows(of.running, "run", of.flow, "RUNNING", owner=str(of.worker), run_at="1", parent="n + 100", key=keyed),
-        _rows(of.progressing, "run", of.flow, "RUNNING", owner=str(of.worker), run_at="1"),
-        _rows(of.taken, "message", of.messages, "RUNNING", parent="n + 100", **by_hand),
-        _rows(of.extended, "message", of.messages, "RUNNING", **by_hand),
-        _rows(of.removed, "message", of.messages, "RUNNING", parent="n + 100", **by_hand),
-        _rows(of.failed, "run", of.flow, "ERROR", finished="n", key=keyed),
-        _rows(of.ended, "run", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
-        _rows(of.deleted, "run", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
-        _rows(of.set_timers, "timer", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
-        _rows(of.dead_effects, "effect", of.effects, "ERROR", finished="n"),
-        _rows(of.held, "run", of.flow, "PAUSED"),
-        _rows(of.suspects, "message", of.messages, "PENDING", run_at="1"),
-        _rows(of.accepting, "run", of.flow, "PAUSED", run_at=str(NEVER)),
+        _rows(of.running, "RUN", of.flow, "RUNNING", owner=str(of.worker), run_at="1", parent="n + 100", key=keyed),
+        _rows(of.progressing, "RUN", of.flow, "RUNNING", owner=str(of.worker), run_at="1"),
+        _rows(of.taken, "MESSAGE", of.messages, "RUNNING", parent="n + 100", **by_hand),
+        _rows(of.extended, "MESSAGE", of.messages, "RUNNING", **by_hand),
+        _rows(of.removed, "MESSAGE", of.messages, "RUNNING", parent="n + 100", **by_hand),
+        _rows(of.failed, "RUN", of.flow, "ERROR", finished="n", key=keyed),
+        _rows(of.ended, "RUN", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
+        _rows(of.deleted, "RUN", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
+        _rows(of.set_timers, "TIMER", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
+        _rows(of.dead_effects, "EFFECT", of.effects, "ERROR", finished="n"),
+        _rows(of.held, "RUN", of.flow, "PAUSED"),
+        _rows(of.suspects, "MESSAGE", of.messages, "PENDING", run_at="1"),
+        _rows(of.accepting, "RUN", of.flow, "PAUSED", run_at=str(NEVER)),
         f"update {{task}} set held_at = 1 where id in ({_listed(of.held)})",
         f"update {{task}} set losses = 1, lost_by = {of.worker + 2} where id in ({_listed(of.suspects)})",
         f"update {{worker}} set held = 1 where id = {of.worker + 2}",

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from stepwell import current
-from stepwell.testing.crashing import Case
+from stepwell.testing.crashes import Case
 
 LEDGER: list[tuple[int, str, int]] = []  # run, key, attempt
 

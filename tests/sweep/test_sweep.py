@@ -9,7 +9,7 @@ import pytest
 
 from stepwell import RunStatus
 from stepwell.testing import world
-from stepwell.testing.crashing import WHENS, Crash, Life, every_crash
+from stepwell.testing.crashes import WHENS, Crash, Life, every_crash
 from tests.sweep import flows, sync_flows, waiting_flows
 from tests.sweep.conftest import Scale
 from tests.sweep.ledger import LEDGER, assert_nothing_recorded_ran_again

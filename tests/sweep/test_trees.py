@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepwell.testing import world
-from stepwell.testing.crashing import WHENS, When, check_same
+from stepwell.testing.crashes import WHENS, When, check_same
 from tests.sweep.conftest import Scale
 from tests.sweep.ledger import LEDGER, assert_nothing_recorded_ran_again
 from tests.sweep.trees import Tree, grow, schedule, trees

@@ -20,12 +20,6 @@ from stepwell import ForkError, InvalidOption, PermanentError, StoreClosed, Wron
 from tests.deciders.workbench import Bench, Do
 from tests.ground.processes import wait_for
 
-# The engine's, not the user's.
-NOT_VERBS = {
-    *("add", "any_held", "define", "draft_children", "known", "let_go_held", "play_joined", "queue_id"),
-    *("register_workflow", "share", "workflow_id"),
-}
-
 
 @pytest.fixture
 def store(store_url: str) -> Iterator[sync.Store]:
@@ -57,7 +51,7 @@ def test_the_store_has_every_verb_with_the_same_signature() -> None:
         name
         for name, member in inspect.getmembers(stepwell.Store, inspect.iscoroutinefunction)
         if not name.startswith("_")
-    } - NOT_VERBS
+    }
     assert {"enqueue", "get", "prune"} <= verbs
     for name in sorted(verbs):
         ours, theirs = getattr(sync.Store, name), getattr(stepwell.Store, name)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.backoff import Retry, waits
-from stepwell.clock import DatabaseClock
+from stepwell.base.backoff import Retry, waits
+from stepwell.base.clock import DatabaseClock
 from stepwell.errors import InvalidOption
 
 SHARES = st.floats(min_value=0, max_value=1)

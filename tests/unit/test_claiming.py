@@ -6,13 +6,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.engine.claiming import PLAIN_EVERY, Demand, Places, shares
-from stepwell.records import Claimed, TaskKind
+from stepwell.records import TaskKind
+from stepwell.store.rows import Claimed
+from stepwell.work.demand import PLAIN_EVERY, Demand, Places, shares
 from tests.store.seam import asked
 
 
 def claimed(task_id: int, queue: int = 1, priority: int = 0, run_at: int = 0) -> Claimed:
-    unread: dict[str, Any] = {"key": None, "input": None, "codec": "json", "payload_version": 1, "wakes": 0}
+    unread: dict[str, Any] = {"key": None, "input": None, "wakes": 0}
     numbers: dict[str, Any] = {"turn": 1, "attempt": 1, "max_attempts": 3, "created_at": 0, "suspect": False}
     return Claimed(
         id=task_id, kind=TaskKind.MESSAGE, queue_id=queue, owner=1, priority=priority, run_at=run_at,

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stepwell.clock import Clock, DatabaseClock, TestClock, boot_microseconds, wall_microseconds
-from stepwell.durations import moment_of
+from stepwell.base.clock import Clock, DatabaseClock, TestClock, boot_microseconds, wall_microseconds
+from stepwell.base.durations import moment_of
 from stepwell.errors import InvalidOption
 
 

@@ -20,8 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.codec import check_type, decode, encode, encode_many, error_of, payload_hash, value_hash
 from stepwell.errors import PayloadTooLarge, SerializationError
+from stepwell.values.codec import check_type, decode, encode, encode_many, payload_hash, value_hash
+from stepwell.values.exceptions import error_of
 
 
 class Colour(Enum):

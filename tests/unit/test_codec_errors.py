@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.codec import ERROR_LIMIT, check_type, decode, encode, error_of, one_line
 from stepwell.errors import SerializationError, TransientError
+from stepwell.values.codec import check_type, decode, encode
+from stepwell.values.exceptions import ERROR_LIMIT, error_of, one_line
 
 E = TypeVar("E", bound=BaseException)
 

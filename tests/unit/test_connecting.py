@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from stepwell import Config, DriverMissing, InvalidName, InvalidOption, StepwellError, UnknownStore, connect
-from stepwell.clock import DatabaseClock, TestClock
-from stepwell.connecting import Opening, file_of
-from stepwell.telemetry import Telemetry
+from stepwell.base.clock import DatabaseClock, TestClock
+from stepwell.base.telemetry import Telemetry
+from stepwell.connect import Opening, file_of
 
 
 def test_the_defaults_are_those_the_documentation_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +109,12 @@ def test_connecting_opens_nothing_until_it_is_awaited() -> None:
 
 
 async def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for scheme, module, package in (("postgresql", "postgres", "asyncpg"), ("turso", "turso", "pyturso")):
+    for scheme, extra, module, package in (
+        ("postgresql", "postgres", "postgres.driver", "asyncpg"),
+        ("turso", "turso", "embedded.turso", "pyturso"),
+    ):
         monkeypatch.setitem(sys.modules, f"stepwell.store.{module}", None)
-        with pytest.raises(DriverMissing, match=f"pip install {package}, or .* its extra `{module}`"):
+        with pytest.raises(DriverMissing, match=f"pip install {package}, or .* its extra `{extra}`"):
             await connect(f"{scheme}:///somewhere.db")
 
 

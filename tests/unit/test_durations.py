@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of, seconds_of
+from stepwell.base.durations import Duration, datetime_of, microseconds_of, moment_of, seconds_of
 from stepwell.errors import InvalidOption
 
 

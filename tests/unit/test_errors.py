@@ -10,6 +10,7 @@ import pytest
 
 import stepwell
 from stepwell import errors
+from stepwell.base.redaction import redact, redact_url
 from stepwell.errors import (
     DriverMissing,
     ExecutionFailed,
@@ -30,7 +31,6 @@ from stepwell.errors import (
     UnknownStore,
     WorkflowNotFound,
 )
-from stepwell.redaction import redact, redact_url
 
 CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, StepwellError)]
 

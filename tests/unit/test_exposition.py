@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell import Aside, DeadCount, Metrics, QueueStats, RunStatus, Serving, TaskKind
+from stepwell import Aside, DeadCount, Metrics, QueueMetrics, QueueStats, RunStatus, Serving, TaskKind
 from stepwell.store.exposition import Family, Readings, _lines, exposition
 from stepwell.store.metrics import Durations, Lengths, base_of
 
@@ -27,6 +27,7 @@ def readings() -> Readings:
     return Readings(
         window=300.0,
         queues=[QueueStats("a", True, False, ready=1, waiting=2, running=3, dead=4, oldest=0.25, suspects=5)],
+        settled={"a": QueueMetrics(5, 1, 2, durations, None)},
         dead=[DeadCount("a", TaskKind.TIMER, 4)],
         aside=[Aside("signal", 2, 60.0)],
         live=1,
@@ -47,6 +48,9 @@ def test_the_text_is_what_prometheus_reads() -> None:
     assert 'stepwell_queue_paused{queue="a"} 1' in lines
     assert 'stepwell_queue_suspects{queue="a"} 5' in lines
     assert 'stepwell_queue_oldest_ready_seconds{queue="a"} 0.25' in lines
+    assert 'stepwell_queue_settled{queue="a",outcome="retried"} 2' in lines
+    assert 'stepwell_queue_wait_seconds{queue="a",stat="p95"} 2' in lines
+    assert not any("turn_seconds" in line for line in lines), "a family without samples is left out"
     assert 'stepwell_workflow_workers{workflow="process.v2",base="process",state="stale"} 2' in lines
     assert 'stepwell_workflow_success_ratio{workflow="process.v2",base="process"} 0.75' in lines
     assert 'stepwell_workflow_duration_seconds{workflow="process.v2",base="process",stat="max"} 2.25' in lines
@@ -59,7 +63,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
 
 @pytest.mark.proves("MM-11")
 def test_what_has_no_samples_is_left_out() -> None:
-    empty = Readings(300.0, [], [], [], 0, 0, {}, {})
+    empty = Readings(300.0, [], {}, [], [], 0, 0, {}, {})
     assert {line.split(" ")[0].partition("{")[0] for line in exposition(empty).splitlines() if line[0] != "#"} == {
         "stepwell_workers",
         "stepwell_window_seconds",

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from typing_extensions import TypedDict
 
 from stepwell import SerializationError, handler, step, workflow
-from stepwell.codec import check_type, decode, encode
+from stepwell.values.codec import check_type, decode, encode
 
 
 class Login(BaseModel):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_schema, check_tags
 from stepwell.errors import InvalidName, InvalidOption
-from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_schema, check_tags
 
 NOT_ASCII = ["größe", "заказ.v2", "注文", "क्रम", "é" * 255]
 HOSTILE = [

@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from stepwell.codec import decode, encode, encode_ordered, payload_hash, value_hash
 from stepwell.errors import PayloadTooLarge, SerializationError
+from stepwell.values.codec import decode, encode, encode_ordered, payload_hash, value_hash
 from tests.ground.seeds import printed_by_each
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell.backoff import Retry
-from stepwell.codec import decode
-from stepwell.engine.outcome import Again, Alone, Done, Failed, Outcome, Released, is_permanent, judge, settlement_of
+from stepwell.base.backoff import Retry
 from stepwell.errors import PayloadTooLarge, PermanentError, SerializationError, TransientError
-from stepwell.records import RunStatus, Settlement
+from stepwell.records import RunStatus
+from stepwell.store.rows import Settlement
+from stepwell.values.codec import decode
+from stepwell.work.outcome import Again, Alone, Done, Failed, Outcome, Released, is_permanent, judge, settlement_of
 
 
 class Soft(PermanentError): ...

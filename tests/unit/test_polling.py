@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from stepwell.clock import DatabaseClock
-from stepwell.store.polling import Polling
+from stepwell.base.clock import DatabaseClock
+from stepwell.store.poll import Polling
 
 LONG = 3600.0
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 import pytest
 
-from stepwell import codec
 from stepwell.records import CancelAnswer, Page, RunStatus, SignalAnswer, TaskId, TaskKind
 from stepwell.store.why import Reason
+from stepwell.values import codec
 
 
 def test_a_status_is_its_text() -> None:
@@ -25,7 +25,7 @@ def test_the_text_of_an_answer_is_its_name(public: type[StrEnum]) -> None:
 
 
 def test_the_kinds_of_task() -> None:
-    assert list(TaskKind) == ["message", "run", "effect", "timer", "input", "outbox"]
+    assert list(TaskKind) == ["MESSAGE", "RUN", "EFFECT", "TIMER", "INPUT", "OUTBOX"]
 
 
 def test_a_task_id_is_an_int_that_knows_if_it_is_new() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from stepwell.clock import TestClock
-from stepwell.records import SeenWorker
-from stepwell.store.recovery import Watch
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import SeenWorker
+from stepwell.store.sessions import Watch
 
 A, B = SeenWorker(1, 100), SeenWorker(2, 200)
 

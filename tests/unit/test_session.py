@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from stepwell.engine.session import Session
-from stepwell.records import Claimed, Owned, TaskKind
+from stepwell.records import TaskKind
+from stepwell.store.rows import Claimed, Owned
+from stepwell.work.session import Session
 
 
 class Heard:
@@ -12,7 +13,7 @@ class Heard:
     def __init__(self) -> None:
         self.lost: list[Session] = []
         self.orphans: list[Owned] = []
-        self.session = Session(7, self.lost.append, lambda _, orphans: self.orphans.extend(orphans))
+        self.session = Session(7, self.lost.append, lambda _, orphans: self.orphans.extend(orphans), lease=30.0)
 
     def beat(self, sent_at: float, *owned: Owned, alive: bool = True) -> None:
         self.session.beaten(alive, list(owned), sent_at)
@@ -23,7 +24,7 @@ def owned(task_id: int, turn: int = 1) -> Owned:
 
 
 def claimed(task_id: int, turn: int = 1) -> Claimed:
-    rest: dict[str, Any] = {"key": None, "input": None, "codec": "json", "payload_version": 1, "wakes": 0}
+    rest: dict[str, Any] = {"key": None, "input": None, "wakes": 0}
     return Claimed(
         id=task_id, kind=TaskKind.MESSAGE, queue_id=1, owner=7, turn=turn, attempt=1, max_attempts=3, priority=0,
         run_at=0, created_at=0, suspect=False, **rest,

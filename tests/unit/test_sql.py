@@ -6,13 +6,14 @@ from typing import get_args
 import pytest
 
 from stepwell.errors import InvalidName
-from stepwell.records import RunStatus, Settlement
+from stepwell.records import RunStatus
 from stepwell.store import sql
-from stepwell.store.closing import settle_row
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
-from stepwell.store.rendered import Rendered
-from stepwell.store.sql import Column, Dialect, Macros, Parameter, RowSet, Statement, Statements
+from stepwell.store.embedded.render import Rendered
+from stepwell.store.postgres.compose import Composer
+from stepwell.store.rows import Settlement
+from stepwell.store.settle import settle_row
+from stepwell.store.sql import Column, Dialect, Macros, Parameter, RowSet, Statement, Statements, fed_rows
 
 DIALECTS = get_args(Dialect)
 # What only a server with several writers needs.
@@ -192,8 +193,7 @@ class TestEmbedded:
         assert "select value ->> 0 as id, value ->> 1 as queue_id" in rendered._text(statement, many=True)
 
     def test_what_one_call_returned_feeds_the_next_by_name(self) -> None:
-        rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
         call = Call("count_settled", {"shard": 1}, fed_by=0)
         names = [column.name for column in Statements("sqlite", "s")["count_settled"].columns]
         row = {name: place for place, name in enumerate(reversed(names))}
-        assert rendered.feed(call, [row]) == [list(reversed(range(len(names))))]
+        assert fed_rows(call, [row]) == [list(reversed(range(len(names))))]

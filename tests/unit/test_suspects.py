@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.engine.suspects import LOOK_EVERY, TURN, SuspectTurns
+from stepwell.work.suspects import LOOK_EVERY, TURN, SuspectTurns
 
 LEASE = 10.0
 

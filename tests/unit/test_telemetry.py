@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 
-from stepwell import telemetry
-from stepwell.telemetry import (
+from stepwell.base import telemetry
+from stepwell.base.events import (
     ConditionUnanswered,
     Event,
     HelperLost,
@@ -17,7 +17,6 @@ from stepwell.telemetry import (
     LateWriteRefused,
     ListenerBack,
     ListenerLost,
-    LogBudget,
     LoopBlocked,
     NoHelper,
     NotifyFailed,
@@ -35,10 +34,9 @@ from stepwell.telemetry import (
     TaskDied,
     TaskFailed,
     TaskUnreadable,
-    Telemetry,
     WorkUnserved,
-    words_of,
 )
+from stepwell.base.telemetry import LogBudget, Telemetry, words_of
 
 EVENTS: list[Event] = [
     StoreLost("connection reset"),

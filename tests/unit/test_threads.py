@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stepwell.engine.threads import Threads
+from stepwell.work.threads import Threads
 from tests.ground.waiting import until
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")

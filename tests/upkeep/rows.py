@@ -20,7 +20,7 @@ async def put(store: Store, ids: Iterable[int], queue: str = "q", **columns: Any
     """Tasks with these columns, in a queue that is made for them."""
     await store.create_queue(queue)
     given = {
-        "kind": "message",
+        "kind": "MESSAGE",
         "queue_id": await store.queue_id(queue),
         "status": "PENDING",
         "ready": False,

@@ -7,11 +7,11 @@ import pytest
 import pytest_asyncio
 
 from stepwell import Retry, Store, Worker, connect, handler
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.store import schema
 from stepwell.store.sql import Statements
 from tests.ground.waiting import until
-from tests.store.place import Place, opened
+from tests.store.place import NextRelease, Place, opened
 
 
 def generation(name: str, done: list[tuple[str, str, Any]], *queues: str, attempts: int = 3) -> list[Any]:
@@ -84,38 +84,32 @@ async def test_raising_the_attempts_needs_nothing_and_revives_nothing(store: Sto
     assert letters == {dead: (1, 1), waiting: (1, 1), fresh: (4, 4)}
 
 
-class EarlierRelease(Statements):
-    """The schema as it was before upkeep."""
-
-    def migrations(self) -> list[tuple[int, str, list[str]]]:
-        return [migration for migration in super().migrations() if migration[0] <= 2]
-
-
 @pytest_asyncio.fixture
 async def place(store_url: str) -> AsyncIterator[Place]:
     async with opened(store_url) as place:
-        await schema.install(place.driver, EarlierRelease(place.statements.dialect, "stepwell"))
+        await place.install()
         yield place
 
 
 @pytest.mark.proves("DP-02")
 async def test_a_store_of_an_earlier_release_is_brought_up_to_date_with_all_it_holds(
-    place: Place, store_url: str, clock: TestClock
+    place: Place, store_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await schema.version(place.driver) == 2
+    before = await schema.version(place.driver)
     task = "insert into {task} (id, kind, queue_id, status, ready, run_at, max_attempts, created_at, updated_at"
     await place.do(
         "insert into {queue} (name, paused, created_at) values ('mail', false, 1)",
         "insert into {queue} (name, paused, created_at) values ('stopped', true, 1)",
-        f"{task}, key, input) values (1001, 'message', 1, 'PENDING', true, 1, 3, 1, 1, 'k', '7')",
-        f"{task}, finished_at) values (1002, 'message', 1, 'SUCCESS', false, 1, 3, 1, 1, 1)",
-        f"{task}, finished_at) values (1003, 'message', 2, 'ERROR', false, 1, 3, 1, 1, 1)",
-        f"{task}, deleted_at) values (1004, 'message', 2, 'PENDING', false, 1, 3, 1, 1, 1)",
+        f"{task}, key, input) values (1001, 'MESSAGE', 1, 'PENDING', true, 1, 3, 1, 1, 'k', '7')",
+        f"{task}, finished_at) values (1002, 'MESSAGE', 1, 'SUCCESS', false, 1, 3, 1, 1, 1)",
+        f"{task}, finished_at) values (1003, 'MESSAGE', 2, 'ERROR', false, 1, 3, 1, 1, 1)",
+        f"{task}, deleted_at) values (1004, 'MESSAGE', 2, 'PENDING', false, 1, 3, 1, 1, 1)",
         "insert into {worker} (name, host, pid, version, handlers, lease, started_at, stopped_at)"
         " values ('w', 'h', 1, '0', '[]', 1, 1, 1)",
     )
+    monkeypatch.setattr(Statements, "migrations", NextRelease.migrations)
     async with connect(store_url, clock=clock) as store:
-        assert await schema.version(store.driver) == schema.latest(store.statements) > 2
+        assert await schema.version(store.driver) == schema.latest(store.statements) == before + 1
         await schema.verify(store.driver, store.statements)
         assert [(queue.name, queue.paused, queue.draining) for queue in await store.queues()] == [
             ("mail", False, False),

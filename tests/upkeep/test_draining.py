@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from stepwell import QueueDraining, QueueNotFound, Store, StoreUnavailable, Worker, connect, handler, sync
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from stepwell.store.driver import Call
 from tests.ground.waiting import until
 from tests.queue.raw import ask
@@ -191,7 +191,7 @@ async def test_a_message_whose_reply_was_lost_before_the_draining_is_found(store
     assert await count(store, "task") == 1
     with pytest.raises(QueueDraining):
         await over.enqueue("mail", 2)
-    await over._flusher.close()
+    await over._db.flusher.close()
 
 
 async def test_a_queue_deleted_while_it_is_drained_is_not_found(store: Store, store_url: str, clock: TestClock) -> None:

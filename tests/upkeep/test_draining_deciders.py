@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepwell import Context, EffectContext, Engine, QueueDraining, RunStatus, Store, Worker, step, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Ask, Bench, Do, double, drained, labels, post, posted, tasks
 from tests.workflows.kit import begun
 
@@ -74,7 +74,7 @@ async def test_an_instance_is_told_of_an_effect_that_was_given_up_while_its_deci
     await engine.execute(Do("a", "one", ask="mail"))
     assert await store.drain_queue("bench:effects") == 1
     await to_the_end(store, clock, engine)
-    assert [row["status"] for row in await tasks(store, "effect")] == ["ERROR"]
+    assert [row["status"] for row in await tasks(store, "EFFECT")] == ["ERROR"]
     assert (await labels(engine))[-1].startswith("mail given up")
     assert await store.drain_queue("bench:effects") == 0
 

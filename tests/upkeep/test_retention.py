@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from stepwell import Store, StoreUnavailable, Worker, connect, handler
-from stepwell.clock import TestClock
-from stepwell.engine import upkeep
+from stepwell.base.clock import TestClock
+from stepwell.base.events import InternalTaskFailed, StoreLost
 from stepwell.store import retention
-from stepwell.telemetry import InternalTaskFailed, StoreLost
+from stepwell.work import upkeep
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
 from tests.store.seam import begin, one, watched
 from tests.upkeep.rows import DAY, count, finished, left, now_of, put
 
-KINDS = ("message", "run", "effect", "timer", "input", "outbox")
+KINDS = ("MESSAGE", "RUN", "EFFECT", "TIMER", "INPUT", "OUTBOX")
 
 
 @pytest.mark.proves("SD-09")
@@ -66,9 +66,9 @@ async def test_dead_letters_go_only_when_their_own_time_is_given(store_url: str,
 @pytest.mark.proves("SD-06", "SD-10")
 async def test_what_belongs_to_a_task_goes_in_its_transaction(store: Store) -> None:
     over, driver = watched(store)
-    await finished(store, [1, 3], days_ago=8, kind="run")
-    await put(store, [2], kind="run")
-    await put(store, [4], kind="run", deleted_at=now_of(store) - 8 * DAY)
+    await finished(store, [1, 3], days_ago=8, kind="RUN")
+    await put(store, [2], kind="RUN")
+    await put(store, [4], kind="RUN", deleted_at=now_of(store) - 8 * DAY)
     for task in (1, 2, 3, 4):
         await change(
             store,
@@ -88,10 +88,10 @@ async def test_what_belongs_to_a_task_goes_in_its_transaction(store: Store) -> N
 
 @pytest.mark.proves("rule-25")
 async def test_a_child_stays_until_its_parent_is_finished(store: Store) -> None:
-    await put(store, [1], kind="run", status="PAUSED")
-    await finished(store, [2], days_ago=400, kind="run", parent_id=1)
-    await finished(store, [3], days_ago=400, kind="run", parent_id=1, status="ERROR")
-    await finished(store, [4], days_ago=400, kind="run", parent_id=1, deleted_at=1)
+    await put(store, [1], kind="RUN", status="PAUSED")
+    await finished(store, [2], days_ago=400, kind="RUN", parent_id=1)
+    await finished(store, [3], days_ago=400, kind="RUN", parent_id=1, status="ERROR")
+    await finished(store, [4], days_ago=400, kind="RUN", parent_id=1, deleted_at=1)
     assert await store.prune("1d", dead_letters=True, dry_run=True) == 0
     assert await store.prune("1d", dead_letters=True) == 0
     await change(store, f"update {{task}} set status = 'SUCCESS', finished_at = {now_of(store)} where id = 1")
@@ -153,14 +153,11 @@ async def test_other_rows_have_times_of_their_own(store: Store) -> None:
     await put(store, [1])
     for place, days in enumerate((29, 31)):
         await audit(place, days)
-    for days in (6, 8):
-        await change(store, f"insert into {{log}} (level, line, logged_at) values ('info', 'x', {now - days * DAY})")
     for days in (89, 91):
         minute = (now - days * DAY) // 60_000_000
         await change(store, f"insert into {{rollup}} (minute, queue_id, shard) values ({minute}, 1, 1)")
     await store.retention.round()
     assert await ask(store, "select place from {audit}") == [(0,)]
-    assert await ask(store, "select logged_at from {log}") == [(now - 6 * DAY,)]
     assert await ask(store, "select minute from {rollup}") == [((now - 89 * DAY) // 60_000_000,)]
 
 
@@ -213,7 +210,6 @@ async def test_everything_that_can_pile_up_is_removed_in_pieces(store: Store, mo
         "worker": (columns, lambda n: f"('', 'w{n}', 'h', 1, '', '[]', 1, 1, {old})"),
         "rollup": ("(minute, queue_id, shard)", lambda n: f"(1, 1, {n})"),
         "audit": ("(task_id, place, what, recorded_at)", lambda n: f"(99, {n}, 'made', {old})"),
-        "log": ("(level, line, logged_at)", lambda n: f"('info', 'line {n}', {old})"),
     }
     for table, (names, values) in rows.items():
         await change(

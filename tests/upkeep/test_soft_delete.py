@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from stepwell import InvalidName, InvalidOption, KeyTaken, PermanentError, Store, Worker, connect, handler
-from stepwell.clock import TestClock
-from stepwell.records import SeenWorker
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import SeenWorker
 from tests.queue.raw import ask
 from tests.store.seam import begin, one, row_of
 from tests.upkeep.rows import finished, put

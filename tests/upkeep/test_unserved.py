@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from stepwell import NoWorkerAvailable, Store, Unserved, Worker, connect, handler, telemetry, workflow
-from stepwell.clock import TestClock
-from stepwell.engine import upkeep
-from stepwell.engine.upkeep import Tidying
-from stepwell.store import serving
+from stepwell import NoWorkerAvailable, Store, Unserved, Worker, connect, handler, workflow
+from stepwell.base import telemetry
+from stepwell.base.clock import TestClock
+from stepwell.base.events import WorkUnserved
+from stepwell.base.telemetry import LogBudget
+from stepwell.store import maintenance as serving
 from stepwell.store.sessions import Identity
-from stepwell.telemetry import LogBudget, WorkUnserved
+from stepwell.work import upkeep
+from stepwell.work.upkeep import Tidying
 from tests.ground.processes import spawn
 from tests.ground.waiting import until
 from tests.queue.raw import change
@@ -116,7 +118,7 @@ async def test_a_running_worker_looks_again_and_again(store: Store, monkeypatch:
         await change(
             store,
             "insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, created_at, updated_at)"
-            " select 1001, 'message', queue.id, true, 1, 3, 1, 1 from {queue} as queue where queue.name = 'zip'",
+            " select 1001, 'MESSAGE', queue.id, true, 1, 3, 1, 1 from {queue} as queue where queue.name = 'zip'",
         )
         await until(lambda: WorkUnserved((("zip", 1),)) in events)
 

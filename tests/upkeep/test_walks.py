@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from stepwell import Store
-from stepwell.store.compose import Composer
 from stepwell.store.driver import Call
+from stepwell.store.postgres.compose import Composer
 from tests.queue.raw import change
 from tests.upkeep.rows import DAY, now_of, put
 
@@ -73,7 +73,7 @@ async def test_what_is_kept_costs_the_walk_nothing(store: Store, store_url: str,
         ):
             await change(
                 store,
-                f"insert into {{task}} ({columns}) select number, 'message', {queue}, '{status}', false, 3, 1, 1,"
+                f"insert into {{task}} ({columns}) select number, 'MESSAGE', {queue}, '{status}', false, 3, 1, 1,"
                 f" {ended}, {deleted} from generate_series({first}, {first} + 4999) as number",
             )
         await change(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from stepwell import Context, PermanentError, RunStatus, Store, workflow
-from stepwell.records import Claimed, Settlement
+from stepwell.store.rows import Claimed, Settlement
 from tests.store.seam import DONE, begin, claim, do, row_of
 from tests.workflows.kit import begun, drained
 

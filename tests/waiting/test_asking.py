@@ -16,7 +16,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.waiting.family import IGNORE, child, children_of, is_ready, parent, waiting
 from tests.workflows.kit import begun, drained, task_of
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from stepwell import RunStatus, Store, connect
-from stepwell.clock import TestClock
-from stepwell.engine.outcome import Restarted, settlement_of
-from stepwell.records import Settlement
+from stepwell.base.clock import TestClock
+from stepwell.store.rows import Settlement
+from stepwell.work.outcome import Restarted, settlement_of
 from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, ask, do, row_of
 from tests.waiting.family import child as child_workflow
 from tests.waiting.family import (

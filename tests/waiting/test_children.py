@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from stepwell import Context, ExecutionFailed, PermanentError, RunCancelled, Store, Timeout, connect, sync, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.workflows.kit import begun, drained, statuses, task_of
 
 

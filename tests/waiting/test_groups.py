@@ -12,7 +12,7 @@ from stepwell import (
     Store,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.store.seam import row_of
 from tests.waiting.family import IGNORE, child, children_of, is_ready, parent
 from tests.workflows.kit import begun, drained, statuses, task_of

@@ -10,9 +10,9 @@ import pydantic
 import pytest
 
 from stepwell import Context, Paused, Reason, SerializationError, SignalAnswer, Store, connect, step, sync, workflow
+from stepwell.base.events import SignalSetAside
 from stepwell.records import RunStatus
-from stepwell.shapes import misfit, schema_of
-from stepwell.telemetry import SignalSetAside
+from stepwell.values.fields import misfit, schema_of
 from tests.queue.raw import ask as ask_raw
 from tests.workflows.kit import begun, drained
 

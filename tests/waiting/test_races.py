@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from stepwell import Context, PermanentError, SignalAnswer, StepFailed, Store, race, step, wait, workflow
-from stepwell.clock import TestClock
-from stepwell.store.apart import begin_apart
-from stepwell.telemetry import StepsUnasked
+from stepwell.base.clock import TestClock
+from stepwell.base.events import StepsUnasked
+from stepwell.base.futures import begin_apart
 from tests.workflows.kit import begun, drained, names_in, statuses, steps_of
 
 WOKE, KEPT = SignalAnswer.WOKE, SignalAnswer.KEPT
@@ -231,13 +231,13 @@ async def test_a_run_that_is_asking_for_a_child_is_not_given_back(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbering the child may take a while, in a way that looks like waiting for a task; the sleep waits meanwhile."""
-    draft_children = store.draft_children
+    draft_children = store.new_tasks.draft_children
 
     async def slowly(asked: Any, parent_id: int) -> Any:
         await asyncio.wait([begin_apart(asyncio.sleep(0.1), "slow")])
         return await draft_children(asked, parent_id)
 
-    monkeypatch.setattr(store, "draft_children", slowly)
+    monkeypatch.setattr(store.new_tasks, "draft_children", slowly)
     run_id = await begun(store, with_child)
     await drained(store, with_child, double)
     assert await store.result(run_id, timeout=1) == [0, 8, 1]

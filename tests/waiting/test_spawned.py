@@ -19,7 +19,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 from tests.waiting.family import children_of, is_ready
 from tests.workflows.kit import begun, drained, statuses, task_of

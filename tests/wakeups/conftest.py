@@ -2,7 +2,9 @@
 
 import pytest
 
-from stepwell.store import hearing, listening, polling
+from stepwell.store import poll as polling
+from stepwell.store.hints import listener as hearing
+from stepwell.store.postgres import listener as listening
 from tests.ground.pgbouncer import pooled_url
 from tests.wakeups.ways import NEVER, Mail
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stepwell.errors import StoreClosed
-from stepwell.store.links import Link
+from stepwell.store.postgres.connection import Link
 
 
 class Slow:

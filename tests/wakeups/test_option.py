@@ -6,7 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from stepwell import Config, InvalidOption, UnknownStore, Worker, connect, connect_with, handler
-from stepwell.telemetry import ListenerLost, Telemetry
+from stepwell.base.events import ListenerLost
+from stepwell.base.telemetry import Telemetry
 from tests.ground.ports import free_port
 from tests.ground.waiting import until
 from tests.queue.test_secrets import SECRET, told

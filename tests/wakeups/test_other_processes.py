@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
-from stepwell.store import hearing as ears
-from stepwell.telemetry import InternalTaskFailed, ListenerBack, ListenerLost
+from stepwell.base.events import InternalTaskFailed, ListenerBack, ListenerLost
+from stepwell.store.hints import listener as ears
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.processes import Crew
 from tests.ground.waiting import until
@@ -59,7 +59,7 @@ async def test_whoever_waits_in_a_dequeue_is_woken_by_another_process(
 ) -> None:
     monkeypatch.setattr(ears, "CLOSE_AFTER", 0.05)
     async with connect(store_url) as store:
-        inside = store._wakeups._hearing
+        inside = store._db.wakeups._hearing
         assert inside is not None
         await other.enqueue("mail", 1)
         with monkeypatch.context() as patient:  # a busy machine may take longer for it than one usually waits
@@ -82,8 +82,8 @@ async def test_whoever_waits_in_a_dequeue_is_woken_by_another_process(
 @pytest.mark.proves("rule-18", "CF-06")
 async def test_listening_can_be_switched_off(store_url: str, backend: str, other: Store, mail: Mail) -> None:
     async with connect(store_url, listen=False) as store, mail.worker(store):
-        assert store._wakeups._hearing is None
-        assert store._wakeups._teller is None
+        assert store._db.wakeups._hearing is None
+        assert store._db.wakeups._teller is None
         if backend == "postgres":
             async with overhearing(store_url) as words:
                 await store.enqueue(mail.send, 1)
@@ -169,7 +169,7 @@ async def test_a_listener_that_breaks_is_told_of_and_begins_again(store_url: str
 @pytest.mark.usefixtures("backend")
 async def test_a_closed_store_opens_no_ear_whoever_comes_late(store_url: str, mail: Mail) -> None:
     store = await connect(store_url)
-    inside = store._wakeups._hearing
+    inside = store._db.wakeups._hearing
     assert inside is not None
     store.tasks.on_added(mail.events.append)
     await store.close()
@@ -204,5 +204,5 @@ def _watching() -> bool:
 
 
 def _sender(store: Store) -> str:
-    assert store._wakeups._teller is not None
-    return store._wakeups._teller._sender
+    assert store._db.wakeups._teller is not None
+    return store._db.wakeups._teller._sender

@@ -8,7 +8,7 @@ import pytest
 
 import stepwell
 from stepwell import LeaseLost, Store, StoreUnavailable, Worker, connect
-from stepwell.telemetry import ListenerLost, PoolerFound, SessionsRecovered
+from stepwell.base.events import ListenerLost, PoolerFound, SessionsRecovered
 from tests.ground.pgbouncer import needs_pgbouncer
 from tests.ground.waiting import until
 from tests.store.plans import Calls, Prepared, buffers, drawn, fill, nodes, picked

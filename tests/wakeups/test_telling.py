@@ -8,13 +8,14 @@ import asyncpg
 import pytest
 
 from stepwell import Store, connect
+from stepwell.base.events import NotifyFailed
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import StoreUnavailable
-from stepwell.store import wakeups
 from stepwell.store.driver import Hint
-from stepwell.store.hearing import EveryQueue
-from stepwell.store.listening import LONGEST_WORD, read, written
-from stepwell.store.wakeups import Teller
-from stepwell.telemetry import NotifyFailed, Telemetry
+from stepwell.store.hints import wakeups
+from stepwell.store.hints.listener import EveryQueue
+from stepwell.store.hints.wakeups import Teller
+from stepwell.store.postgres.listener import LONGEST_WORD, read, written
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.waiting import until
 from tests.wakeups.ways import CHANNEL, Mail, connections, hearing, overhearing
@@ -81,7 +82,7 @@ async def test_a_thousand_enqueues_in_a_burst_are_told_of_a_hundred_times_a_seco
 
         began = time.monotonic()
         await asyncio.gather(*(send_a_hundred("ab"[number % 2]) for number in range(10)))
-        await store._wakeups.close()
+        await store._db.wakeups.close()
         seconds = time.monotonic() - began
         await store.enqueue("last", 1)
         await until(lambda: words and words[-1].endswith(f":{queues[2]}"), message="the last of all words")
@@ -97,7 +98,7 @@ async def test_an_idle_worker_has_six_connections_at_most_and_does_not_hear_itse
 ) -> None:
     async with connect(store_url) as store, mail.worker_that_never_polls(store):
         await hearing(store)
-        inside = store._wakeups._hearing
+        inside = store._db.wakeups._hearing
         assert inside is not None
         heard: list[Any] = []
         monkeypatch.setattr(inside._heard, "add", heard.append)

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from stepwell import Store, Worker, handler
-from stepwell.telemetry import Telemetry
+from stepwell.base.telemetry import Telemetry
 from tests.ground.waiting import until
 
 CHANNEL = "stepwell.stepwell"
@@ -44,7 +44,7 @@ class Mail:
 
 async def hearing(store: Store) -> None:
     """Return when the store has proved that it hears other processes."""
-    inside = store._wakeups._hearing
+    inside = store._db.wakeups._hearing
     assert inside is not None
     await until(lambda: inside._is_well, message="an ear that hears")
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from stepwell import Store, StoreUnavailable, Worker, connect, handler
-from stepwell.engine import execution
-from stepwell.engine.claiming import Places
-from stepwell.engine.execution import Execution
-from stepwell.engine.outcome import Outcome, settlement_of
-from stepwell.records import Claimed, Settlement
+from stepwell.base.events import InternalTaskFailed
 from stepwell.store.driver import Call
-from stepwell.telemetry import InternalTaskFailed
+from stepwell.store.rows import Claimed, Settlement
+from stepwell.work import execution
+from stepwell.work.demand import Places
+from stepwell.work.execution import Execution
+from stepwell.work.outcome import Outcome, settlement_of
 from tests.ground.waiting import until, wait_for
 from tests.unit.test_claiming import claimed
 
@@ -196,7 +196,7 @@ async def test_a_flush_cancelled_before_its_first_step_holds_up_nobody() -> None
     async with connect("memory:") as store:
         await store.create_queue("mail")
         first = asyncio.create_task(store.enqueue("mail", 1))
-        lane = store._flusher._lanes[0]
+        lane = store._db.flusher._lanes[0]
         while lane.task is None:  # noqa: ASYNC110 - until it is made, and not one step longer
             await asyncio.sleep(0)
         lane.task.cancel()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from stepwell import PermanentError, Retry, Store, Task, TransientError, Worker, handler, step, workflow
-from stepwell.clock import TestClock
-from stepwell.engine.outcome import is_ctrl_c
-from stepwell.telemetry import TaskDied, TaskFailed
+from stepwell.base.clock import TestClock
+from stepwell.base.events import TaskDied, TaskFailed
+from stepwell.work.outcome import is_ctrl_c
 from tests.queue.raw import ask
 
 

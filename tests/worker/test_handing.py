@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from stepwell import Store, StoreUnavailable, TaskId, Worker, connect, handler
-from stepwell.engine.branches import HIDDEN, current_branch
+from stepwell.runs.branches import HIDDEN, current_branch
 from stepwell.store.driver import Call
-from stepwell.store.lanes import Answer
+from stepwell.store.pending import Answer
 from tests.ground.waiting import until
 from tests.store.seam import Gate, once, row_of, watched
 from tests.workflows.kit import die, task_of
@@ -36,9 +36,9 @@ async def at_rest(worker: Worker) -> None:
 
     def rests() -> bool:
         runtime = worker._runtime
-        seen.append(runtime._claims)
+        seen.append(runtime.claim_number)
         assert runtime.session is not None
-        return seen[-3:] == 3 * seen[-1:] and not runtime.session.is_claiming and not runtime._executions
+        return seen[-3:] == 3 * seen[-1:] and not runtime.session.is_claiming and not runtime.claims.executions
 
     await worker.drain()
     await until(rests)

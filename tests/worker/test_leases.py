@@ -18,14 +18,15 @@ from stepwell import (
     handler,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.engine.heartbeat import Heartbeat
-from stepwell.engine.lifeline import CHILD, Lifeline
+from stepwell.base.clock import TestClock
+from stepwell.base.events import LateWriteRefused, SessionLost
 from stepwell.store.helper import SIGN
-from stepwell.store.recovery import Recovery
-from stepwell.telemetry import LateWriteRefused, SessionLost
+from stepwell.store.sessions import Recovery
+from stepwell.work.heartbeat import Heartbeat
+from stepwell.work.lifeline import CHILD, Lifeline
 from tests.ground.waiting import until
 from tests.queue.raw import ask
+from tests.worker.silence import silence
 from tests.workflows.kit import begun
 
 
@@ -75,7 +76,7 @@ async def test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_ty
         message, run_id = await store.enqueue(quick, 1), await begun(store, slow)
         await until(lambda: sorted(scene.begun) == ["quick", "slow"])
         assert await living(store) == {("quick",): 30.0, ("slow",): 300.0}
-        Heartbeat.of(store)._sessions.clear()  # as if its process were gone: no beat comes any more
+        await silence(store)
         held, recovery = await owners(store), Recovery(store)
         assert held["quick"] != held["slow"]
         clock.advance(29, leases=True)

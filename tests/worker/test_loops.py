@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from stepwell import Store, Worker, handler, telemetry
-from stepwell.telemetry import InternalTaskFailed, LogBudget
+from stepwell import Store, Worker, handler
+from stepwell.base import telemetry
+from stepwell.base.events import InternalTaskFailed
+from stepwell.base.telemetry import LogBudget
 from tests.ground.waiting import until
 from tests.store.seam import ask
 

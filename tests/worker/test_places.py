@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepwell import Store, Worker, handler
-from stepwell.records import Claimed
+from stepwell.store.rows import Claimed
 from tests.ground.waiting import until
 
 
@@ -50,6 +50,7 @@ def serving(gauge: Gauge, queue: str, *, concurrency: int | None = None, sync: b
     return work_in_thread if sync else work
 
 
+@pytest.mark.proves("W-18", "CF-05")
 async def test_concurrency_bounds_the_worker_each_handler_and_each_limit(store: Store) -> None:
     gauge = Gauge()
     handlers = [

@@ -14,9 +14,10 @@ import pytest
 
 import stepwell
 from stepwell import InvalidOption, Message, Store, StoreBusy, StoreClosed, Worker, connect, handler
-from stepwell.clock import TestClock
-from stepwell.records import NewTask, RunStatus, Settlement, TaskKind
+from stepwell.base.clock import TestClock
+from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Call
+from stepwell.store.rows import NewTask, Settlement
 from stepwell.store.sessions import Identity
 from tests.ground.waiting import until
 from tests.queue.raw import ask

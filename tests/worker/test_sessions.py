@@ -24,15 +24,17 @@ from stepwell import (
     connect,
     handler,
 )
-from stepwell.clock import TestClock
-from stepwell.engine.heartbeat import Heartbeat
-from stepwell.records import RunStatus, Settlement
-from stepwell.store.recovery import Recovery
-from stepwell.telemetry import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted, StoreBack, StoreLost
+from stepwell.base.clock import TestClock
+from stepwell.base.events import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted, StoreBack, StoreLost
+from stepwell.records import RunStatus
+from stepwell.store.rows import Settlement
+from stepwell.store.sessions import Recovery
+from stepwell.work.heartbeat import Heartbeat
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.processes import spawn
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
+from tests.worker.silence import silence
 
 
 @asynccontextmanager
@@ -183,7 +185,7 @@ async def test_a_session_that_is_not_heard_of_counts_as_dead_after_its_lease(sto
         session = worker.id
         message = await store.enqueue(wait, 1)
         await asyncio.wait_for(started.wait(), 10)
-        # The test's clock stands, and beats come every 10 s by the real one: from here on the session is silent.
+        await silence(store)
         recovery = Recovery(store)
         clock.advance(29, leases=True)
         assert await recovery.look() == set()

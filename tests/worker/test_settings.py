@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from stepwell import Config, InvalidOption, Retry, Store, Worker, connect, handler
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stepwell import Store, Worker, connect, handler
-from stepwell.records import Claimed
+from stepwell.store.rows import Claimed
 from tests.ground.waiting import until
 
 
@@ -98,7 +98,7 @@ async def test_beyond_the_grace_it_is_released_with_its_attempt(live_store: Stor
     end.set()
 
 
-@pytest.mark.proves("W-13")
+@pytest.mark.proves("W-13", "CF-05")
 async def test_at_the_stop_the_quick_finish_the_slow_are_released_and_the_rest_is_not_touched(
     live_store: Store,
 ) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from stepwell import Store, Worker, connect, handler, step, workflow
-from stepwell.records import SeenWorker
+from stepwell.store.rows import SeenWorker
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.store.seam import begin, count

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from stepwell import Store, StoreUnavailable, Worker, handler, telemetry
-from stepwell.telemetry import InternalTaskFailed, LogBudget, SessionStarted, StoreLost, TaskDied
+from stepwell import Store, StoreUnavailable, Worker, handler
+from stepwell.base import telemetry
+from stepwell.base.events import InternalTaskFailed, SessionStarted, StoreLost, TaskDied
+from stepwell.base.telemetry import LogBudget
 from tests.ground.waiting import until
 
 

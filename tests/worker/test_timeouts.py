@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepwell import Retry, Store, Worker, handler
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 
 

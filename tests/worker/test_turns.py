@@ -14,8 +14,8 @@ import pytest
 
 from stepwell import Engine, LeaseLost, Store, Worker, connect, handler, step, sync, workflow
 from stepwell.errors import StepwellError
-from stepwell.records import SeenWorker
-from stepwell.store.turns import executing, turns_here
+from stepwell.store.rows import SeenWorker
+from stepwell.store.transaction import executing, turns_here
 from tests.deciders.workbench import Bench, Do
 from tests.ground.waiting import until, wait_for
 from tests.store.seam import ask, count, do, watched

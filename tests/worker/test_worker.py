@@ -23,8 +23,8 @@ from stepwell import (
     connect,
     handler,
 )
-from stepwell.clock import TestClock
-from stepwell.store import polling
+from stepwell.base.clock import TestClock
+from stepwell.store import poll as polling
 from stepwell.store.sessions import Identity
 from tests.ground.waiting import until
 from tests.queue.raw import ask, everything_written

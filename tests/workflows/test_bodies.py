@@ -24,7 +24,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.ground.waiting import until
 from tests.workflows.kit import begun, drained, executed, names_in, statuses, steps_of, task_of
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from stepwell import Context, InvalidOption, Store, TaskFactoryReplaced, Worker, sleep, step, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.workflows.kit import begun, drained, executed, names_in, statuses
 
 

@@ -19,7 +19,7 @@ from stepwell import (
     step,
     workflow,
 )
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.workflows.kit import begun, die, drained, statuses, steps_of, task_of
 
 AT_ONCE = Retry(3, base=0)

@@ -20,9 +20,10 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.engine.heartbeat import Heartbeat
-from stepwell.records import RunStatus, StepRow
+from stepwell.base.clock import TestClock
+from stepwell.records import RunStatus
+from stepwell.store.rows import StepRow
+from stepwell.work.heartbeat import Heartbeat
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.store.seam import begin, claim, claim_alone
@@ -106,7 +107,7 @@ async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store
         assert await drained(store, pay) == 1
         go.set()
         await until(lambda: len(told) > 1, message="LeaseLost in the workflow that was overtaken")
-        await until(lambda: frozen._runtime.executed or not frozen._runtime._executions)
+        await until(lambda: frozen._runtime.executed or not frozen._runtime.claims.executions)
     assert told[1:] == ["True False"]  # and nothing was executed after that
     assert f"session {session.id}" in told[0]
     run = await store.get_run(run_id)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepwell import Context, Retry, Store, TransientError, sleep, step, workflow
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
 from tests.workflows.kit import begun, die, drained, names_in, statuses
 
 

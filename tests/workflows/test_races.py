@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from stepwell import LeaseLost, Store, sync, workflow
-from stepwell.engine.showing import Showing
-from stepwell.engine.sync_turn import SyncTurn
-from stepwell.records import RunStatus, StepRow
+from stepwell.records import RunStatus
+from stepwell.runs.steps import Showing
+from stepwell.runs.sync_turn import SyncTurn
 from stepwell.store.driver import Call, Row
+from stepwell.store.rows import StepRow
 from tests.store.seam import begin, claim
 from tests.workflows.kit import begun, drained, statuses
 

@@ -19,8 +19,8 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.telemetry import Event, StepsUnasked
+from stepwell.base.clock import TestClock
+from stepwell.base.events import Event, StepsUnasked
 from tests.workflows.kit import begun, die, drained, statuses, steps_of, task_of
 
 

@@ -22,9 +22,10 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.clock import TestClock
-from stepwell.engine import branches
-from stepwell.records import RunStatus, StepRow
+from stepwell.base.clock import TestClock
+from stepwell.records import RunStatus
+from stepwell.runs import branches
+from stepwell.store.rows import StepRow
 from tests.ground.waiting import until
 from tests.store.seam import begin, claim, watched
 from tests.workflows.kit import begun, die, drained, executed, statuses, steps_of, task_of
@@ -74,7 +75,7 @@ async def nothing() -> None:
     """Do nothing."""
 
 
-@pytest.mark.proves("S-02", "S-03", "S-04", "S-07", "S-18", "R-06", "R-08", "W-10")
+@pytest.mark.proves("S-02", "S-03", "S-04", "S-07", "S-18", "R-06", "R-08", "R-09", "W-10")
 async def test_after_a_crash_another_worker_goes_on_with_the_same_run(store: Store) -> None:
     called: list[str] = []
     recorded: list[dict[str, str]] = []
@@ -114,6 +115,9 @@ async def test_after_a_crash_another_worker_goes_on_with_the_same_run(store: Sto
     other = await executed(store, ship_order, "b")
     assert other.output() == [{"cents": 7}, "shipped b"]
     assert called[3:] == ["charge b", "ship b"]  # the same keys in another run are other steps
+    again = await executed(store, ship_order, "a")
+    assert (again.id != run_id, again.output()) == (True, run.output())
+    assert called[5:] == ["charge a", "ship a"]  # with the same input too
 
 
 async def _is_running(store: Store, run_id: int) -> bool:

@@ -28,7 +28,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.engine import sync_turn
+from stepwell.runs import sync_turn
 from tests.ground.waiting import until
 from tests.workflows.kit import begun, drained, executed
 
@@ -210,7 +210,7 @@ async def catches() -> str:
     return "paid"
 
 
-@pytest.mark.proves("R-08", "T-03")
+@pytest.mark.proves("R-08", "T-03", "DP-07")
 async def test_a_parameter_with_a_default_may_be_added_while_runs_are_open(store: Store) -> None:
     @workflow(name="buy")
     async def before(cents: int) -> int:

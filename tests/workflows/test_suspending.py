@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stepwell import Context, Store, TransientError, Worker, step, sync, workflow
-from stepwell.clock import TestClock
-from stepwell.engine.sync_turn import SyncTurn
+from stepwell.base.clock import TestClock
+from stepwell.runs.sync_turn import SyncTurn
 from tests.ground.waiting import until, wait_for
 from tests.queue.raw import ask
 from tests.workflows import shapes

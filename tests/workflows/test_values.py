@@ -14,8 +14,8 @@ import pytest
 from pydantic import BaseModel, Field, HttpUrl, model_validator
 
 from stepwell import Context, SerializationError, StepFailed, Store, step, workflow
-from stepwell.arguments import Arguments
-from stepwell.clock import TestClock
+from stepwell.base.clock import TestClock
+from stepwell.values.arguments import Arguments
 from tests.ground.seeds import printed_by_each
 from tests.workflows.kit import begun, drained, executed, statuses, steps_of
 
@@ -339,7 +339,7 @@ async def test_a_step_executed_elsewhere_gets_what_it_was_given(store: Store) ->
 
 PRINTED = """
 import dataclasses, enum, pydantic
-from stepwell.codec import encode_ordered
+from stepwell.values.codec import encode_ordered
 words = frozenset(("delta", "alpha", "charlie", "bravo", "echo"))
 Colour = enum.Enum("Colour", {"RED": "red", "BLUE": "blue"})
 Parcel = dataclasses.make_dataclass("Parcel", [("id", int), ("marks", frozenset)], frozen=True)

@@ -60,8 +60,8 @@ class StepwellWorkflows:
         self._store = store
         self._embedded = url.startswith("sqlite:")
         prefix = "stepwell_" if self._embedded else "stepwell."
-        self.unfinished = f"select count(*) from {prefix}task where kind = 'run' and finished_at is null"
-        self.finished = f"select count(*) from {prefix}task where kind = 'run' and status = 'SUCCESS'"
+        self.unfinished = f"select count(*) from {prefix}task where kind = 'RUN' and finished_at is null"
+        self.finished = f"select count(*) from {prefix}task where kind = 'RUN' and status = 'SUCCESS'"
         self.steps = f"select count(*) from {prefix}step where status = 'SUCCESS'"
 
     async def install(self) -> None:

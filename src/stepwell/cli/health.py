@@ -1,21 +1,26 @@
 """`/healthz`, `/readyz` and `/metrics` of a worker process: enough HTTP for a probe and a scrape, and nothing else.
 
-Healthy: the process answers, so its loop is not blocked. Ready: it has a session and the database answers. In
-maintenance it is ready: being restarted would help nobody. The metrics are those of the whole store, so one worker is
-enough to ask, and of what this process has told in its log.
+Healthy: the process answers, so its loop is not blocked. Ready: it has a session, has made its queues and
+workflows, and the database answers. In maintenance it is ready: a restart would not help. The metrics are those of the
+whole store, so one worker is enough to ask, and of what this process has told in its log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from stepwell.cli.exits import USAGE, Stop
+from stepwell.cli.command import USAGE, Stop
 from stepwell.errors import StepwellError
+from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.call import Attempt
 from stepwell.store.exposition import CONTENT_TYPE
 from stepwell.store.store import Store
 from stepwell.worker import Worker
@@ -73,6 +78,8 @@ async def _answer(store: Store, worker: Worker, path: bytes) -> tuple[int, str]:
 
 async def _ready(store: Store, worker: Worker) -> str:
     session = worker.id
+    if not worker.is_serving:
+        raise StepwellError(f"session {session} has begun, and its queues and workflows are being made")
     await store.maintenance()
     return f"session {session}\n"
 
@@ -93,3 +100,36 @@ def _parted(address: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535:
         raise Stop(USAGE, f"--health takes a port, or host:port, not {address!r}", "--health 8081")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+NAMES: Final = ("run", "workflow", "step", "attempt", "task", "queue", "worker")
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: time, level, logger, message, the run, step and attempt it is of, the traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_at_work(),
+            **{name: one for name in NAMES if (one := getattr(record, name, None)) is not None},
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _at_work() -> dict[str, Any]:
+    """The run, step and attempt whose code writes the line; nothing where no run's does."""
+    found = current_branch.get()
+    if isinstance(found, Attempt):
+        run = found.call.run
+        return {"run": int(run.task.id), "workflow": run.workflow, "step": found.call.key, "attempt": found.number}
+    if isinstance(found, Branch):
+        run = found.run
+        return {"run": int(run.task.id), "workflow": run.workflow, "attempt": run.task.attempt}
+    return {}

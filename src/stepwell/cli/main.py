@@ -1,4 +1,4 @@
-"""The command line. A command imports what it needs when it is called, so that `--help` answers at once."""
+"""The command line. A command imports heavy modules when it is called, so that `--help` answers at once."""
 
 from __future__ import annotations
 
@@ -9,61 +9,80 @@ from typing import Any, Final
 import click
 
 from stepwell._version import __version__
-from stepwell.cli import (
-    benching,
-    changing,
-    completing,
-    deciding,
-    doctor,
-    exporting,
-    measuring,
-    operating,
-    queues,
-    runs,
-    showing,
-    steering,
-    top,
-    triggering,
-    working,
-)
-from stepwell.cli.asking import OWN, Asked
+from stepwell.cli import change, control, decider, metrics, queues, runs, store, trigger, worker
+from stepwell.cli.command import INTERRUPTED, OWN, Invocation
+
+
+@click.command()
+@click.option("--postgres", is_flag=True, help="Use a Postgres server that is started for the demo and removed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object, nothing else.")
+def demo(*, as_json: bool, postgres: bool) -> None:
+    """Watch a crash and a recovery (about 12 s).
+
+    A worker process is killed with SIGKILL in the middle of an order, after the card was charged and before that was
+    recorded; another one finishes the order. Then the same at every point of such a run. On SQLite in a temporary
+    folder; needs no network and leaves nothing behind. The exit code is 0 only if the outside service's own file says
+    that everything was done exactly once.
+    """
+    from stepwell.cli.demo.command import run
+
+    raise SystemExit(run(as_json=as_json, postgres=postgres))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script for a shell to complete commands and options.
+
+    \b
+    Examples:
+      eval "$(stepwell completion bash)"                          # in ~/.bashrc
+      eval "$(stepwell completion zsh)"                           # in ~/.zshrc
+      stepwell completion fish > ~/.config/fish/completions/stepwell.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, "stepwell", "_STEPWELL_COMPLETE").source())
+
 
 NO_WORDS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 ends without it
-INTERRUPTED: Final = 130  # as in `exits`, which is not imported for `--help`
 SECTIONS: Final[dict[str, list[click.Command]]] = {
-    "Start": [showing.demo, working.worker, working.dev],
-    "Runs": [triggering.trigger, runs.runs, runs.show, steering.why, changing.retry, changing.cancel],
+    "Start": [demo, worker.worker, worker.dev],
+    "Runs": [trigger.trigger, runs.runs, runs.show, control.why, change.retry, change.cancel],
     "Steer": [
-        steering.signal,
-        steering.pause,
-        steering.resume,
-        changing.accept,
-        steering.fork,
-        changing.delete,
-        changing.restore,
+        control.signal,
+        control.pause,
+        control.resume,
+        control.accept,
+        control.fork,
+        change.delete,
+        change.restore,
     ],
-    "Deciders": [deciding.decider],
-    "Queues": [triggering.send, queues.queue, queues.message, queues.dead],
+    "Deciders": [decider.decider],
+    "Queues": [trigger.send, queues.queue, queues.message, queues.dead],
     "Operate": [
-        top.top,
-        operating.workers,
-        measuring.metrics,
-        doctor.doctor,
-        operating.maintenance,
-        operating.migrate,
-        operating.prune,
+        store.top,
+        store.workers,
+        metrics.metrics,
+        store.doctor,
+        store.maintenance,
+        store.migrate,
+        store.prune,
     ],
-    "More": [exporting.export, benching.bench, completing.completion],
+    "More": [runs.export, metrics.bench, completion],
 }
 
 
 class Sections(click.Group):
-    """A group that lists its commands under headings, and tells what was said wrong as every other error is told."""
+    """A group that lists its commands under headings, and reports wrong use like every other error."""
 
     def main(  # type: ignore[override] # of click's two forms this is the one that ends the process
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> Any:
-        """Do what the words say and end the process with the exit code."""
+        """Execute the command and end the process with its exit code."""
         try:
             own = {"obj": OWN} if args is None else {}
             code = super().main(args, prog_name, **{**extra, **own, "standalone_mode": False})
@@ -92,7 +111,7 @@ def main() -> None:
     """Durable queues, workflows and deciders on SQLite, Postgres and Turso: work that must not be lost.
 
     Exit codes: 0 done, 1 a run failed or a check found a problem, 2 wrong use, 3 not found, 4 refused, 5 no store
-    (it does not answer, or its tables are missing, older or newer), 130 interrupted.
+    (the database does not answer, or its tables are missing, older or newer), 130 interrupted.
     """
 
 
@@ -100,7 +119,7 @@ def _tell(error: click.ClickException) -> None:
     said = error.format_message()
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "stepwell"
-    Asked(None, as_json="--json" in sys.argv).tell(error.exit_code, said[:1].lower() + said[1:], f"{path} --help")
+    Invocation(None, as_json="--json" in sys.argv).tell(error.exit_code, said[:1].lower() + said[1:], f"{path} --help")
 
 
 for _commands in SECTIONS.values():

@@ -1,18 +1,22 @@
-"""How the command line speaks: lines, columns, times, statuses, JSON. Colours only where a terminal shows them."""
+"""How the command line speaks: lines, tables, JSON, progress. Colours only where a terminal shows them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from enum import Enum
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
+from stepwell.operate.words import plain
+
+if TYPE_CHECKING:
+    from stepwell.cli.command import Invocation
+
+T = TypeVar("T")
 GLYPHS: Final = {
     "✓": "ok",
     "✕": "x",
@@ -36,10 +40,11 @@ GLYPHS: Final = {
 }
 COLOURS: Final = {"✓": "green", "✕": "red", "◐": "blue", "◷": "magenta", "↻": "yellow", "⊘": "bright_black"}
 SHORTEST: Final = 12  # what a column is cut to at most
+APPEARS: Final = 1.0  # seconds after which progress is worth a line
 
 
 def say(text: str = "", *, to_stderr: bool = False, hang: int | None = None, **style: Any) -> None:
-    """Print a line, in letters the output can show, coloured if it is a terminal and nobody said NO_COLOR.
+    """Print a line, in letters the output can show, coloured if it is a terminal and NO_COLOR is not set.
 
     With `hang` it is a sentence: a narrow terminal gets it broken between words, the rest below that column.
     """
@@ -76,59 +81,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         if room is not None and len(before) + len(last) > room:
             last = last[: max(SHORTEST, room - len(before) - 1)] + "…"
         say(_coloured(before + last).rstrip())
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: records by their fields, moments as ISO 8601, what is no JSON as its text."""
-    match value:
-        case None | bool() | float():
-            return value
-        case Enum():
-            return str(value.value)
-        case int():
-            return int(value)
-        case str():
-            return value
-        case datetime():
-            return value.isoformat()
-        case Mapping():
-            return {str(name): plain(each) for name, each in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [plain(each) for each in value]
-        case _ if dataclasses.is_dataclass(value):
-            return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-        case _:
-            return str(value)
-
-
-def span(seconds: float | None) -> str:
-    """A length of time in the unit that fits it."""
-    if seconds is None:
-        return ""
-    for limit, size, unit in ((1, 0.001, "ms"), (60, 1, "s"), (3600, 60, "m"), (86_400, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / size:.{1 if seconds < 10 * size else 0}f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
-
-
-def many(count: int, one: str, several: str | None = None) -> str:
-    """A number of things: 1 run, 2 runs."""
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
-
-
-def ago(moment: datetime | None) -> str:
-    """How long ago a moment was, or how far off it is."""
-    if moment is None:
-        return ""
-    seconds = (datetime.now(UTC) - moment).total_seconds()
-    return f"{span(seconds)} ago" if seconds >= 0 else f"in {span(-seconds)}"
-
-
-def short(value: object, most: int = 60) -> str:
-    """A value as JSON on one line, cut."""
-    text = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def fold(text: str, room: int, hang: int) -> list[str]:
@@ -173,3 +125,47 @@ def _coloured(line: str) -> str:
     glyph = line[:1]
     word = line.partition("  ")[0]
     return click.style(word, fg=COLOURS[glyph]) + line[len(word) :] if glyph in COLOURS else line
+
+
+async def patiently(asked: Invocation, work: Coroutine[Any, Any, T], what: str, total: int | None = None) -> T:
+    """Do the work; if it takes long, show its progress on standard error: on a terminal, and never with `--json`."""
+    import asyncio
+
+    from stepwell.store.handle import watched
+
+    if asked.as_json or not is_lively(sys.stderr):
+        return await work
+    try:
+        with _shown(what, total) as did, watched(did):
+            return await work
+    except asyncio.CancelledError:
+        say("interrupted: what is done stays done, and the same command does the rest", to_stderr=True)
+        raise
+
+
+@contextmanager
+def _shown(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A line that appears after a while, counts what is done, and disappears at the end."""
+    import asyncio
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+
+    columns: list[ProgressColumn] = [TextColumn("{task.description}")]
+    if total is not None:
+        columns += [BarColumn(30), TextColumn("{task.completed:,} of {task.total:,}")]
+    else:
+        columns.append(TextColumn("{task.fields[done]}"))
+    progress = Progress(*columns, TimeElapsedColumn(), console=Console(file=sys.stderr), transient=True)
+    line = progress.add_task(what, total=total, done="")
+
+    def did(count: int) -> None:
+        progress.advance(line, count)
+        progress.update(line, done=f"{progress.tasks[0].completed:,} done")
+
+    appears = asyncio.get_running_loop().call_later(APPEARS, progress.start)
+    try:
+        yield did
+    finally:
+        appears.cancel()
+        progress.stop()

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stepwell.cli.asking import Asked, asks_store, sure
+from stepwell.cli.command import FAILED, NOT_FOUND, OK, REFUSED, USAGE, Invocation, Stop, asks_store, sure
+from stepwell.cli.output import patiently, say, say_json, say_next, table
+from stepwell.operate.words import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
@@ -23,12 +25,12 @@ RESTORED: Final = ("is back as it was", "is not there, or was not deleted; nothi
 
 @click.group()
 def queue() -> None:
-    """List, pause, drain and empty queues; a workflow has one, too."""
+    """List, pause, drain and empty queues; each workflow has one, too."""
 
 
 @queue.command("ls")
 @asks_store
-def ls(asked: Asked) -> None:
+def ls(asked: Invocation) -> None:
     """List the queues and how full they are."""
     asked.do(lambda store: _list(store, asked))
 
@@ -36,10 +38,10 @@ def ls(asked: Asked) -> None:
 @queue.command()
 @click.argument("name")
 @asks_store
-def pause(asked: Asked, name: str) -> None:
-    """Let nobody claim from a queue; it still takes messages.
+def pause(asked: Invocation, name: str) -> None:
+    """Stop workers from claiming from a queue; it still takes messages.
 
-    What is under way goes on.
+    Messages that are being executed are finished.
     """
     done = f"{name} is paused: nothing of it is claimed; what is under way goes on"
     asked.do(lambda store: _said(asked, store.pause_queue(name), done, f"stepwell queue resume {name}"))
@@ -48,19 +50,21 @@ def pause(asked: Asked, name: str) -> None:
 @queue.command()
 @click.argument("name")
 @asks_store
-def resume(asked: Asked, name: str) -> None:
-    """Let a paused queue be claimed from again."""
+def resume(asked: Invocation, name: str) -> None:
+    """Let workers claim from a paused queue again."""
     asked.do(lambda store: _said(asked, store.resume_queue(name), f"{name} is claimed from again", "stepwell queue ls"))
 
 
 @queue.command()
 @click.argument("name")
-@click.option("--wait", metavar="SPAN", default="0s", help="Wait so long until it is empty; exit code 1 if it is not.")
+@click.option(
+    "--wait", metavar="SPAN", default="0s", help="Wait this long for it to become empty; exit code 1 if it does not."
+)
 @asks_store
-def drain(asked: Asked, name: str, wait: str) -> None:
-    """Take nothing new while what is there is worked off.
+def drain(asked: Invocation, name: str, wait: str) -> None:
+    """Refuse new messages while workers finish those that are there.
 
-    For a queue whose workers are to be taken away.
+    Drain a queue before you take its workers away.
     """
     asked.do(lambda store: _drain(store, asked, name, wait))
 
@@ -68,19 +72,19 @@ def drain(asked: Asked, name: str, wait: str) -> None:
 @queue.command()
 @click.argument("name")
 @asks_store
-def reopen(asked: Asked, name: str) -> None:
-    """Let a queue that is being drained take messages again."""
+def reopen(asked: Invocation, name: str) -> None:
+    """Let a draining queue take messages again."""
     asked.do(lambda store: _said(asked, store.reopen_queue(name), f"{name} takes messages again", "stepwell queue ls"))
 
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks_store
-def purge(asked: Asked, name: str, *, yes: bool) -> None:
+def purge(asked: Invocation, name: str, *, yes: bool) -> None:
     """Delete a queue's messages for good.
 
-    Finished and dead ones too, except those that are being executed.
+    Finished and dead messages are deleted, too. Messages that are being executed stay.
     """
     asked.do(lambda store: _purge(store, asked, name, yes=yes))
 
@@ -92,12 +96,13 @@ def message() -> None:
 
 @message.command()
 @click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
-@click.option("--delay", metavar="SPAN", default="0s", help="Others may have them after this time.")
+@click.option("--delay", metavar="SPAN", default="0s", help="Deliver them again after this time.")
 @asks_store
-def release(asked: Asked, ids: Sequence[int], delay: str) -> None:
-    """Give back messages that somebody has taken by hand.
+def release(asked: Invocation, ids: Sequence[int], delay: str) -> None:
+    """Give back messages that were taken by hand.
 
-    With their attempts. What a worker executes is refused: stop the worker, which gives it back.
+    Their attempts are given back, too. A message that a worker executes is refused: stop the worker, which gives it
+    back.
     """
     asked.do(lambda store: _each(asked, ids, lambda one: store.release(one, delay=delay), RELEASED))
 
@@ -105,19 +110,19 @@ def release(asked: Asked, ids: Sequence[int], delay: str) -> None:
 @message.command()
 @click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
 @asks_store
-def archive(asked: Asked, ids: Sequence[int]) -> None:
-    """Have messages never delivered again, and kept as SUCCESS.
+def archive(asked: Invocation, ids: Sequence[int]) -> None:
+    """Mark messages as SUCCESS, so that they are never delivered again.
 
-    Those that wait, and those that somebody has taken by hand. What a worker executes is refused.
+    It takes messages that wait or were taken by hand. A message that a worker executes is refused.
     """
     asked.do(lambda store: _each(asked, ids, store.archive, ARCHIVED))
 
 
 @message.command()
 @click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
-@click.option("--reason", help="Why; kept with them.")
+@click.option("--reason", help="The reason; kept with the messages.")
 @asks_store
-def delete(asked: Asked, ids: Sequence[int], reason: str | None) -> None:
+def delete(asked: Invocation, ids: Sequence[int], reason: str | None) -> None:
     """Delete messages so that they can be restored until they are pruned."""
     asked.do(lambda store: _each(asked, ids, lambda one: store.delete(one, reason), DELETED))
 
@@ -125,7 +130,7 @@ def delete(asked: Asked, ids: Sequence[int], reason: str | None) -> None:
 @message.command()
 @click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
 @asks_store
-def restore(asked: Asked, ids: Sequence[int]) -> None:
+def restore(asked: Invocation, ids: Sequence[int]) -> None:
     """Bring back deleted messages as they were."""
     asked.do(lambda store: _each(asked, ids, store.restore, RESTORED))
 
@@ -133,10 +138,10 @@ def restore(asked: Asked, ids: Sequence[int]) -> None:
 @message.command("requeue")
 @click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
 @asks_store
-def requeue_message(asked: Asked, ids: Sequence[int]) -> None:
+def requeue_message(asked: Invocation, ids: Sequence[int]) -> None:
     """Deliver messages again that are dead, or that succeeded.
 
-    With all their attempts; each keeps its id and its key.
+    They get all their attempts again; each keeps its id and its key.
     """
     asked.do(lambda store: _each(asked, ids, lambda one: _requeued(store, one), REQUEUED))
 
@@ -147,13 +152,13 @@ def dead() -> None:
 
 
 @dead.command("ls")
-@click.option("--queue", help="Only of this queue.")
-@click.option("--error", help="Only with this type of error.")
-@click.option("--instance", nargs=2, metavar="TYPE ID", help="Only of this instance of a decider.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
-@click.option("--after", metavar="PLACE", help="Go on where a page ended.")
+@click.option("--queue", help="Only dead letters of this queue.")
+@click.option("--error", help="Only dead letters with this type of error.")
+@click.option("--instance", nargs=2, metavar="TYPE ID", help="Only dead letters of this instance of a decider.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
+@click.option("--after", metavar="PLACE", help="Continue after the page that printed this PLACE.")
 @asks_store
-def list_dead(asked: Asked, **filters: Any) -> None:
+def list_dead(asked: Invocation, **filters: Any) -> None:
     """List dead letters, oldest first.
 
     \b
@@ -166,13 +171,13 @@ def list_dead(asked: Asked, **filters: Any) -> None:
 
 @dead.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
-@click.option("--queue", help="All of this queue.")
-@click.option("--error", help="All with this type of error.")
+@click.option("--queue", help="All dead letters of this queue.")
+@click.option("--error", help="All dead letters with this type of error.")
 @asks_store
-def requeue(asked: Asked, ids: Sequence[int], **filters: Any) -> None:
+def requeue(asked: Invocation, ids: Sequence[int], **filters: Any) -> None:
     """Give dead letters all their attempts again.
 
-    What a run's other steps recorded stays.
+    Recorded steps of a run are kept.
 
     \b
     Examples:
@@ -184,17 +189,16 @@ def requeue(asked: Asked, ids: Sequence[int], **filters: Any) -> None:
 
 @dead.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=int)
-@click.option("--queue", help="All of this queue.")
-@click.option("--error", help="All with this type of error.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--queue", help="All dead letters of this queue.")
+@click.option("--error", help="All dead letters with this type of error.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @asks_store
-def drop(asked: Asked, ids: Sequence[int], *, yes: bool, **filters: Any) -> None:
+def drop(asked: Invocation, ids: Sequence[int], *, yes: bool, **filters: Any) -> None:
     """Delete dead letters for good."""
     asked.do(lambda store: _drop(store, asked, ids, filters, yes=yes))
 
 
-async def _list(store: Store, asked: Asked) -> None:
-    from stepwell.cli.output import say, say_json, say_next, span, table
+async def _list(store: Store, asked: Invocation) -> None:
 
     stats = await store.queue_stats()
     if asked.as_json:
@@ -215,8 +219,7 @@ def _state(one: Any) -> str:
     return ", ".join(word for word, so in words if so)
 
 
-async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:
-    from stepwell.cli.output import say, say_json, say_next
+async def _said(asked: Invocation, work: Any, done: str, next_: str) -> None:
 
     await work
     if asked.as_json:
@@ -226,11 +229,8 @@ async def _said(asked: Asked, work: Any, done: str, next_: str) -> None:
     say_next(next_)
 
 
-async def _each(asked: Asked, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
+async def _each(asked: Invocation, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
     """Change messages one by one, and say what came of each."""
-    from stepwell.cli.exits import OK, REFUSED
-    from stepwell.cli.output import say, say_json, say_next
-
     answers = []
     for one in ids:
         done = await change(one)
@@ -248,11 +248,8 @@ async def _requeued(store: Store, task_id: int) -> bool:
     return bool(await store.requeue(task_id, succeeded=True))
 
 
-async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
-    from stepwell.cli.exits import FAILED, OK
-    from stepwell.cli.output import say, say_json, say_next
-    from stepwell.cli.patience import patiently
-    from stepwell.durations import seconds_of
+async def _drain(store: Store, asked: Invocation, name: str, wait: str) -> int:
+    from stepwell.base.durations import seconds_of
 
     patience = seconds_of(wait, "wait")
     left = await patiently(asked, store.drain_queue(name, wait=patience), f"{name} is being worked off")
@@ -265,9 +262,7 @@ async def _drain(store: Store, asked: Asked, name: str, wait: str) -> int:
     return FAILED if left and patience else OK
 
 
-async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
-    from stepwell.cli.output import many
-    from stepwell.cli.patience import patiently
+async def _purge(store: Store, asked: Invocation, name: str, *, yes: bool) -> None:
 
     counts = await store.counts(name)
     held = ", ".join(f"{count} {status}" for status, count in counts.items()) or "nothing"
@@ -277,8 +272,7 @@ async def _purge(store: Store, asked: Asked, name: str, *, yes: bool) -> None:
     _counted(asked, removed, done, "stepwell queue ls")
 
 
-def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
-    from stepwell.cli.output import say, say_json, say_next
+def _counted(asked: Invocation, count: int, done: str, next_: str) -> None:
 
     if asked.as_json:
         say_json({"count": count})
@@ -287,9 +281,7 @@ def _counted(asked: Asked, count: int, done: str, next_: str) -> None:
     say_next(next_)
 
 
-async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> None:
-    from stepwell.cli.exits import NOT_FOUND, Stop
-    from stepwell.cli.output import ago, say, say_json, say_next, short, table
+async def _list_dead(store: Store, asked: Invocation, filters: dict[str, Any]) -> None:
     from stepwell.errors import DeciderNotFound
 
     try:
@@ -312,16 +304,12 @@ async def _list_dead(store: Store, asked: Asked, filters: dict[str, Any]) -> Non
 
 
 def _checked(ids: Sequence[int], filters: dict[str, Any]) -> None:
-    from stepwell.cli.exits import USAGE, Stop
 
     if bool(ids) == any(filters.values()):
         raise Stop(USAGE, "name dead letters by their ids, or all of a --queue or type of --error", "stepwell dead ls")
 
 
-async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any]) -> int:
-    from stepwell.cli.exits import OK, REFUSED
-    from stepwell.cli.output import many
-    from stepwell.cli.patience import patiently
+async def _requeue(store: Store, asked: Invocation, ids: Sequence[int], filters: dict[str, Any]) -> int:
 
     _checked(ids, filters)
     count = await patiently(asked, store.requeue(*ids, **filters), "queueing again", len(ids) or None)
@@ -332,10 +320,7 @@ async def _requeue(store: Store, asked: Asked, ids: Sequence[int], filters: dict
     return REFUSED if count < len(ids) else OK
 
 
-async def _drop(store: Store, asked: Asked, ids: Sequence[int], filters: dict[str, Any], *, yes: bool) -> int:
-    from stepwell.cli.exits import OK, REFUSED
-    from stepwell.cli.output import many
-    from stepwell.cli.patience import patiently
+async def _drop(store: Store, asked: Invocation, ids: Sequence[int], filters: dict[str, Any], *, yes: bool) -> int:
 
     _checked(ids, filters)
     sure(f"Delete {'these' if ids else 'all'} dead letters that fit for good?", yes=yes)

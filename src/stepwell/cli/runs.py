@@ -7,37 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.asking import Asked, asks_store
+from stepwell.cli.command import Invocation, asks_store
+from stepwell.cli.output import say, say_json, say_next, table
+from stepwell.operate.words import STATUS_WORDS, ago, short, span
 
 if TYPE_CHECKING:
-    from stepwell.cli.looking import Look
-    from stepwell.records import Page, Run, Task
+    from stepwell.operate.look import RunLook
+    from stepwell.records import Run, Task
     from stepwell.store.store import Store
-
-STATUSES = ("pending", "running", "paused", "success", "error", "cancelled")
-# The words that a list prints where they are no status, and the statuses that runs of each may have.
-WORDS = {
-    "queued": ("PENDING",),
-    "waiting": ("PAUSED", "PENDING"),
-    "retrying": ("PENDING",),
-    "cancelling": ("RUNNING", "PAUSED", "PENDING"),
-}
-PAGES_LOOKED_AT = 20  # of each status, for those that a word fits
 
 
 @click.command()
 @click.argument("workflow", required=False)
-@click.option("--status", type=click.Choice([*STATUSES, "failed", "succeeded", *WORDS]), help="Only those with it.")
-@click.option("--key", help="Only those with this key.")
-@click.option("--tag", help="Only those with this tag.")
-@click.option("--since", metavar="SPAN", help="Only those triggered in the last 90s, 15m, 24h, 7d.")
-@click.option("--parent", metavar="RUN", help="Only those that this run asked for.")
-@click.option("--deleted", is_flag=True, help="Only those that were deleted, and can be restored.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
-@click.option("--after", metavar="PLACE", help="Go on where a page ended.")
-@click.option("--ids", is_flag=True, help="Only the numbers, one a line: for `stepwell retry -`.")
+@click.option(
+    "--status", type=click.Choice(list(STATUS_WORDS), case_sensitive=False), help="Only runs with this status."
+)
+@click.option("--key", help="Only runs with this key.")
+@click.option("--tag", help="Only runs with this tag.")
+@click.option("--since", metavar="SPAN", help="Only runs triggered in the last 90s, 15m, 24h, 7d.")
+@click.option("--parent", metavar="RUN", help="Only children of this run.")
+@click.option("--deleted", is_flag=True, help="Only deleted runs, which can be restored.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
+@click.option("--after", metavar="PLACE", help="Continue after the page that printed this PLACE.")
+@click.option("--ids", is_flag=True, help="Print only the numbers, one per line: for `stepwell retry -`.")
 @asks_store
-def runs(asked: Asked, workflow: str | None, *, ids: bool, **filters: Any) -> None:
+def runs(asked: Invocation, workflow: str | None, *, ids: bool, **filters: Any) -> None:
     """List runs, newest first.
 
     \b
@@ -52,9 +46,9 @@ def runs(asked: Asked, workflow: str | None, *, ids: bool, **filters: Any) -> No
 
 @click.command()
 @click.argument("run")
-@click.option("-f", "--follow", is_flag=True, help="Redraw until it is finished.")
+@click.option("-f", "--follow", is_flag=True, help="Redraw until the run is finished.")
 @asks_store
-def show(asked: Asked, run: str, *, follow: bool) -> None:
+def show(asked: Invocation, run: str, *, follow: bool) -> None:
     """Show a run as a timeline: its steps, attempts, waits and children.
 
     RUN is a run's number, its key, workflow:key, @last or @failed.
@@ -67,25 +61,22 @@ def show(asked: Asked, run: str, *, follow: bool) -> None:
     asked.do(lambda store: _show(store, asked, run, follow=follow))
 
 
-async def _list(store: Store, asked: Asked, workflow: str | None, filters: dict[str, Any], *, ids: bool) -> None:
+async def _list(store: Store, asked: Invocation, workflow: str | None, filters: dict[str, Any], *, ids: bool) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from stepwell.cli.naming import run_named
-    from stepwell.cli.output import say, say_json
-    from stepwell.cli.status import as_json
-    from stepwell.durations import seconds_of
+    from stepwell.base.durations import seconds_of
+    from stepwell.operate.find import run_named, runs_in
+    from stepwell.operate.status import as_json
     from stepwell.records import Page
 
     if filters["since"] is not None:
         filters["since"] = datetime.now(UTC) - timedelta(seconds=seconds_of(filters["since"], "since"))
-    status = filters["status"]
-    named = {None: None, "failed": "ERROR", "succeeded": "SUCCESS"}
-    filters["status"] = named.get(status, status and status.upper())
     if workflow is not None:
         await store.get_workflow(workflow)
     if filters["parent"] is not None:
         filters["parent"] = (await run_named(store, filters["parent"])).id
-    page = await (_in_words(store, workflow, filters, status) if status in WORDS else store.runs(workflow, **filters))
+    narrowed = workflow is not None or any(value for name, value in filters.items() if name != "limit")
+    page = await runs_in(store, filters.pop("status"), workflow=workflow, **filters)
     if filters["deleted"]:
         page = Page([run for run in page if run.deleted_at is not None], page.next)
     if asked.as_json:
@@ -94,31 +85,11 @@ async def _list(store: Store, asked: Asked, workflow: str | None, filters: dict[
         for run in page:
             say(str(run.id))
     else:
-        narrowed = [value for name, value in filters.items() if value and name != "limit"]
-        _tabulate(page, page.next, filtered=workflow is not None or bool(narrowed))
-
-
-async def _in_words(store: Store, workflow: str | None, filters: dict[str, Any], word: str) -> Page[Run[Any]]:
-    """The runs that a list calls by this word, newest first: of these only the first pages are looked through."""
-    from stepwell.cli.status import word_of
-    from stepwell.records import Page
-
-    found: list[Run[Any]] = []
-    for status in WORDS[word]:
-        after = filters["after"]
-        for _ in range(PAGES_LOOKED_AT):
-            page = await store.runs(workflow, **{**filters, "status": status, "after": after, "limit": 1_000})
-            found += [run for run in page if word_of(run).endswith(word)]
-            after = page.next
-            if after is None or len(found) >= filters["limit"]:
-                break
-    found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
-    return Page(found[: filters["limit"]], None)
+        _tabulate(page, page.next, filtered=narrowed)
 
 
 def _tabulate(page: Sequence[Run[Any]], more: str | None, *, filtered: bool) -> None:
-    from stepwell.cli.output import ago, say, say_next, short, span, table
-    from stepwell.cli.status import took, word_of
+    from stepwell.operate.status import took, word_of
 
     if not page:
         say("no runs fit" if filtered else "there are no runs")
@@ -140,19 +111,17 @@ def _tabulate(page: Sequence[Run[Any]], more: str | None, *, filtered: bool) -> 
     say_next(f"stepwell show {page[0].id}" + (f"   more: --after {more}" if more else ""))
 
 
-async def _show(store: Store, asked: Asked, name: str, *, follow: bool) -> None:
-    from stepwell.cli.following import follow_run
-    from stepwell.cli.looking import look_at
-    from stepwell.cli.naming import run_named
-    from stepwell.cli.output import say, say_json, say_next
-    from stepwell.cli.status import as_json
-    from stepwell.cli.timeline import lines_of
+async def _show(store: Store, asked: Invocation, name: str, *, follow: bool) -> None:
+    from stepwell.cli.timeline import follow_run, lines_of
     from stepwell.errors import RunNotFound
+    from stepwell.operate.find import run_named
+    from stepwell.operate.look import look_at
+    from stepwell.operate.status import as_json
 
     try:
         run = await run_named(store, name, deleted=None)
     except RunNotFound as error:
-        if (task := await store.get(error.run_id, deleted=True)) is None or task.kind == "run":
+        if (task := await store.get(error.run_id, deleted=True)) is None or task.kind == "RUN":
             raise
         _show_task(asked, task)
         return
@@ -169,15 +138,17 @@ async def _show(store: Store, asked: Asked, name: str, *, follow: bool) -> None:
     say_next(_after_showing(look))
 
 
-def _show_task(asked: Asked, task: Task) -> None:
+def _show_task(asked: Invocation, task: Task) -> None:
     """A message, or another task that is no run: what is recorded of it."""
-    from stepwell.cli.output import ago, say, say_json, say_next, short
-    from stepwell.cli.status import glyph_of
+    from stepwell.operate.status import glyph_of
 
     if asked.as_json:
         say_json(task)
         return
-    say(f"{task.queue} {task.key or ''}".strip() + f"   {task.kind} {task.id}   {glyph_of(task.status)} {task.status}")
+    say(
+        f"{task.queue} {task.key or ''}".strip()
+        + f"   {task.kind.lower()} {task.id}   {glyph_of(task.status)} {task.status}"
+    )
     say(f"enqueued {ago(task.created_at)} · attempt {task.attempt} of {task.max_attempts}")
     if task.last_worker is not None:
         say(f"worker {task.last_worker_name or 'of a session that is removed'} (session {task.last_worker})")
@@ -187,8 +158,8 @@ def _show_task(asked: Asked, task: Task) -> None:
     say_next(f"stepwell dead requeue {task.id}" if task.status == "ERROR" else "stepwell queue ls")
 
 
-def _after_showing(look: Look) -> str:
-    from stepwell.cli.advice import advice
+def _after_showing(look: RunLook) -> str:
+    from stepwell.operate.look import advice
     from stepwell.records import RunStatus
 
     if look.why is not None:
@@ -196,3 +167,65 @@ def _after_showing(look: Look) -> str:
     return f"stepwell {'retry' if look.run.status == RunStatus.ERROR else 'export run'} {look.run.id}" + (
         " --dry-run" if look.run.status == RunStatus.ERROR else ""
     )
+
+
+# ---- Commands that write a run for others: as JSON, or its steps as a graph.
+
+
+@click.group()
+def export() -> None:
+    """Write a run as JSON, or its steps as a graph."""
+
+
+@export.command("run")
+@click.argument("run")
+@asks_store
+def export_run(asked: Invocation, run: str) -> None:
+    """Write a run and everything it recorded as JSON.
+
+    Inputs and outputs are included.
+
+    \b
+    Examples:
+      stepwell export run order-7 > order-7.json
+    """
+    asked.do(lambda store: _run(store, run))
+
+
+@export.command("graph")
+@click.argument("run")
+@click.option("--format", "kind", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
+@asks_store
+def export_graph(asked: Invocation, run: str, *, kind: str) -> None:
+    """Write the steps of a run as a graph.
+
+    The graph shows what this run did, in the order of its calls, not what the workflow could do. Steps that overlapped
+    in time stand side by side.
+
+    \b
+    Examples:
+      stepwell export graph @last
+      stepwell export graph order-7 --format dot | dot -Tsvg > order-7.svg
+    """
+    asked.do(lambda store: _graph(store, asked, run, kind))
+
+
+async def _run(store: Store, name: str) -> None:
+    from stepwell.operate.find import run_named
+    from stepwell.operate.status import as_json
+
+    run = await run_named(store, name)
+    say_json({"format": 1, "run": as_json(run), "steps": await store.steps(run.id)})
+
+
+async def _graph(store: Store, asked: Invocation, name: str, kind: str) -> None:
+    from stepwell.operate.find import run_named
+    from stepwell.operate.graph import dot, mermaid, ranks_of
+
+    run = await run_named(store, name)
+    ranks = ranks_of(await store.steps(run.id))
+    if asked.as_json:
+        say_json({"workflow": run.workflow, "ranks": [[step.key for step in rank] for rank in ranks]})
+        return
+    for line in (mermaid if kind == "mermaid" else dot)(run.workflow, ranks):
+        say(line)

@@ -66,13 +66,14 @@ def end_with(pid: int) -> None:
 
 
 def supervise(processes: int) -> int:
-    """Run the command of this process in so many workers' processes; its exit code."""
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - as multiprocessing
-    return Supervisor([sys.executable, *flags, "-m", "stepwell", *sys.argv[1:]], processes).run()
+    """Run the command of this process in this number of worker processes; return the exit code."""
+    from stepwell.base.compat import interpreter_flags
+
+    return Supervisor([sys.executable, *interpreter_flags(), "-m", "stepwell", *sys.argv[1:]], processes).run()
 
 
 @dataclass(eq=False, slots=True)
-class Child:
+class WorkerProcess:
     """One process of a worker, and what watches it."""
 
     number: int
@@ -89,7 +90,7 @@ class Child:
 
     def ended(self, code: int) -> None:
         """It has ended; when this returns, all that it said is known."""
-        self.process.returncode = code  # so that nobody waits for it once more
+        self.process.returncode = code  # so that `Popen` does not wait for it again
         os.close(self.ending)
         self.heard.wait(LAST_NOTE)
 
@@ -108,7 +109,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, WorkerProcess] = {}
         self._watches: list[threading.Thread] = []
         self._pauses = [FIRST_PAUSE] * processes
         self._failures = [0] * processes
@@ -159,12 +160,12 @@ class Supervisor:
             heard.set()
 
         helper = Helper(process.pid, lines, gone, hung=hung, leaving=leaving, stays=True)
-        child = Child(number, process, helper, ending, time.monotonic(), heard)
+        child = WorkerProcess(number, process, helper, ending, time.monotonic(), heard)
         self._children[process.pid] = child
         self._watches = [watch for watch in self._watches if watch.is_alive()] + [child.watch]
 
     def _reap(self) -> None:
-        """Learn of all that have ended, whoever's children they were."""
+        """Collect all processes that have ended, also those of which this is not the first parent."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -175,7 +176,7 @@ class Supervisor:
             if (child := self._children.pop(pid, None)) is not None:
                 self._ended(child, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, child: Child, code: int) -> None:
+    def _ended(self, child: WorkerProcess, code: int) -> None:
         child.ended(code)
         shown = code if code >= 0 else 128 - code
         if self._ending:
@@ -194,7 +195,7 @@ class Supervisor:
         self._failures[number] += 1
         return first or self._failures[number] >= MOST_FAILURES
 
-    def _start_anew(self, child: Child, code: int) -> None:
+    def _start_anew(self, child: WorkerProcess, code: int) -> None:
         number = child.number
         if child.helper.begun:
             self._failures[number] = 0

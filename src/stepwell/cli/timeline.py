@@ -1,52 +1,34 @@
-"""A run as a timeline: its steps, attempts and waits as bars over one scale, and what the store has not recorded.
+"""A run as a timeline in text: its steps, attempts and waits as bars over one scale; and the same until it is finished.
 
-Solid is executing, shaded is waiting on purpose, a cross an attempt that failed, a broken line through all bars a
-worker that was lost. Values in, lines out: nothing here asks a store or prints.
+Solid is executing, shaded is waiting on purpose, a cross is an attempt that failed, a broken line through all bars is a
+lost worker.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from stepwell.cli.looking import Child, Look, Mark
-from stepwell.cli.output import ago, short, span
-from stepwell.cli.status import glyph_of, took, word_of
-from stepwell.durations import datetime_of
+from stepwell.cli.output import drawable, is_lively, say
+from stepwell.operate.look import ChildRun, Mark, RunLook, look_at
+from stepwell.operate.status import took, word_of
+from stepwell.operate.timeline import WIDTH, Bar, Scale, bar_of, begin_of, length_of, scale_of, unrecorded
+from stepwell.operate.words import ago, short, span
 from stepwell.records import Run, RunStatus, StepInfo
+from stepwell.store.store import Store
 
-WIDTH: Final = 40
-LONGEST_NAME: Final = 28
-SHORTEST_FOLD: Final = 1.0  # seconds
 MOST_MARKS: Final = 12
 LOST: Final = "worker lost"
-AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # what is recorded in a moment, and is no wait that is over
-NARROWEST_FOLD: Final = 0.1  # seconds: or what is drawn in full beside it would look long
-FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
+PAUSE: Final = 0.2  # seconds between two looks at a run that is followed
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One line of the picture: what it is, from when to when, and whether something executed or only waited."""
-
-    glyph: str
-    name: str
-    note: str
-    begin: datetime | None
-    end: datetime | None
-    waiting: bool
-    key: str = ""  # the step's
-
-
-def lines_of(look: Look) -> list[str]:
+def lines_of(look: RunLook) -> list[str]:
     """The whole picture of a run."""
-    run, steps = look.run, look.steps
-    bars = [_bar(step) for step in steps]
-    begin = begin_of(look)
-    end = run.finished_at or max([datetime.now(UTC), *(bar.end for bar in bars if bar.end is not None)])
-    scale = Scale.over(begin, end, bars)
+    bars = [bar_of(step) for step in look.steps]
+    scale = scale_of(look, bars)
     names = max([len(bar.name) for bar in bars], default=0)
     notes = max([len(bar.note) for bar in bars], default=0)
     drawn = [
@@ -54,74 +36,16 @@ def lines_of(look: Look) -> list[str]:
         for bar in bars
     ]
     said = f"{span(scale.folded)} in which nothing executed are folded"
-    told = [*_unrecorded(look), *([said] if scale.gaps else [])]
+    told = [*unrecorded(look), *([said] if scale.gaps else [])]
     below = ["", *(f"note: {one}" for one in told)] if told else []
     picture = drawn or ["  no step is recorded yet"]
-    return [*_head(look), "", *picture, *_past(look, begin), *_family(look), *_error(run, steps), *below]
+    return [*_head(look), "", *picture, *_past(look), *_family(look), *_error(look.run, look.steps), *below]
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Moments as columns; long times in which nothing executed are folded to a few, or they would be all there is."""
-
-    begin: float
-    end: float
-    gaps: Sequence[tuple[float, float]]  # from when to when nothing executed, for long
-    width: float  # what a gap is drawn as, in seconds
-
-    @classmethod
-    def over(cls, begin: datetime, end: datetime, bars: Sequence[Bar]) -> Scale:
-        """The scale of a run from its beginning to its end."""
-        first, last = begin.timestamp(), max(end, begin).timestamp()
-        busy = sorted(
-            (bar.begin.timestamp(), (bar.end or end).timestamp()) for bar in bars if bar.begin and not bar.waiting
-        )
-        gaps, at = [], first
-        for start, stop in [*busy, (last, last)]:
-            gaps.append((at, max(at, start)))
-            at = max(at, stop)
-        idle = sum(stop - start for start, stop in gaps)
-        width = max((last - first - idle) / 8, NARROWEST_FOLD)
-        least = max(SHORTEST_FOLD, FOLDED_FROM * width)
-        return cls(first, last, [gap for gap in gaps if busy and gap[1] - gap[0] > least], width)
-
-    @property
-    def folded(self) -> float:
-        """How many seconds are not drawn."""
-        return sum(stop - start - self.width for start, stop in self.gaps)
-
-    def column(self, moment: datetime) -> int:
-        """Where a moment stands."""
-        whole = max(self.end - self.begin - self.folded, 0.000_001)
-        return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
-
-    def _drawn(self, at: float) -> float:
-        """How long before this moment something is drawn for."""
-        hidden = 0.0
-        for start, stop in self.gaps:
-            share = min(1.0, max(0.0, (at - start) / (stop - start)))
-            hidden += share * (stop - start - self.width)
-        return at - self.begin - hidden
-
-
-def begin_of(look: Look) -> datetime:
-    """When the run first began: what was recorded before a retry is older than its last start."""
-    run = look.run
-    known = [run.started_at, *(step.started_at for step in look.steps)]
-    return min((one for one in known if one is not None), default=run.created_at)
-
-
-def _lasted(look: Look) -> float | None:
-    """Seconds from its first beginning to its end, or to now; None if it has not begun."""
-    if took(look.run) is None:
-        return None
-    return ((look.run.finished_at or datetime.now(UTC)) - begin_of(look)).total_seconds()
-
-
-def _head(look: Look) -> list[str]:
+def _head(look: RunLook) -> list[str]:
     run = look.run
     about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
-    if (seconds := _lasted(look)) is not None:
+    if (seconds := length_of(look)) is not None:
         about.append(f"{'took' if run.finished_at else 'for'} {span(seconds)}")
     lines = ["   ".join(about), " · ".join(_facts(run))]
     if look.why is not None:
@@ -155,47 +79,6 @@ def _facts(run: Run[Any]) -> list[str]:
     return facts
 
 
-def _bar(step: StepInfo) -> Bar:
-    """One step; a sleep has its end as what it returned, and lasts until then."""
-    begin, end = step.started_at, step.finished_at
-    name = step.key if len(step.key) <= LONGEST_NAME else step.key[: LONGEST_NAME - 1] + "…"
-    if step.name == "sleep" and isinstance(step.output, int):
-        end = datetime_of(step.output)
-        length = span((end - begin).total_seconds()) if begin else ""
-        return Bar("◷" if end > datetime.now(UTC) else "✓", name, f"{length} asleep", begin, end, waiting=True)
-    if step.status == RunStatus.PAUSED or (end is not None and end == begin):
-        return _wait(step, name)
-    if step.status == RunStatus.PENDING and step.attempt == 0:  # `retry` has it done again
-        return Bar(glyph_of(step.status), name, "to be done again", None, None, False, step.key)
-    lasted = (end or datetime.now(UTC)) - begin if begin else None
-    tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
-    again = step.status == RunStatus.PENDING and step.attempt > 0
-    glyph = "↻" if again else glyph_of(step.status)
-    return Bar(
-        glyph, name, f"{span(lasted.total_seconds()) if lasted else 'not begun'}{tries}", begin, end, False, step.key
-    )
-
-
-def _wait(step: StepInfo, name: str) -> Bar:
-    """A wait, for a signal, a resume or other runs; of one that is over only the end is recorded."""
-    if step.status == RunStatus.PAUSED:
-        begun = step.started_at
-        lasted = "" if begun is None else f", for {span((datetime.now(UTC) - begun).total_seconds())}"
-        return Bar("◷", name, f"waits for {_awaited(step)}{lasted}", begun, None, waiting=True)
-    late = "nothing came in time" if (step.error or {}).get("type") == "Timeout" else ""
-    return Bar(glyph_of(step.status), name, late, step.started_at, step.finished_at, waiting=True)
-
-
-def _awaited(step: StepInfo) -> str:
-    """What an open wait needs: the recorded step says it."""
-    if "resume_condition" in (step.error or {}):
-        condition = (step.error or {}).get("resume_condition")
-        return f"{condition}, or a resume" if condition else "a resume"
-    if step.name.endswith("()") or isinstance(step.output, dict):
-        return "runs"
-    return "a signal"
-
-
 def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
     if bar.begin is None:
         return ""
@@ -210,8 +93,9 @@ def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
     return f"│{''.join(cells)}│"
 
 
-def _past(look: Look, begin: datetime) -> list[str]:
-    """What happened to it while it went on, in words, with the time since its beginning."""
+def _past(look: RunLook) -> list[str]:
+    """What happened to the run, in words, with the time since its beginning."""
+    begin = begin_of(look)
     if not look.marks:
         return []
     shown = look.marks[-MOST_MARKS:]
@@ -224,14 +108,14 @@ def _past(look: Look, begin: datetime) -> list[str]:
     return ["", *lines]
 
 
-def _family(look: Look) -> list[str]:
-    """The runs it asked for, as a tree."""
+def _family(look: RunLook) -> list[str]:
+    """The children of the run, as a tree."""
     if not look.children:
         return []
     return ["", "runs it asked for", *_branches(look.children, "  ", look.run.id, more=look.more)]
 
 
-def _branches(children: Sequence[Child], indent: str, parent: int, *, more: bool) -> list[str]:
+def _branches(children: Sequence[ChildRun], indent: str, parent: int, *, more: bool) -> list[str]:
     lines = [f"{indent}… and more: stepwell runs --parent {int(parent)}"] if more else []
     for child in children:
         run = child.run
@@ -246,7 +130,7 @@ def _branches(children: Sequence[Child], indent: str, parent: int, *, more: bool
 
 
 def _error(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
-    """What went wrong last, with the lines of the traceback that are not stepwell's."""
+    """The last error, with the lines of its traceback that belong to the application."""
     failed = [step for step in steps if step.status == RunStatus.ERROR and step.error is not None]
     error = failed[-1].error if failed and run.status != RunStatus.SUCCESS else run.error
     if error is None or run.status == RunStatus.SUCCESS:
@@ -257,7 +141,7 @@ def _error(run: Run[Any], steps: Sequence[StepInfo]) -> list[str]:
 
 
 def _traced(traceback: str) -> list[str]:
-    """The last place in the user's own code, and its line."""
+    """The last place in the application's own code, and its line."""
     found: list[str] = []
     lines = traceback.splitlines()
     for at, line in enumerate(lines):
@@ -267,16 +151,63 @@ def _traced(traceback: str) -> list[str]:
     return found
 
 
-def _unrecorded(look: Look) -> list[str]:
-    """What a reader might look for here and the store does not keep."""
-    run, steps, missing = look.run, look.steps, []
-    if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):
-        missing.append("of a step's attempts only the last is recorded")
-    if any(step.started_at and step.started_at == step.finished_at for step in steps if step.name not in AT_ONCE):
-        missing.append("of a wait only its end is recorded")
-    if run.attempt > 1 and not look.marks:
-        lost = "its worker was lost" if run.last_error == "worker_lost" else "it was lost with its worker, or failed"
-        missing.append(f"{run.attempt - 1} earlier attempt(s) of the run ended because {lost}; when is not recorded")
-    if run.generation:
-        missing.append("what earlier generations recorded went as the run restarted")
-    return missing
+async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until: float | None = None) -> Run[Any]:
+    """The run when it is finished, or as it stands after `until` seconds; on a terminal it is redrawn meanwhile."""
+    began = asyncio.get_running_loop().time()
+    view = None if quiet or not is_lively(sys.stdout) else _Redrawn()
+    told: set[tuple[str, str, int]] = set()
+    try:
+        while not run.status.finished:
+            if until is not None and asyncio.get_running_loop().time() - began >= until:
+                break
+            if view is not None:
+                view.show(lines_of(await look_at(store, run)))
+            elif not quiet:
+                await _tell_steps(store, run, told)
+            await asyncio.sleep(PAUSE)
+            run = await store.get_run(run.id)
+    except asyncio.CancelledError:
+        if view is not None:
+            view.keep()
+        say(f"no longer followed; run {run.id} itself goes on", to_stderr=True)
+        say(f"next: stepwell show {run.id} -f", to_stderr=True, dim=True)
+        raise
+    finally:
+        if view is not None:
+            view.clear()
+    return run
+
+
+async def _tell_steps(store: Store, run: Run[Any], told: set[tuple[str, str, int]]) -> None:
+    """Print the steps that changed since the last look: for a pipe or a log."""
+    for step in await store.steps(run.id):
+        seen = (step.key, str(step.status), step.attempt)
+        if seen not in told:
+            told.add(seen)
+            say(f"  {step.key} {step.status.lower()}{f', attempt {step.attempt}' if step.attempt > 1 else ''}")
+
+
+class _Redrawn:
+    """Lines of a terminal that are written over and over, and gone at the end."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
+        self._live = Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, lines: list[str]) -> None:
+        from rich.text import Text
+
+        shown = "\n".join(drawable(line, self._encoding) for line in lines)
+        self._live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
+
+    def keep(self) -> None:
+        """Leave what was shown last where it is."""
+        self._live.transient = False
+        self._live.stop()
+
+    def clear(self) -> None:
+        self._live.stop()

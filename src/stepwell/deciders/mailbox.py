@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import itertools
 from collections.abc import Awaitable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Self
 
-from stepwell.backoff import waits
-from stepwell.clock import Clock
-from stepwell.deciders.waiting import Pending, Place
+import msgspec
+
+from stepwell.base.backoff import waits
+from stepwell.base.clock import Clock
+from stepwell.base.events import InternalTaskFailed, StoreLost
+from stepwell.base.futures import begin_apart, resolve
+from stepwell.base.telemetry import Telemetry
+from stepwell.decider import Receipt
+from stepwell.deciders.registry import Family
 from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store.apart import begin_apart
 from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
-from stepwell.store.futures import resolve
-from stepwell.telemetry import InternalTaskFailed, StoreLost, Telemetry
+from stepwell.store.instances import Delivery
 
 MOST_INPUTS: Final = 500  # a transaction
 LOOK_EVERY: Final = 1.0  # seconds
@@ -225,3 +230,75 @@ def _fail(batch: Iterable[Pending], error: BaseException) -> None:
     for pending in batch:
         if pending.answer is not None:
             resolve(pending.answer, error)
+
+
+# ---- Inputs that wait for their decision, and what a process knows of the instances they are for.
+
+
+Place = tuple[str, str]  # an instance, by its type and id
+REMEMBERED: Final = 10_000
+
+
+class Pending(msgspec.Struct, eq=False):
+    """An input, and who waits for what becomes of it."""
+
+    family: Family
+    id: str  # of its instance
+    input: Any
+    cause: str  # given before its first try: its events carry it, so that a repeat finds them
+    key: str | None = None
+    window: int | None = None  # microseconds for which the key counts; None: for as long as it is kept
+    delivery: Delivery | None = None
+    answer: asyncio.Future[Receipt] | None = None
+    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
+    since: float = 0.0  # by the loop's clock
+    base: int | None = None  # the version that its instance had when it was first tried, if it may have been decided
+
+    @property
+    def place(self) -> Place:
+        """Its instance."""
+        return self.family.type, self.id
+
+    def sent_from_outside(self) -> Self:
+        """The input, with the key that equal ones share if it has none and its decider wants them to count once."""
+        if self.key is None and self.family.dedupe is not None:
+            self.key, self.window = self.family.fingerprint(self.input), self.family.dedupe
+        return self
+
+    @property
+    def is_waited_for(self) -> bool:
+        """False if its caller has gone, or was answered."""
+        return self.answer is None or not self.answer.done()
+
+
+class KnownInstance(NamedTuple):
+    """What is known of an instance: its state after so many events, which stays true whatever happens later."""
+
+    instance_id: int
+    version: int
+    state: Any
+    is_completed: bool
+    snapshot_version: int
+
+
+class Memory:
+    """The states of the instances that were used lately."""
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most = most
+        self._held: collections.OrderedDict[Place, KnownInstance] = collections.OrderedDict()
+
+    def get(self, place: Place) -> KnownInstance | None:
+        """What is known of an instance, None if nothing."""
+        if (held := self._held.get(place)) is not None:
+            with contextlib.suppress(KeyError):  # forgotten just now: another thread may decide
+                self._held.move_to_end(place)
+        return held
+
+    def put(self, place: Place, held: KnownInstance) -> None:
+        """Know this from now on, unless more is known already."""
+        if (known := self._held.get(place)) is None or known.version <= held.version:
+            self._held[place] = held
+            self._held.move_to_end(place)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import itertools
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Self, TypeVar, cast, overload
+from types import ModuleType
+from typing import Any, Final, Self, TypeGuard, TypeVar, overload
 
-from stepwell.backoff import Retry
-from stepwell.codec import decode, encode
+from stepwell.base.backoff import Retry
+from stepwell.base.durations import Duration, datetime_of, microseconds_of
+from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
-from stepwell.deciders.deciding import Decided, Deciding
-from stepwell.deciders.mailbox import Mailbox
-from stepwell.deciders.proposing import ATTEMPTS, effects_queue, inputs_queue
-from stepwell.deciders.reading import EventInfo, InstanceInfo, OutstandingInfo, Reading
-from stepwell.deciders.serving import Serving, enveloped
-from stepwell.deciders.swift import Swift
-from stepwell.deciders.waiting import Memory, Pending
+from stepwell.deciders.decide import Decided, DecisionCase
+from stepwell.deciders.effects import DeciderBodies, enveloped
+from stepwell.deciders.mailbox import Mailbox, Memory, Pending
+from stepwell.deciders.optimistic import OptimisticDecisions
+from stepwell.deciders.proposal import ATTEMPTS, effects_queue, inputs_queue
+from stepwell.deciders.read import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
+from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Decision
-from stepwell.durations import Duration, datetime_of, microseconds_of
-from stepwell.engine.branches import Branch, current_branch
-from stepwell.engine.calls import current_attempt
-from stepwell.engine.context import current
-from stepwell.engine.served import Served
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
-from stepwell.family import Family, Registry
-from stepwell.names import check_key, check_whole
-from stepwell.records import NewTask, Page, TaskId, TaskKind
-from stepwell.store.decisions import Supply
+from stepwell.records import Page, TaskId, TaskKind
+from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.call import current_attempt
+from stepwell.runs.context import current
 from stepwell.store.draft import Drafted
-from stepwell.store.driver import LOCKS, Script
+from stepwell.store.rows import NewTask
 from stepwell.store.store import Store
-from stepwell.store.together import Tx
+from stepwell.store.transaction import Tx
+from stepwell.values.codec import decode, encode
+from stepwell.work.body import Served
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in Decider
@@ -58,19 +58,19 @@ class Service:
         self._memory = Memory()
         self._workers: dict[str, int] = {}
         self._snapshot_every: dict[str, int] = {}
-        self._deciding = Deciding(store, self._memory, self._snapshot_every)
-        self._reading = Reading(store, self.registry, self._memory)
-        travels = store.driver.flush_slots > 1  # to its database, so that a round trip is dear
-        self._swift = Swift(store, self._memory, self._snapshot_every) if travels else None
+        self._reader = InstanceReader(store, self.registry, self._memory)
+        self._case = partial(DecisionCase, store, self._memory, self._snapshot_every)
+        is_remote = store.decisions.is_remote
+        self._optimistic = OptimisticDecisions(store, self._memory, self._snapshot_every) if is_remote else None
         self._mailbox = Mailbox(
             self._decide,
             store.clock,
             store.telemetry,
             aside=store.aside,
-            lanes=LANES if travels else 1,
+            lanes=LANES if is_remote else 1,
             together=together,
         )
-        self._serving = Serving(store, self.registry, self._routed)
+        self._bodies = DeciderBodies(store, self.registry, self._routed)
         self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
 
     def register(
@@ -109,17 +109,20 @@ class Service:
         if tx is None:
             pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
             return await self._routed(pending)
-        await self.store.share(_shared(pending), tx)
-        decided = await self.store.play_joined(self.joining(pending), tx, "Engine")
+        await self.store.new_tasks.share(_shared(pending), tx)
+        decided = await self.store.transactions.play(
+            self.store.decisions.joined(self._case([pending], raises=True)), tx, "Engine"
+        )
         if isinstance(tx, Tx):
-            tx.touched.update(decided.asked, decided.queues)
+            tx.touched.update(decided.queues, *(one.queues for one in decided.drafted))
         return _answer_of(decided)
 
     def execute_in_this_thread(self, input: object, key: str | None, tx: object) -> Receipt:
         """Decide an input through the user's own sync connection, in the user's thread."""
         pending = self._pending(input, key)
-        self.store.share_in_this_thread(_shared(pending), tx)
-        return _answer_of(self.store.play_joined_here(self.joining(pending), tx, "Engine"))
+        self.store.new_tasks.share_here(_shared(pending), tx)
+        case = self._case([pending], raises=True)
+        return _answer_of(self.store.transactions.play_here(self.store.decisions.joined(case), tx, "Engine"))
 
     async def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
         """As `execute`, for an input that comes as JSON: the name of its class, and its fields.
@@ -136,19 +139,19 @@ class Service:
         It is decided exactly once, and tried again with a pause if its decider raises. A second one with its `key`,
         for the same instance, is not stored (`created` is False).
         """
-        [task_id] = await self.store.add(self._drafted(input, key, delay), tx)
+        [task_id] = await self.store.new_tasks.add(self._drafted(input, key, delay), tx)
         return task_id
 
     def submit_in_this_thread(self, input: object, key: str | None, delay: Duration | None, tx: object) -> TaskId:
         """Store an input through the user's own sync connection, in the user's thread."""
-        [task_id] = self.store.add_in_this_thread(self._drafted(input, key, delay), tx)
+        [task_id] = self.store.new_tasks.add_here(self._drafted(input, key, delay), tx)
         return task_id
 
     async def dry_run(self, input: object) -> Decision[Any, Any, Any]:
         """What the input would lead to now; nothing is written."""
         family = self.registry.of_input(input)
-        held = await self._reading.held(family, family.identify(input))
-        return family.decide(held.state, input, datetime_of(await self._reading.now()))
+        known = await self._reader.known(family, family.identify(input))
+        return family.decide(known.state, input, datetime_of(await self.store.decisions.now()))
 
     @overload
     async def state(self, decider: str, id: str, *, at: int | None = None) -> Any: ...
@@ -164,28 +167,28 @@ class Service:
         named = isinstance(decider, str)
         family = self.registry.of_type(decider) if named else self.registry.of_decider(decider)
         if at is None:
-            state = (await self._reading.held(family, id)).state
+            state = (await self._reader.known(family, id)).state
         else:
-            state = await self._reading.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
+            state = await self._reader.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
         return decode(encode(state, limit=sys.maxsize, what=f"state of {family.type} {id}")) if named else state
 
     async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order, with those of the engine."""
-        return await self._reading.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
+        return await self._reader.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
 
     async def instances(
         self, type: str | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page[InstanceInfo]:
         """Instances of a type, or of all, by type and id."""
-        return await self._reading.instances(type, check_whole("limit", limit, 1, 10_000), after)
+        return await self._reader.instances(type, check_whole("limit", limit, 1, 10_000), after)
 
     async def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
         """What an instance still waits for: its effects and timers that are not finished, the first due first.
 
         Known from the database alone; `DeciderNotFound` if neither this engine nor the database has such a type.
         """
-        found = await self._reading.outstanding(type, id)
-        if not found and not await self._reading.instances(type, 1, None):
+        found = await self._reader.outstanding(type, id)
+        if not found and not await self._reader.instances(type, 1, None):
             self.registry.of_type(type)
         return found
 
@@ -195,15 +198,7 @@ class Service:
 
     def served(self) -> list[Served]:
         """What a worker has to serve for these deciders."""
-        return [one for family in self.registry for one in self._serving.served(family, self._workers[family.type])]
-
-    def joining(self, pending: Pending) -> Script[Decided]:
-        """Decide an input as part of a transaction that somebody else has begun; what is learnt there is forgotten."""
-        decided = yield from self._deciding.script([pending], Supply())
-        [item] = decided.items
-        if item.error is not None:  # raised here, so that the call is undone
-            raise item.error
-        return decided
+        return [one for family in self.registry for one in self._bodies.served(family, self._workers[family.type])]
 
     def _pending(self, input: object, key: str | None) -> Pending:
         _refuse_in_workflow(input)
@@ -255,12 +250,12 @@ class Service:
         queues = await self._queues({one.family.type for one in batch})
         known = {one.place: self._memory.get(one.place) for one in batch}
         try:
-            if self._swift is not None and patience is None:
-                decided, rest = await self._swift.decide(batch, queues)
+            if self._optimistic is not None and patience is None:
+                decided, rest = await self._optimistic.decide(batch, queues)
                 await self._tell(decided)
                 batch = rest
             if batch:
-                await self._decide_locked(batch, queues, LOCKS if patience is None else patience)
+                await self._decide_locked(batch, queues, patience)
         except StoreUnavailable:
             for one in batch:  # it may have been decided: the next try looks for its events, after what was known
                 held = known[one.place]
@@ -271,37 +266,24 @@ class Service:
                 await self.store.queue_id(name, create=True, anew=True)  # deleted and made again, perhaps
             raise
 
-    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int], patience: float) -> None:
-        supply = await self.store.decisions.supply(2 * len(batch))
+    async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int], patience: float | None) -> None:
         asked_at = time.monotonic()
-        script = partial(self._deciding.script, batch, supply, queues)
-        decided = await self.store.driver.transact(script, patience=patience)
-        if self._swift is not None:
-            self._swift.time.heard(min(one.now for one in decided.outcomes), asked_at)
+        count = 2 * len(batch)
+        decided = await self.store.decisions.decide(self._case(batch), queues, count=count, patience=patience)
+        if self._optimistic is not None:
+            self._optimistic.time.heard(min(one.now for one in decided.changes), asked_at)
         await self._tell(decided)
 
     async def _tell(self, decided: Decided) -> None:
         for outcome in decided.outcomes:
             if outcome.change.after:
                 place = outcome.items[0].pending.place
-                self._memory.put(place, outcome.held)
+                self._memory.put(place, outcome.known)
             for item in outcome.items:
                 _answer(item.pending, item.receipt, item.error)
-        self._hint(decided)
-        if decided.asked:
-            self.store.tasks.hint({await self.store.queue_id(name) for name in decided.asked})
-
-    def _hint(self, decided: Decided) -> None:
-        queues: set[int] = set()
-        for outcome in decided.outcomes:
-            for row in outcome.change.tasks:
-                queue_id, run_at = cast("tuple[int, int | None]", row[1:3])
-                if run_at is None or run_at <= outcome.now:
-                    queues.add(queue_id)
-                else:
-                    self.store.tasks.alarm.set((run_at - outcome.now) / 1_000_000)
-        if queues:
-            self.store.tasks.hint(queues)
+        self.store.decisions.tell(decided.changes)
+        if asked := {name for one in decided.drafted for name in one.queues}:
+            self.store.tasks.hint({await self.store.queue_id(name) for name in asked})
 
     async def _queues(self, types: set[str]) -> dict[str, int]:
         names = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
@@ -331,6 +313,54 @@ def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | No
 
 
 def _answer_of(decided: Decided) -> Receipt:
-    [item] = decided.items
+    [item] = decided.outcomes[0].items
     assert item.receipt is not None
     return item.receipt
+
+
+# ---- What a module stands for as far as deciders are concerned; workers and the command line go by this.
+
+
+AnyDecider = Decider[Any, Any, Any, Any]
+
+
+def deciders_in(modules: Iterable[ModuleType], known: Collection[str] = ()) -> Iterator[AnyDecider]:
+    """Those that the modules have made, and one of each class that they define and made none of; none of `known` type.
+
+    A class that lacks a method or its `type` is a base of others and left out.
+    """
+    modules = list(modules)
+    values = [each for module in modules for each in vars(module).values()]
+    made = {id(each): each for each in values if isinstance(each, Decider) and _type_of(each) not in known}
+    yield from made.values()
+    besides = {*known, *map(_type_of, made.values())}
+    for module in modules:
+        classes = dict.fromkeys(each for each in vars(module).values() if is_decider(each, module))
+        yield from (make(each) for each in classes if each.type not in besides)
+
+
+def engines_in(module: ModuleType, store: Store) -> list[Service]:
+    """The engines that a module has for this store; those of other stores are not for its workers."""
+    return [each for each in vars(module).values() if isinstance(each, Service) and each.store is store]
+
+
+def is_decider(one: object, module: ModuleType) -> TypeGuard[type[AnyDecider]]:
+    """True for a class of Decider that is defined in the module and whole: it lacks neither a method nor its type."""
+    if not (inspect.isclass(one) and issubclass(one, Decider) and one.__module__ == module.__name__):
+        return False
+    return not inspect.isabstract(one) and hasattr(one, "type")
+
+
+def make(cls: type[AnyDecider]) -> AnyDecider:
+    """A decider of the class; InvalidOption if it takes arguments that nobody knows here."""
+    try:
+        inspect.signature(cls).bind()
+    except TypeError as error:
+        name = cls.__name__
+        why = f"it cannot be made without arguments ({error}); make one in its module: `{name.lower()} = {name}(...)`"
+        raise InvalidOption("decider", name, why) from error
+    return cls()
+
+
+def _type_of(decider: AnyDecider) -> str:
+    return getattr(decider, "type", "")  # one that lacks it is refused, with the reason, when it is registered

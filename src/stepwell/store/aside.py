@@ -13,15 +13,19 @@ import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 
-from stepwell.clock import Clock
-from stepwell.errors import StepwellError
-from stepwell.store.apart import begin_apart
-from stepwell.store.driver import Call, Driver
-from stepwell.telemetry import InternalTaskFailed, Telemetry
+from stepwell.base.clock import Clock
+from stepwell.base.events import InternalTaskFailed
+from stepwell.base.futures import begin_apart
+from stepwell.base.telemetry import Telemetry
+from stepwell.errors import Refused, StepwellError, StoreLocked
+from stepwell.store.driver import Call, Driver, Row, Script
+from stepwell.store.pending import Need, Operation
+from stepwell.store.sql import fed_rows
 
 PATIENCE: Final = 0.01  # seconds that one try waits for a lock ...
 SEEKING: Final = 0.003  # ... and each part of a transaction that waited for longer already
@@ -31,14 +35,14 @@ LONGEST_PAUSE: Final = 0.25
 LATELY: Final = 4  # tries in which one that came lately is tried before others
 
 T = TypeVar("T")
-Need = object  # a row or a key, as those who come here name them
+Claimable = object  # a row or a key, as those who come here name them
 
 
 class Waiter(msgspec.Struct, eq=False):
     """Something that could not have a row or a key, or stands behind something that could not."""
 
-    needs: AbstractSet[Need]  # all that it will hold
-    held: AbstractSet[Need]  # those of them that nobody may have before it
+    needs: AbstractSet[Claimable]  # all that it will hold
+    held: AbstractSet[Claimable]  # those of them that nobody may have before it
     attempt: Callable[[], Awaitable[bool]]  # write it, alone; False if it has to wait further
     drop: Callable[[BaseException], object]  # nobody will try it any more
     go_on: Callable[[], object] | None = None  # what it stood behind is written: back to where the others are
@@ -53,7 +57,7 @@ class Aside:
         self._clock = clock
         self._telemetry = telemetry
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
-        self._held: collections.Counter[Need] = collections.Counter()
+        self._held: collections.Counter[Claimable] = collections.Counter()
         self._tried: Waiter | None = None
         self._job: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -61,7 +65,7 @@ class Aside:
     def __len__(self) -> int:
         return len(self._waiters)
 
-    def holds(self, needs: Iterable[Need]) -> bool:
+    def holds(self, needs: Iterable[Claimable]) -> bool:
         """True if something that waits here comes before whoever needs these."""
         return any(need in self._held for need in needs)
 
@@ -110,7 +114,7 @@ class Aside:
 
     def _next(self, now: float) -> tuple[Waiter | None, float | None]:
         """Of those that stand behind no other and are due, the one to try; or when the next of them is due."""
-        before, free = set[Need](), list[Waiter]()
+        before, free = set[Claimable](), list[Waiter]()
         for waiter in self._waiters:
             if before.isdisjoint(waiter.needs):
                 free.append(waiter)
@@ -130,9 +134,9 @@ class Aside:
         finally:
             self._tried = None
 
-    def _let_go(self, free: AbstractSet[Need]) -> None:
+    def _let_go(self, free: AbstractSet[Claimable]) -> None:
         """Send those back that stood behind these and now behind nothing: together they are written faster."""
-        before = set[Need]()
+        before = set[Claimable]()
         for waiter in tuple(self._waiters):
             if waiter.go_on is None or waiter.needs.isdisjoint(free) or not before.isdisjoint(waiter.needs):
                 before |= waiter.held
@@ -185,3 +189,94 @@ async def seek(
     for part in (units[: len(units) // 2], units[len(units) // 2 :]):
         if not await attempt(part):
             await seek(part, attempt, held, in_vain)
+
+
+# ---- Taking a flush that failed apart: what cannot be written is found, and everything else is written.
+
+
+@dataclass(slots=True)
+class Isolated:
+    """What came of the operations of a flush: those of `written` stand, the others do not."""
+
+    written: list[tuple[Sequence[Call], list[list[Row]]]] = field(default_factory=list)
+    refused: dict[Operation, Refused] = field(default_factory=dict)
+    held: dict[Operation, frozenset[Need]] = field(default_factory=dict)  # and by which rows, as far as is known
+    _taken: set[Need] = field(default_factory=set)
+
+    def hold(self, operation: Operation, rows: frozenset[Need] = frozenset()) -> None:
+        """It has to wait, and whatever comes after it on its task or for its key with it."""
+        self.held[operation] = rows
+        self._taken |= rows
+        if (own := operation.key if operation.lane is None else operation.lane) is not None:
+            self._taken.add(own)
+
+    def free_of(self, part: Sequence[Operation]) -> list[Operation]:
+        """Those that need nothing that is held; the others have to wait too."""
+        for operation in part:
+            if not self._taken.isdisjoint(operation.needs):
+                self.hold(operation, operation.needs & self._taken)
+        return [operation for operation in part if operation not in self.held]
+
+
+def isolated(
+    batch: Sequence[Operation], calls_of: Callable[[Sequence[Operation]], list[Call]], *, is_locked: bool
+) -> Script[Isolated]:
+    """Write what can be written, in one transaction; halve what cannot until each row stands alone.
+
+    The left half first: rows are locked in the order in which every flush locks them. Each try has a savepoint.
+    """
+    found, in_vain = Isolated(), 0
+    untried = (yield from _apart(found, list(batch))) if is_locked else [list(batch)]
+    while untried:
+        part = found.free_of(untried.pop())
+        if in_vain > MOST_IN_VAIN:
+            for operation in part:
+                found.hold(operation)
+        if not found.free_of(part):
+            continue
+        yield Call("savepoint")
+        try:
+            calls = calls_of(part)
+            found.written.append((calls, (yield from one_by_one(calls))))
+        except (Refused, StoreLocked) as error:
+            yield Call("rollback_to_savepoint")
+            in_vain += isinstance(error, StoreLocked)
+            if len(part) > 1:
+                untried += [part[len(part) // 2 :], part[: len(part) // 2]]
+            elif isinstance(error, Refused):
+                found.refused[part[0]] = error
+            else:
+                found.hold(part[0])
+        yield Call("release_savepoint")
+    return found
+
+
+def _apart(found: Isolated, batch: list[Operation]) -> Script[list[list[Operation]]]:
+    """What to try of a flush that waited in vain for a lock, without the operations whose rows are held by others.
+
+    If it is a table that is locked this raises `StoreLocked`: then nobody is to blame.
+    """
+    yield Call("use_tables")
+    tasks = sorted({need for one in batch for need in one.needs if isinstance(need, int)})
+    rows = (yield Call("held_tasks", {}, [(task,) for task in tasks])) if tasks else []
+    held = frozenset(row["id"] for row in rows)
+    for operation in batch:
+        if not held.isdisjoint(operation.needs):
+            found.hold(operation, held & operation.needs)
+    free = found.free_of(batch)
+    if held:
+        return [free]
+    if len(free) > 1:
+        return [free[len(free) // 2 :], free[: len(free) // 2]]
+    for operation in free:
+        found.hold(operation)
+    return []
+
+
+def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
+    """Say the calls of a flush as separate statements, feeding each what another returned."""
+    answers: list[list[Row]] = []
+    for call in calls:
+        rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])
+        answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
+    return answers

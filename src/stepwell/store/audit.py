@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from stepwell.codec import decode, one_line
-from stepwell.records import RunStatus, StepRow
+from stepwell.base.durations import datetime_of
+from stepwell.errors import RunNotFound
+from stepwell.records import AuditInfo, RunStatus
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.rows import SettleRow, StepRow
+from stepwell.values.codec import decode
+from stepwell.values.exceptions import one_line
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 AuditLevel = Literal["problems", "all", "off"]
 UNACKNOWLEDGED: Final = "not acknowledged in time"
@@ -88,18 +96,17 @@ class Audit:
             notes = [Note(row["id"], What.CLAIMED, None, number, row["turn"], row["attempt"]) for row in rows]
             yield from self.noted(params, notes)
 
-    def settled(self, row: tuple[Value, ...], attempt: int | None = None) -> Note | None:
+    def settled(self, row: SettleRow, attempt: int | None = None) -> Note | None:
         """What a row of `settle` is to leave behind; None for a turn that went well, but with "all"."""
-        status, error = row[3], row[11]
+        status, error = row.status, row.error
         if not self.everything and (not self.problems or (error is None and status != RunStatus.CANCELLED)):
             return None
-        task_id, worker, turn, _, delay, _, attempt_back, alone = row[:8]
-        if status == RunStatus.PENDING and attempt_back and not alone and not self.everything:
+        if status == RunStatus.PENDING and row.attempt_back and not row.alone and not self.everything:
             return None  # left to other code, perhaps every minute for a week: `last_error` says why
-        what, detail = _outcome(status, error, row[12], int(delay or 0), bool(alone))
-        what = What.RESTARTED if row[14] is not None else what
-        answer = str(status) if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if somebody has cancelled it
-        return Note(int(task_id or 0), what, detail, int(worker or 0), int(turn or 0), attempt, answer)
+        what, detail = _outcome(row)
+        what = What.RESTARTED if row.input is not None else what
+        answer = status if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if it was cancelled meanwhile
+        return Note(row.id, what, detail, row.worker, row.turn, attempt, answer)
 
     def closed(self, task_id: int, turn: int, status: RunStatus) -> Note | None:
         """What closing a message taken by hand is to leave behind; with "all" only."""
@@ -109,15 +116,26 @@ class Audit:
         return Note(task_id, what, turn=turn, answer=str(status))
 
     def told(self, task_id: int, turn: int, what: What, answer: RunStatus) -> Note | None:
-        """What an operator's closing of a message that somebody has is to leave behind."""
+        """What is noted of a message that a consumer has and an operator closes."""
         return Note(task_id, what, turn=turn, answer=str(answer)) if self.problems else None
 
-    def failed_step(self, row: StepRow, worker: int) -> Note | None:
-        """What a step that failed is to leave behind; its attempt is the step's own."""
-        if row.error is None or not self.problems or row.status not in _FAILED_STEPS:
-            return None
-        detail = f"{row.key}: {one_line(decode(row.error))}"
-        return Note(row.run_id, _FAILED_STEPS[row.status], detail, worker, None, row.attempt, answer=row.key)
+    def failed_steps(self, rows: Iterable[StepRow], worker: int, *, settled: bool = False) -> list[Note]:
+        """What steps that failed are to leave behind, by themselves or with the end of their run's turn.
+
+        Their attempts are the steps' own.
+        """
+        return [
+            Note(
+                row.run_id,
+                _FAILED_STEPS[row.status],
+                f"{row.key}: {one_line(decode(row.error))}",
+                worker,
+                attempt=row.attempt,
+                answer=None if settled else row.key,
+            )
+            for row in rows
+            if row.error is not None and self.problems and row.status in _FAILED_STEPS
+        ]
 
     def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
         """Note which worker these tasks were taken from, and what became of them."""
@@ -150,13 +168,6 @@ def rows_of(notes: Iterable[Note]) -> list[tuple[Value, ...]]:
     return rows
 
 
-def came_back(rows: Sequence[Sequence[Value]], answered: Iterable[Row]) -> list[Sequence[Value]]:
-    """Of the rows that begin with a task and the answer they need, those whose task was answered that, or anything."""
-    answers = {(row["id"], row["answer"]) for row in answered}
-    tasks = {task_id for task_id, _ in answers}
-    return [row for row in rows if (row[0] in tasks if row[1] is None else (row[0], row[1]) in answers)]
-
-
 _FAILED_STEPS: Final = {RunStatus.PENDING: What.STEP_FAILED, RunStatus.ERROR: What.STEP_GAVE_UP}
 
 
@@ -173,18 +184,45 @@ _LOST: Final = {
 }
 
 
-def _outcome(status: Value, error: Value, line: Value, delay: int, alone: bool) -> tuple[What, str | None]:
-    said = None if line is None else str(line)
-    match status:
-        case RunStatus.PENDING if error is not None:
-            return What.ATTEMPT_FAILED, f"{said}; again, alone" if alone else f"{said}; again in {delay / 1e6:.3g} s"
+def _outcome(row: SettleRow) -> tuple[What, str | None]:
+    said = row.last_error
+    match row.status:
+        case RunStatus.PENDING if row.error is not None:
+            again = "again, alone" if row.alone else f"again in {row.delay / 1e6:.3g} s"
+            return What.ATTEMPT_FAILED, f"{said}; {again}"
         case RunStatus.PENDING:
             return What.GIVEN_BACK, None
         case RunStatus.PAUSED:
-            return What.SUSPENDED if error is None else What.PAUSED, said
+            return What.SUSPENDED if row.error is None else What.PAUSED, said
         case RunStatus.ERROR:
             return What.FAILED, said
         case RunStatus.CANCELLED:
             return What.CANCELLED, said
         case _:
             return What.SUCCEEDED, None
+
+
+@dataclass(eq=False)
+class History:
+    """What the audit of one store has noted, to be read."""
+
+    _db: Database
+
+    async def of(self, task_id: int) -> list[AuditInfo]:
+        """The notes of one task, in the order in which it happened."""
+        self._db.check()
+        rows = await self._db.driver.read(Call("history", self._db.params(id=task_id)))
+        if not rows:
+            raise RunNotFound(task_id)
+        return [
+            AuditInfo(
+                what=row["what"],
+                at=datetime_of(row["recorded_at"]),
+                worker=row["worker_id"],
+                turn=row["turn"],
+                attempt=row["attempt"],
+                detail=None if row["detail"] is None else json.loads(row["detail"]),
+            )
+            for row in rows
+            if row["what"] is not None
+        ]

@@ -1,59 +1,52 @@
-"""The verbs that steer many runs at once: cancel, retry and delete all that fit a filter, in bounded transactions."""
+"""Many runs at once: cancel, retry and delete all that fit a filter, in bounded transactions."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
+from stepwell.base.names import check_filter, check_whole
 from stepwell.errors import InvalidOption
-from stepwell.names import check_filter, check_whole
 from stepwell.records import RunStatus
 from stepwell.store.audit import What
 from stepwell.store.control import Control, cancelling
+from stepwell.store.dead_letters import DeadLetters
 from stepwell.store.driver import Call, Row, Script
-from stepwell.store.parents import lock_families, wake_parents
-from stepwell.store.pieces import tell_done
-from stepwell.store.repeat import repeated
-from stepwell.store.runs import LAST, Runs, filter_of, status_of
+from stepwell.store.handle import tell_done
+from stepwell.store.runs import LAST, RunFilter, Runs, filter_of, status_of
+from stepwell.store.settle import lock_families, wake_parents
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 CHUNK: Final = 500
 UNFINISHED: Final = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
 
-class RunFilter(TypedDict, total=False):
-    """Which runs: what is not said is not asked. `limit` is how many at most, newest first."""
+@dataclass(eq=False)
+class Bulk:
+    """Changes all the runs that fit a filter."""
 
-    workflow: str | None
-    status: RunStatus | str | None
-    key: str | None
-    tag: str | None
-    since: datetime | None
-    until: datetime | None
-    limit: int | None
-    everything: bool  # has to be said where nothing else is
+    _db: Database
+    _runs: Runs
+    _control: Control
+    _dead_letters: DeadLetters
 
-
-class Bulk(Runs, Control):
-    """Runs, as those who steer many of them see them."""
-
-    async def cancel_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
-        """Cancel the unfinished runs that fit, as `cancel` does; how many were cancelled or asked to stop.
-
-        The filter is that of `runs`. Without one, say `everything=True`. Runs triggered meanwhile are left alone. Each
-        transaction is bounded: if one fails, what was done before stays, and the call may be made again.
-        """
+    async def cancel(self, which: RunFilter, reason: str | None) -> int:
+        """Cancel the unfinished ones; how many were cancelled or asked to stop."""
         said = check_filter("reason", reason)
         return await self._each(which, UNFINISHED, "finished ones stay what they are", partial(self._cancel, said))
 
-    async def retry_runs(self, **which: Unpack[RunFilter]) -> int:
-        """Execute the failed runs that fit again, as `retry` does; how many that was. See `cancel_runs`."""
-        return await self._each(which, (RunStatus.ERROR,), "only what failed is tried again", self._retry)
+    async def retry(self, which: RunFilter) -> int:
+        """Execute the failed ones again; how many that was."""
+        return await self._each(
+            which, (RunStatus.ERROR,), "only what failed is tried again", self._dead_letters.requeue_runs
+        )
 
-    async def delete_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
-        """Delete the runs that fit, as `delete` does: they can be restored until they are pruned. How many that was."""
+    async def delete(self, which: RunFilter, reason: str | None) -> int:
+        """Delete them so that they can be restored; how many that was."""
         return await self._each(which, tuple(RunStatus), "", partial(self._delete, check_filter("reason", reason)))
 
     async def _each(
@@ -65,15 +58,15 @@ class Bulk(Runs, Control):
     ) -> int:
         """Have the runs that fit changed, a page in each transaction, newest first; how many were."""
         statuses = _statuses(which, allowed, why)
-        params: dict[str, Any] = filter_of(which.get("key"), which.get("tag"), which.get("since"), which.get("until"))
+        params: dict[str, Any] = filter_of(which)
         limit = which.get("limit")
         left = LAST if limit is None else check_whole("limit", limit, 1, LAST)
-        lines = await self._lines(which.get("workflow"), statuses)
+        lines = await self._runs.lines(which.get("workflow"), statuses)
         changed, after = 0, (LAST, LAST)
         while lines and left > 0:
             size = min(CHUNK, left)
             place = {"deleted": False, "limit": size, "after_time": after[0], "after_id": after[1]}
-            rows = await self.driver.read(Call("find_runs", params | place, lines))
+            rows = await self._db.driver.read(Call("find_runs", params | place, lines))
             found = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)[:size]
             if not found:
                 break
@@ -83,14 +76,9 @@ class Bulk(Runs, Control):
         return changed
 
     async def _cancel(self, reason: str | None, run_ids: Sequence[int]) -> int:
-        woken, tries = set[int](), itertools.count()
-        changed, stopped = await repeated(
-            lambda: self.driver.transact(partial(self._cancelling_all, run_ids, reason, woken, again=next(tries) > 0)),
-            clock=self.clock,
-            telemetry=self.telemetry,
-            within=self.options.timeout,
-        )
-        self._tell_cancelled(changed, woken)
+        woken = set[int]()
+        changed, stopped = await self._db.transact_again(partial(self._cancelling_all, run_ids, reason, woken))
+        self._control.tell_cancelled(changed, woken)
         return len(stopped)
 
     def _cancelling_all(
@@ -99,30 +87,25 @@ class Bulk(Runs, Control):
         yield Call("lock_trees", {}, [(run_id,) for run_id in run_ids])
         found = yield Call("cancelled_before", {}, [(run_id,) for run_id in run_ids])
         before = {row["id"] for row in found}
-        changed = yield from cancelling(self._params(), run_ids, reason, woken, self.audit, before=before)
+        changed = yield from cancelling(self._db.params(), run_ids, reason, woken, self._db.audit, before=before)
         stopped = {row["id"] for row in changed}
         if again:  # a try whose reply was lost may have cancelled them: what it did counts
             rows = yield Call("turns_of", {}, [(run_id,) for run_id in run_ids])
             stopped |= {row["id"] for row in rows if row["status"] == RunStatus.CANCELLED}
         return changed, stopped & set(run_ids)
 
-    async def _retry(self, run_ids: Sequence[int]) -> int:
-        rows = await self._queues.requeue(run_ids, queue=None, error=None)
-        self.tasks.hint({row["queue_id"] for row in rows})
-        return len(rows)
-
     async def _delete(self, reason: str | None, run_ids: Sequence[int]) -> int:
-        deleted, woken = await self.driver.transact(partial(self._deleting, run_ids, reason))
-        self.tasks.hint(woken)
+        deleted, woken = await self._db.driver.transact(partial(self._deleting, run_ids, reason))
+        self._db.tasks.hint(woken)
         return len(deleted)
 
     def _deleting(self, run_ids: Sequence[int], reason: str | None) -> Script[tuple[list[Row], set[int]]]:
         rows = [(run_id,) for run_id in run_ids]
         yield from lock_families(run_ids)
-        deleted = yield Call("delete_runs", self._params(reason=reason), rows)
-        yield from self.audit.of_all(self._params(), deleted, What.DELETED, reason)
+        deleted = yield Call("delete_runs", self._db.params(reason=reason), rows)
+        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, reason)
         unfinished = [row for row in deleted if row["finished_at"] is None]
-        woken = yield from wake_parents(self._params(), unfinished, gone=True)
+        woken = yield from wake_parents(self._db.params(), unfinished, gone=True)
         return deleted, woken
 
 

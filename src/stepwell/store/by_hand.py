@@ -12,23 +12,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from stepwell.codec import decode
-from stepwell.durations import Duration, datetime_of, microseconds_of
+from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable, TaskInUse
 from stepwell.records import RunStatus, TaskId, TaskKind
-from stepwell.store.adding import ROW_BYTES
+from stepwell.store.add import ROW_BYTES
 from stepwell.store.audit import Note, What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.fairness import Fairness
 from stepwell.store.flush import GroupCommit
-from stepwell.store.lanes import Operation
-from stepwell.store.parents import lock_families, wake_parents
-from stepwell.store.polling import SWEEP_EVERY, Polling
-from stepwell.store.recovery import Recovery
+from stepwell.store.pending import Operation
+from stepwell.store.poll import SWEEP_EVERY, Fairness, Polling
+from stepwell.store.sessions import Recovery
+from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.tasks import in_claim_order, wanted_of
+from stepwell.values.codec import decode
 
 if TYPE_CHECKING:
-    from stepwell.store.opened import Opened
+    from stepwell.store.database import Database
 
 T = TypeVar("T")
 SHORTEST_SWEEP: Final = 0.02
@@ -37,7 +36,7 @@ SHORTEST_SWEEP: Final = 0.02
 class ByHand:
     """Taking messages without a worker: no session and no lease, a visibility timeout for each message instead."""
 
-    def __init__(self, store: Opened, flusher: GroupCommit) -> None:
+    def __init__(self, store: Database, flusher: GroupCommit) -> None:
         self._store = store
         self._flusher = flusher
         self._recovery = Recovery(store)
@@ -146,7 +145,7 @@ class ByHand:
         return rows[0] if rows else None
 
     async def release_held(self, task_id: int, delay: int) -> bool:
-        """Give back, with its attempt, what was taken by hand, whoever has it; False if nobody has."""
+        """Give back, with its attempt, what any consumer has taken by hand; False if it is not taken."""
         row = await self._not_at_work(task_id)
         if row is None or row["status"] != RunStatus.RUNNING:
             return False
@@ -155,7 +154,7 @@ class ByHand:
         return await self._submit("close_taken", closing, row["parent_id"], note)
 
     async def archive_unfinished(self, task_id: int) -> bool:
-        """Archive a message that waits or was taken by hand, whoever has it; False if it is finished or gone."""
+        """Archive a message that waits or that any consumer has taken by hand; False if it is finished or gone."""
         row = await self._not_at_work(task_id)
         if row is None or row["finished_at"] is not None:
             return False
@@ -205,7 +204,7 @@ class ByHand:
             lane=task_id,
             order=row,
             parent=parent,
-            note=note,
+            notes=() if note is None else (note,),
         )
         answer = await self._flusher.submit(operation)
         if answer.value is None and answer.repeated:

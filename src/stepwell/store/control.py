@@ -1,130 +1,163 @@
-"""The verbs of those who change the course of a run: cancel it, pause it, let it go on; and why it does not."""
+"""Changing the course of a run: cancel it, pause it, accept a change of its code; and why it does not go on."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from stepwell.names import check_filter, check_id
-from stepwell.records import CancelAnswer, RunStatus, Wish
+from stepwell.base.names import check_filter, check_id
+from stepwell.records import CancelAnswer, RunStatus
 from stepwell.store.audit import Audit, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.living import living
-from stepwell.store.opened import Opened
-from stepwell.store.parents import wake_parents
-from stepwell.store.repeat import repeated
+from stepwell.store.rows import ACCEPTED, HELD, NEVER, Wish
+from stepwell.store.settle import wake_parents
 from stepwell.store.why import Why, standing_of, why
+from stepwell.store.workflows import living
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
+MOST_LET_GO: Final = 500
 
 
-class Control(Opened):
-    """Runs, as those who steer them see them."""
+@dataclass(eq=False)
+class Control:
+    """Changes the course of runs."""
 
-    async def cancel(self, run_id: int, *, reason: str | None = None) -> CancelAnswer:
-        """Let a run not go on: CANCELLED at once if nobody executes it, else REQUESTED, and its worker stops it soon.
+    _db: Database
 
-        After either it ends CANCELLED, whatever comes in late, and so do the runs it asked for. TOO_LATE, which counts
-        as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
-        each branch begins at most one more, and otherwise within a second; a body in a thread cannot be stopped and
-        goes on: what it returns is recorded, so that people know what was done, and changes nothing. A run that may
-        clean up (`@workflow(cleanup=)`) does so first, until that time is over; if nobody executes it, a worker has to
-        claim it for that: REQUESTED.
-        """
-        said, tries, woken = check_filter("reason", reason), itertools.count(), set[int]()
+    async def cancel(self, run_id: int, reason: str | None) -> CancelAnswer:
+        """Cancel a run, or ask its worker to stop it."""
+        woken = set[int]()
         changed = await self._steered(
-            lambda: self._cancelling(check_id(run_id), said, woken, again=next(tries) > 0), run_id
+            partial(self._cancelling, check_id(run_id), check_filter("reason", reason), woken)
         )
-        self._tell_cancelled(changed, woken)
+        self.tell_cancelled(changed, woken)
         status = next((row["status"] for row in changed if row["id"] == run_id), None)
         if status is None:
             return CancelAnswer.TOO_LATE
         return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
 
-    async def pause(self, run_id: int, *, reason: str | None = None) -> bool:
-        """Hold a run back until `unpause`; False if it is finished, or is being cancelled.
-
-        One that nobody executes is PAUSED at once. The worker of another stops it as it does for `cancel`, and gives
-        its attempt back: what its steps recorded stays, and the step that is under way will be executed again. If it
-        comes to its end before it is stopped, that does not count: let go, it comes to the same end. Nothing makes it
-        go on meanwhile: signals are kept, and a moment it sleeps for passes. Its children are not held back.
-        """
-        said = check_filter("reason", reason)
-        tries = itertools.count()
-        held = await self._steered(lambda: self._holding(check_id(run_id), said, again=next(tries) > 0), run_id)
-        self.tasks.wished(Wish.PAUSE, {row["id"]: row["turn"] for row in held if row["status"] == RunStatus.RUNNING})
+    async def pause(self, run_id: int, reason: str | None) -> bool:
+        """Hold a run back; False if it is finished, or is being cancelled."""
+        held = await self._steered(partial(self._holding, check_id(run_id), check_filter("reason", reason)))
+        running = {row["id"]: row["turn"] for row in held if row["status"] == RunStatus.RUNNING}
+        self._db.tasks.wished(Wish.PAUSE, running)
         return bool(held)
 
     async def unpause(self, run_id: int) -> bool:
-        """Let a run that was held back go on where it was; False if nobody holds it back, or it is finished."""
-        tries = itertools.count()
-        let_go = await self._steered(lambda: self._letting_go(check_id(run_id), again=next(tries) > 0), run_id)
-        self.tasks.hint({row["queue_id"] for row in let_go})
+        """Let a run that was held back go on; False if it is not held back, or is finished."""
+        let_go = await self._steered(partial(self._letting_go, check_id(run_id)))
+        self._db.tasks.hint({row["queue_id"] for row in let_go})
+        return bool(let_go)
+
+    async def accept(self, run_id: int, reason: str | None) -> bool:
+        """Let a run go on that is held for its code; False if it is not held for that."""
+        self._db.check()
+        accepting = partial(self._accepting, check_id(run_id), check_filter("reason", reason))
+        let_go = await self._db.transact_again(accepting)
+        if let_go is None:
+            raise await self._db.no_run(run_id)
+        self._db.tasks.hint({row["queue_id"] for row in let_go})
         return bool(let_go)
 
     async def why(self, run_id: int) -> Why:
         """Why a run stands where it stands: a reason for programs, words for people, and what happens next."""
-        self.check()
-        params = {"now": self.clock.now(), "beat_now": self.clock.beat_now(), "tenant": self.options.tenant}
-        rows = await self.driver.read(Call("standing", {**params, "id": check_id(run_id)}))
+        self._db.check()
+        params = self._db.params(beat_now=self._db.clock.beat_now())
+        rows = await self._db.driver.read(Call("standing", {**params, "id": check_id(run_id)}))
         if not rows:
-            raise await self._no_run(run_id)
-        serving = await self.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
-        return why(standing_of(rows, living(serving, self.driver.guards)))
+            raise await self._db.no_run(run_id)
+        serving = await self._db.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
+        return why(standing_of(rows, living(serving, self._db.driver.guards)))
 
-    async def _steered(self, script: Callable[[], Script[list[Row] | None]], run_id: int) -> list[Row]:
-        """What a script has changed; it may be repeated, and there has to be such a run."""
-        self.check()
-        changed = await repeated(
-            lambda: self.driver.transact(script),
-            clock=self.clock,
-            telemetry=self.telemetry,
-            within=self.options.timeout,
-        )
+    async def any_held(self, queue_ids: Collection[int]) -> bool:
+        """True if a run of these queues is held for its code."""
+        rows = [(queue_id,) for queue_id in queue_ids]
+        return bool(rows) and bool(await self._db.driver.read(Call("any_held", self._db.params(never=NEVER), rows)))
+
+    async def let_go_held(self, queue_ids: Collection[int], code: str) -> int:
+        """Let runs go on that are held for other code than the one with this fingerprint; how many that was."""
+        let_go = await self._db.driver.transact(partial(self._letting_go_held, queue_ids, code))
+        self._db.tasks.hint({row["queue_id"] for row in let_go})
+        return len(let_go)
+
+    def tell_cancelled(self, changed: Sequence[Row], woken: set[int]) -> None:
+        """Say what was cancelled to those who wait for it, and to the workers that are to stop it."""
+        self._db.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
+        running = {row["id"]: row["turn"] for row in changed if row["status"] == RunStatus.RUNNING}
+        self._db.tasks.wished(Wish.CANCEL, running)
+        self._db.tasks.hint(woken)
+
+    async def _steered(self, script: partial[Script[list[Row] | None]]) -> list[Row]:
+        """What a script has changed of the run that is its first argument; there has to be such a run."""
+        self._db.check()
+        changed = await self._db.transact_again(script)
         if changed is None:
-            raise await self._no_run(run_id)
+            raise await self._db.no_run(script.args[0])
         return changed
-
-    def _holding(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
-        found = yield Call("lock_run", self._params(id=run_id))
-        if not found:
-            return None
-        held = yield Call("hold_run", self._params(id=run_id, reason=reason))
-        yield from requesting(Wish.PAUSE, held)
-        if not again or found[0]["held_at"] is None:  # else by the try before this one, whose reply was lost
-            yield from self.audit.of_all(self._params(), held, What.PAUSED, reason)
-        return held
-
-    def _letting_go(self, run_id: int, *, again: bool) -> Script[list[Row] | None]:
-        found = yield Call("lock_run", self._params(id=run_id))
-        if not found:
-            return None
-        let_go = yield Call("let_go_run", self._params(id=run_id))
-        if found[0]["owner"] is not None:  # which may not have heard of the pause yet
-            place = {"worker": found[0]["owner"], "id": run_id, "turn": found[0]["turn"], "request": str(Wish.PAUSE)}
-            yield Call("take_back_request", place)
-        yield from self.audit.of_all(self._params(), let_go, What.UNPAUSED)
-        if again and not let_go and found[0]["finished_at"] is None:
-            return list(found)  # by the try before this one, whose reply was lost
-        return let_go
 
     def _cancelling(self, run_id: int, reason: str | None, woken: set[int], *, again: bool) -> Script[list[Row] | None]:
         yield Call("lock_trees", {}, [(run_id,)])
-        found = yield Call("lock_run", self._params(id=run_id))
+        found = yield Call("lock_run", self._db.params(id=run_id))
         if not found:
             return None
         if again and found[0]["status"] == RunStatus.CANCELLED:
             return list(found)  # by the try before this one, whose reply was lost: what it answered is true
         before = set() if found[0]["cancel_requested_at"] is None else {run_id}
-        return (yield from cancelling(self._params(), [run_id], reason, woken, self.audit, before=before))
+        return (yield from cancelling(self._db.params(), [run_id], reason, woken, self._db.audit, before=before))
 
-    def _tell_cancelled(self, changed: Iterable[Row], woken: set[int]) -> None:
-        """Say what was cancelled to whoever waits for it, and to the workers that are to stop it."""
-        changed = list(changed)
-        self.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
-        self.tasks.wished(
-            Wish.CANCEL, {row["id"]: row["turn"] for row in changed if row["status"] == RunStatus.RUNNING}
+    def _holding(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._db.params(id=run_id))
+        if not found:
+            return None
+        held = yield Call("hold_run", self._db.params(id=run_id, reason=reason))
+        yield from requesting(Wish.PAUSE, held)
+        if not again or found[0]["held_at"] is None:  # else by the try before this one, whose reply was lost
+            yield from self._db.audit.of_all(self._db.params(), held, What.PAUSED, reason)
+        return held
+
+    def _letting_go(self, run_id: int, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._db.params(id=run_id))
+        if not found:
+            return None
+        let_go = yield Call("let_go_run", self._db.params(id=run_id))
+        if found[0]["owner"] is not None:  # which may not have heard of the pause yet
+            place = {"worker": found[0]["owner"], "id": run_id, "turn": found[0]["turn"], "request": str(Wish.PAUSE)}
+            yield Call("take_back_request", place)
+        yield from self._db.audit.of_all(self._db.params(), let_go, What.UNPAUSED)
+        if again and not let_go and found[0]["finished_at"] is None:
+            return list(found)  # by the try before this one, whose reply was lost
+        return let_go
+
+    def _accepting(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
+        params = self._db.params(id=run_id, never=NEVER)
+        found = yield Call("lock_run", params)
+        if not found:
+            return None
+        generation: int = found[0]["generation"]
+        held = yield Call("hold_of", params)
+        names = json.loads(held[0]["error"] or "{}").get("names", ()) if held else ()
+        if not names:
+            steps = (yield Call("steps_of", {}, [(run_id, generation)])) if again else ()
+            # By the try before this one, whose reply was lost.
+            return list(found) if any(step["key"].startswith(ACCEPTED) for step in steps) else []
+        yield Call("mark_run", params, [(run_id, generation, ACCEPTED + name) for name in names])
+        let_go = yield Call("let_go_accepted", params)
+        detail = ", ".join(names) if reason is None else f"{', '.join(names)}: {reason}"
+        yield from self._db.audit.noted(params, [Note(run_id, What.ACCEPTED, detail)])
+        return let_go
+
+    def _letting_go_held(self, queue_ids: Collection[int], code: str) -> Script[list[Row]]:
+        params = self._db.params(never=NEVER, mark=HELD + code, limit=MOST_LET_GO)
+        let_go = yield Call("let_go_held", params, [(queue_id,) for queue_id in queue_ids])
+        yield from self._db.audit.of_all(
+            params, let_go, What.UNPAUSED, f"a worker with other code, {code}, may have it"
         )
-        self.tasks.hint(woken)
+        return let_go
 
 
 def requesting(wish: Wish, rows: Iterable[Row]) -> Script[None]:
@@ -162,7 +195,7 @@ def cancelling(
         level = [(row["id"],) for row in children if row["id"] not in changed]
     ended = [row for row in changed.values() if row["status"] == RunStatus.CANCELLED]
     if ended:
-        yield Call("end_steps", params, [(row["id"], row["status"]) for row in ended])
+        yield Call("end_steps", params, [(row["id"], row["status"], None) for row in ended])
     woken |= {row["queue_id"] for row in changed.values() if row["ready"]}
     yield from audit.noted(params, [_cancel_note(row, run_ids, reason) for row in changed.values()])
     woken |= yield from wake_parents(params, ended)

@@ -1,98 +1,52 @@
-"""Decisions as the database takes them: how instances stand, locked, and what is written about them, all at once.
+"""Decisions as the database takes them: look at instances under their locks, have it decided, write, all at once.
 
-These are parts of transactions. What is decided between looking and writing is not known here.
+What is decided between looking and writing is not known here: that is a `Deliberation`, made of plain calls.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-import msgspec
-
 from stepwell.errors import QueueDraining, Refused, StoreBusy
-from stepwell.records import Claimed
-from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.add import add_joined
+from stepwell.store.aside import one_by_one
+from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.handle import repeated
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
-from stepwell.store.isolation import one_by_one
-from stepwell.store.repeat import repeated
+from stepwell.store.instances import (
+    Change,
+    Deliberation,
+    Delivery,
+    EventRow,
+    Instance,
+    InstanceQuery,
+    NewInstanceTask,
+    ReceiptRow,
+    Ruling,
+)
+from stepwell.store.optimistic import decide_at_once
+from stepwell.store.rows import Claimed
+from stepwell.store.settle import settle_row
+from stepwell.store.workflows import Living
 
 if TYPE_CHECKING:
-    from stepwell.store.opened import Opened
+    from stepwell.store.database import Database
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Ruling)
 INVISIBLE: Final = "was made by a transaction that this one cannot see; roll back and try again"
 
 
-class EventRow(NamedTuple):
-    """An event as it stands in an instance's stream."""
+class Moved(NamedTuple):
+    """The instances that a statement has moved on; `now` is the database's time, asked for at `asked_at` by our own."""
 
-    version: int
-    type: str
-    type_version: int
-    data: str
-    cause: str | None
-    position: int = 0
-    recorded_at: int = 0
-
-
-class ReceiptRow(NamedTuple):
-    """What an input was answered: `applied` or `completed`, and the numbers of its events."""
-
-    outcome: str
-    first: int | None
-    last: int | None
-    at: int = 0
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that is to be looked at, and what is to be known of the inputs that wait for it."""
-
-    type: str
-    name: str
-    schema: int  # of the snapshots that can be read here
-    known: int | None = None  # the version whose state is at hand
-    until: int | None = None  # the last version that is asked for, None for the latest
-    keys: tuple[str, ...] = ()
-    lost: tuple[tuple[str, int], ...] = ()  # inputs that may have been decided: their cause, and after which version
-    turns: tuple[tuple[int, int, int], ...] = ()  # tasks that are delivered: id, session, turn
-
-
-class Standing(msgspec.Struct, kw_only=True):
-    """An instance as it stands, and its events from what is known of it, or from its snapshot, up to its version."""
-
-    id: int
-    type: str
-    name: str
-    version: int
-    now: int
-    is_completed: bool
-    is_made: bool  # just now: it has no events yet
-    base: int  # the version of the state that the tail is to be applied to ...
-    snapshot: str | None  # ... and that state, None if it is the one at hand, or the first
-    snapshot_version: int
-    tail: list[EventRow] = msgspec.field(default_factory=list)
-    receipts: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by key
-    applied: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by cause, of those that were lost
-    open_turns: set[int] = msgspec.field(default_factory=set)
-
-
-class Change(msgspec.Struct, kw_only=True):
-    """What is written about one instance; the rows are those of the statements that take them."""
-
-    id: int
-    before: int
-    after: int
-    is_made: bool = False
-    snapshot: str | None = None
-    snapshot_schema: int | None = None
-    completed: bool = False
-    events: list[tuple[Value, ...]] = msgspec.field(default_factory=list)
-    receipts: list[tuple[Value, ...]] = msgspec.field(default_factory=list)
-    cancelled: list[int] = msgspec.field(default_factory=list)  # timers
-    tasks: list[tuple[Value, ...]] = msgspec.field(default_factory=list)  # effects and timers, without their ids
-    settled: list[tuple[Value, ...]] = msgspec.field(default_factory=list)
+    ids: frozenset[int]
+    now: int | None = None
+    asked_at: float = 0.0
 
 
 class Supply:
@@ -103,7 +57,7 @@ class Supply:
         self._own: list[int] = []
 
     def take(self, count: int) -> Script[list[int]]:
-        """That many numbers that nobody else has."""
+        """That many numbers that no other process has."""
         taken: list[int] = []
         while self._at_hand and len(taken) < count:
             taken.append(self._at_hand.popleft())
@@ -118,9 +72,11 @@ class Supply:
 class Decisions:
     """The way of decisions to one store's database."""
 
-    def __init__(self, store: Opened, ids: Ids, *, shard: int) -> None:
-        self.driver = store.driver
+    def __init__(self, store: Database, ids: Ids, *, living: Living, shard: int) -> None:
+        self._driver = store.driver
+        self._tasks = store.tasks
         self._ids = ids
+        self._living = living
         self._clock = store.clock
         self._telemetry = store.telemetry
         self._timeout = store.options.timeout
@@ -130,11 +86,50 @@ class Decisions:
         self._audit = store.audit
         self._at_hand: collections.deque[int] = collections.deque()
 
-    async def numbers(self, count: int) -> list[int]:
-        """That many numbers for tasks."""
-        if len(self._at_hand) < count:
-            self._at_hand.extend(await self._ids.take(max(count, BLOCK // 2)))
-        return [self._at_hand.popleft() for _ in range(count)]
+    @property
+    def is_remote(self) -> bool:
+        """Whether a network is between: there a round trip is what a decision costs, and several may write at once."""
+        return self._driver.flush_slots > 1
+
+    async def decide(
+        self, work: Deliberation[R], queues: Mapping[str, int], *, count: int, patience: float | None = None
+    ) -> R:
+        """Look at instances, have it decided and write it, in one transaction that waits so long for a lock.
+
+        It will add about `count` instances and tasks.
+        """
+        supply = await self.supply(count)
+        script = partial(self._decided, work, supply, queues)
+        return await self._driver.transact(script, patience=LOCKS if patience is None else patience)
+
+    def joined(self, work: Deliberation[R]) -> Script[R]:
+        """Do it in a transaction that the user has begun; queues that are missing are made in it."""
+        return self._decided(work, Supply(), None)
+
+    async def decide_at_once(self, changes: Sequence[Change]) -> Moved:
+        """Write changes that were decided on what is at hand; those of an instance that has moved on are left out."""
+        if not changes:
+            return Moved(frozenset())
+        ordered = sorted(changes, key=lambda one: one.id)
+        count = sum(len(one.tasks) for one in ordered)
+        await self.supply(count)
+        ids = [self._at_hand.popleft() for _ in range(count)]
+        asked_at = time.monotonic()
+        rows = await self._driver.write(decide_at_once(self._params(), ordered, ids))
+        now = rows[0]["now"] if rows else None
+        return Moved(frozenset(row["id"] for row in rows), now, asked_at)
+
+    def tell(self, changes: Iterable[Change]) -> None:
+        """Say, here and to other processes, what was added for workers: a hint, never relied on."""
+        queues: set[int] = set()
+        for change in changes:
+            for task in change.tasks:
+                if task.run_at is None or task.run_at <= change.now:
+                    queues.add(task.queue_id)
+                else:
+                    self._tasks.alarm.set((task.run_at - change.now) / 1_000_000)
+        if queues:
+            self._tasks.hint(queues)
 
     async def supply(self, count: int) -> Supply:
         """Numbers for a transaction that will need about so many."""
@@ -142,9 +137,70 @@ class Decisions:
             self._at_hand.extend(await self._ids.take(max(count, BLOCK // 2)))
         return Supply(self._at_hand)
 
-    def stand(self, wanted: Sequence[Wanted], supply: Supply) -> Script[list[Standing]]:
+    async def look(self, query: InstanceQuery) -> Instance | None:
+        """How an instance stands, read beside whatever is being decided; None if there is none."""
+        call = Call("look_at_instances", self._params(), [(query.type, query.name, query.known)])
+        rows = await self._repeated(lambda: self._driver.read(call))
+        if not rows:
+            return None
+        instance = _instance(query, rows[0], is_made=False)
+        until = instance.version if query.until is None else min(query.until, instance.version)
+        if until > instance.base:
+            instance.tail = await self.events(instance.id, instance.base, until)
+        return instance
+
+    async def events(self, instance_id: int, after: int, until: int) -> list[EventRow]:
+        """The events of an instance between two versions."""
+        call = Call("events_after", rows=[(instance_id, after, until)])
+        rows = await self._repeated(lambda: self._driver.read(call))
+        return [_event(row) for row in rows]
+
+    async def receipts(self, keys: Sequence[tuple[int, str]]) -> list[tuple[int, str, ReceiptRow]]:
+        """What was answered to inputs of these instances with these keys."""
+        rows = await self._driver.read(Call("receipts_of", rows=keys))
+        return [(row["instance_id"], row["key"], _receipt(row)) for row in rows]
+
+    async def keep_answer(self, task: Claimed, output: str) -> bool:
+        """Keep what an effect's handler answered; False, and nothing is kept, if the task is no longer this turn's."""
+        call = Call("keep_answer", self._params(slot=self._slot), [(task.id, task.owner, task.turn, output)])
+        return bool(await self._repeated(lambda: self._driver.transact(lambda: _one(call)), patience=10))
+
+    async def now(self) -> int:
+        """The time by the clock that everything is judged by."""
+        [row] = await self._driver.read(Call("moment", {"now": self._clock.now()}))
+        moment: int = row["now"]
+        return moment
+
+    async def task_again(self, task_id: int) -> Row | None:
+        """What is known of a task besides its claim."""
+        rows = await self._repeated(lambda: self._driver.read(Call("task_again", {"id": task_id})), patience=10)
+        return rows[0] if rows else None
+
+    async def instances(self, type: str | None, after: tuple[str, str], limit: int) -> list[Row]:
+        """Instances of a type, or of all, after a type and a name, in that order."""
+        place = {"after_type": after[0], "after_name": after[1]}
+        return await self._driver.read(Call("instances", self._params(type=type, limit=limit, **place)))
+
+    async def open_tasks(self, type: str, name: str) -> list[Row]:
+        """The effects and timers of an instance that are not finished."""
+        return await self._driver.read(Call("open_tasks_of", self._params(type=type, name=name)))
+
+    def _decided(self, work: Deliberation[R], supply: Supply, queues: Mapping[str, int] | None) -> Script[R]:
+        instances = yield from self._stand(work.queries, supply)
+        if queues is None:
+            queues = yield from self._queues(work.queues)
+        proposed = work.propose(instances)
+        timers = [(queues[name], key) for name, key in proposed.timers]
+        pending = (yield Call("pending_timers", rows=timers)) if timers else []
+        ruling = proposed.conclude({row["key"]: row["id"] for row in pending}, queues)
+        yield from self._write(ruling.changes, supply)
+        for drafted in ruling.drafted:
+            yield from add_joined(self._params(), drafted, self._living)
+        return ruling
+
+    def _stand(self, queries: Sequence[InstanceQuery], supply: Supply) -> Script[list[Instance]]:
         """Lock these instances, making those that are missing, and find out all that is asked about them."""
-        ordered = sorted(wanted, key=lambda one: (one.type, one.name))
+        ordered = sorted(queries, key=lambda one: (one.type, one.name))
         asked = [(one.type, one.name, one.known) for one in ordered]
         rows = {(row["type"], row["name"]): row for row in (yield Call("lock_instances", self._params(), asked))}
         missing = [one for one in ordered if (one.type, one.name) not in rows]
@@ -153,79 +209,17 @@ class Decisions:
             found = yield from self._make(missing, supply)
             made = {(row["type"], row["name"]) for row in found if not row["version"]}
             rows |= {(row["type"], row["name"]): row for row in found}
-        standings = [_standing(one, rows[one.type, one.name], is_made=(one.type, one.name) in made) for one in ordered]
-        yield from self._complete(standings, ordered)
-        return standings
+        instances = [_instance(one, rows[one.type, one.name], is_made=(one.type, one.name) in made) for one in ordered]
+        yield from self._complete(instances, ordered)
+        return instances
 
-    async def look(self, wanted: Wanted) -> Standing | None:
-        """How an instance stands, read beside whatever is being decided; None if there is none."""
-        call = Call("look_at_instances", self._params(), [(wanted.type, wanted.name, wanted.known)])
-        rows = await self._repeated(lambda: self.driver.read(call))
-        if not rows:
-            return None
-        standing = _standing(wanted, rows[0], is_made=False)
-        until = standing.version if wanted.until is None else min(wanted.until, standing.version)
-        if until > standing.base:
-            standing.tail = await self.events(standing.id, standing.base, until)
-        return standing
+    def _queues(self, names: Iterable[str]) -> Script[dict[str, int]]:
+        queues: dict[str, int] = {}
+        for name in names:
+            queues[name] = yield from self._queue(name)
+        return queues
 
-    async def events(self, instance_id: int, after: int, until: int) -> list[EventRow]:
-        """The events of an instance between two versions."""
-        call = Call("events_after", rows=[(instance_id, after, until)])
-        rows = await self._repeated(lambda: self.driver.read(call))
-        return [_event(row) for row in rows]
-
-    async def receipts(self, keys: Sequence[tuple[int, str]]) -> list[tuple[int, str, ReceiptRow]]:
-        """What was answered to inputs of these instances with these keys."""
-        rows = await self.driver.read(Call("receipts_of", rows=keys))
-        return [(row["instance_id"], row["key"], _receipt(row)) for row in rows]
-
-    def pending_timers(self, asked: Sequence[tuple[Value, ...]]) -> Script[list[Row]]:
-        """Of these queues and keys those that have a timer."""
-        return (yield Call("pending_timers", rows=asked)) if asked else []
-
-    def write(self, changes: Sequence[Change], supply: Supply) -> Script[None]:
-        """Write what was decided, of all these instances; an instance that has moved on since refuses all of it."""
-        params, changes = self._params(), sorted(changes, key=lambda one: one.id)
-        moves = [_move(one) for one in changes if one.after > one.before]
-        if moves and len((yield Call("move_instances", params, moves))) < len(moves):
-            raise StoreBusy("an instance was moved on by somebody who does not wait for its lock")
-        yield from self._each("append_events", [row for one in changes for row in one.events])
-        receipts = {row[:2]: row for one in changes for row in one.receipts}  # one statement writes a row once
-        yield from self._each("add_receipts", receipts.values())
-        yield from self._settle([row for one in changes for row in one.settled])
-        yield from self._each("cancel_timers", sorted((task_id,) for one in changes for task_id in one.cancelled))
-        yield from self._each("end_timers", [(one.id,) for one in changes if one.completed])
-        yield from self._add([row for one in changes for row in one.tasks], supply)
-        yield from self._each("unmake_instances", [(one.id,) for one in changes if one.is_made and not one.after])
-
-    async def write_at_once(self, call: Call) -> list[Row]:
-        """Run one statement that is a whole transaction."""
-        return await self.driver.write(call)
-
-    def params(self) -> dict[str, Value]:
-        """What every statement of a decision takes."""
-        return self._params()
-
-    async def keep_answer(self, task: Claimed, output: str) -> bool:
-        """Keep what an effect's handler answered; False, and nothing is kept, if the task is no longer this turn's."""
-        call = Call("keep_answer", self._params(slot=self._slot), [(task.id, task.owner, task.turn, output)])
-        return bool(await self._repeated(lambda: self.driver.transact(lambda: _one(call)), patience=10))
-
-    async def task_again(self, task_id: int) -> Row | None:
-        """What is known of a task besides its claim."""
-        rows = await self._repeated(lambda: self.driver.read(Call("task_again", {"id": task_id})), patience=10)
-        return rows[0] if rows else None
-
-    async def instances(self, **params: Value) -> list[Row]:
-        """Instances of a type, or all, after a place."""
-        return await self.driver.read(Call("instances", self._params(**params)))
-
-    async def open_tasks(self, type: str, name: str) -> list[Row]:
-        """The effects and timers of an instance that are not finished."""
-        return await self.driver.read(Call("open_tasks_of", self._params(type=type, name=name)))
-
-    def queue(self, name: str) -> Script[int]:
+    def _queue(self, name: str) -> Script[int]:
         """The number of a queue, made if it is missing, in this transaction."""
         params = self._params(name=name)
         found = yield Call("find_queue", params)
@@ -237,22 +231,23 @@ class Decisions:
         number: int = found[0]["id"]
         return number
 
-    def _make(self, missing: Sequence[Wanted], supply: Supply) -> Script[list[Row]]:
+    def _make(self, missing: Sequence[InstanceQuery], supply: Supply) -> Script[list[Row]]:
         ids = yield from supply.take(len(missing))
         rows = [(number, one.type, one.name) for number, one in zip(ids, missing, strict=True)]
         made = yield Call("make_instances", self._params(), rows)
         names = {(row["type"], row["name"]) for row in made}
         if rest := [(one.type, one.name, one.known) for one in missing if (one.type, one.name) not in names]:
-            made = [*made, *(yield Call("lock_instances", self._params(), rest))]  # somebody was quicker
+            # Made meanwhile by another transaction.
+            made = [*made, *(yield Call("lock_instances", self._params(), rest))]
         if len(made) < len(missing):
             raise Refused(f"an instance {INVISIBLE}")
         return list(made)
 
-    def _complete(self, standings: Sequence[Standing], wanted: Sequence[Wanted]) -> Script[None]:
+    def _complete(self, instances: Sequence[Instance], queries: Sequence[InstanceQuery]) -> Script[None]:
         """Find out what is asked besides how they stand."""
-        by_id = {one.id: one for one in standings}
-        pairs = list(zip(standings, wanted, strict=True))
-        if tails := [(one.id, one.base, one.version) for one in standings if one.version > one.base]:
+        by_id = {one.id: one for one in instances}
+        pairs = list(zip(instances, queries, strict=True))
+        if tails := [(one.id, one.base, one.version) for one in instances if one.version > one.base]:
             for row in (yield Call("events_after", {}, tails)):
                 by_id[row["instance_id"]].tail.append(_event(row))
         if keys := [(one.id, key) for one, asked in pairs for key in asked.keys]:
@@ -262,28 +257,48 @@ class Decisions:
             for row in (yield Call("events_caused_by", {}, lost)):
                 own = ReceiptRow("applied", row["first_version"], row["last_version"])
                 by_id[row["instance_id"]].applied[row["cause"]] = own
-        if turns := sorted(turn for asked in wanted for turn in asked.turns):
+        turns = sorted((one.task_id, one.worker, one.turn) for asked in queries for one in asked.deliveries)
+        if turns:
             rows = yield Call("open_turns", self._params(slot=self._slot), turns)
             held = {row["id"] for row in rows}
             for one, asked in pairs:
-                one.open_turns = held.intersection(task_id for task_id, _, _ in asked.turns)
+                one.open_tasks = held.intersection(delivery.task_id for delivery in asked.deliveries)
 
-    def _settle(self, rows: list[tuple[Value, ...]]) -> Script[None]:
-        if not rows:
+    def _write(self, changes: Sequence[Change], supply: Supply) -> Script[None]:
+        """Write what was decided, of all these instances; an instance that has moved on since refuses all of it."""
+        params, changes = self._params(), sorted(changes, key=lambda one: one.id)
+        moves = [_move(one) for one in changes if one.after > one.before]
+        if moves and len((yield Call("move_instances", params, moves))) < len(moves):
+            raise StoreBusy("an instance was moved on by a transaction that does not wait for its lock")
+        yield from self._each("append_events", [row for one in changes for row in one.events])
+        # One statement writes a row once.
+        receipts = {(row.instance_id, row.key): row for one in changes for row in one.receipts}
+        yield from self._each("add_receipts", receipts.values())
+        yield from self._settle([delivery for one in changes for delivery in one.settled])
+        yield from self._each("cancel_timers", sorted((task_id,) for one in changes for task_id in one.cancelled))
+        yield from self._each("end_timers", [(one.id,) for one in changes if one.completed])
+        yield from self._add([task for one in changes for task in one.tasks], supply)
+        yield from self._each("unmake_instances", [(one.id,) for one in changes if one.is_made and not one.after])
+
+    def _settle(self, deliveries: Sequence[Delivery]) -> Script[None]:
+        if not deliveries:
             return
-        settling = Call("settle", self._params(slot=self._slot), sorted(rows, key=lambda row: row[0] or 0))
+        rows = [settle_row(one.task_id, one.worker, one.turn, one.settlement) for one in deliveries]
+        rows.sort(key=lambda row: row.id)
+        settling = Call("settle", self._params(slot=self._slot), rows)
         settled, _ = yield from one_by_one([settling, Call("count_settled", {"shard": self._shard}, fed_by=0)])
         yield from self._audit.noted(self._params(), filter(None, map(self._audit.settled, rows)))
         if len(settled) < len(rows):
             raise StoreBusy("a task was taken away under its lock")
 
-    def _add(self, rows: list[tuple[Value, ...]], supply: Supply) -> Script[None]:
-        if not rows:
+    def _add(self, tasks: Sequence[NewInstanceTask], supply: Supply) -> Script[None]:
+        if not tasks:
             return
-        ids = yield from supply.take(len(rows))
-        added = yield Call("add_of_instances", self._params(), [(n, *row) for n, row in zip(ids, rows, strict=True)])
+        ids = yield from supply.take(len(tasks))
+        rows = [(task_id, *task) for task_id, task in zip(ids, tasks, strict=True)]
+        added = yield Call("add_of_instances", self._params(), rows)
         if len(added) < len(rows):
-            for row in (yield Call("closed_queues", rows=sorted({(row[1],) for row in rows}, key=str))):
+            for row in (yield Call("closed_queues", rows=sorted({(task.queue_id,) for task in tasks}))):
                 if row["draining"] is not None:
                     raise QueueDraining(row["name"])
             raise Refused("a queue of effects or timers is not there any more")
@@ -300,16 +315,16 @@ class Decisions:
         return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), "tenant": self._tenant, **params}
 
 
-def _standing(wanted: Wanted, row: Row, *, is_made: bool) -> Standing:
+def _instance(query: InstanceQuery, row: Row, *, is_made: bool) -> Instance:
     version: int = row["version"]
-    last = version if wanted.until is None else wanted.until
+    last = version if query.until is None else query.until
     base, snapshot = 0, None
-    readable = row["snapshot_schema"] == wanted.schema  # one that other code wrote does not count
-    if wanted.known is not None and wanted.known <= last:
-        base = wanted.known
+    readable = row["snapshot_schema"] == query.schema  # one that other code wrote does not count
+    if query.known is not None and query.known <= last:
+        base = query.known
     elif row["snapshot"] is not None and readable and row["snapshot_version"] <= last:
         base, snapshot = row["snapshot_version"], row["snapshot"]
-    return Standing(
+    return Instance(
         id=row["id"],
         type=row["type"],
         name=row["name"],

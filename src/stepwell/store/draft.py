@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
 import msgspec
 
-from stepwell.arguments import Write
-from stepwell.codec import decode, encode, encode_many, encode_ordered, payload_hash, value_hash
-from stepwell.durations import Duration, microseconds_of, moment_of
+from stepwell.base.durations import Duration, microseconds_of, moment_of
+from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
-from stepwell.losses import refuse_cut, refuse_unnamed
-from stepwell.names import check_key, check_max_attempts, check_name, check_priority, check_tags
-from stepwell.records import NewTask, TaskKind
-from stepwell.store.alike import Alike
+from stepwell.records import TaskKind
+from stepwell.store.rows import NewTask
+from stepwell.values.arguments import Write
+from stepwell.values.codec import decode, encode, encode_many, encode_ordered, payload_hash, value_hash
+from stepwell.values.lossless import refuse_cut, refuse_unnamed
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -206,3 +206,36 @@ def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_att
         queues[name] = queues.get(name, False) or one.defines
         required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
     return Drafted(TaskKind.RUN, tasks, queues, required)
+
+
+# ---- Tasks that differ in nothing but their input: thousands of them are one task and a list of texts.
+
+
+class Alike(Sequence[NewTask]):
+    """Tasks like one, each with an input of its own; a task is made when it is asked for."""
+
+    def __init__(self, like: NewTask, inputs: Sequence[str]) -> None:
+        self.like = like
+        self.inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @overload
+    def __getitem__(self, place: int) -> NewTask: ...
+    @overload
+    def __getitem__(self, place: slice) -> Alike: ...
+    def __getitem__(self, place: int | slice) -> NewTask | Alike:
+        if isinstance(place, slice):
+            return Alike(self.like, self.inputs[place])
+        return msgspec.structs.replace(self.like, input=self.inputs[place])
+
+
+def examples(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
+    """Tasks that show all there is in these but for their inputs: one is enough where they are alike."""
+    return [tasks.like] if isinstance(tasks, Alike) else tasks
+
+
+def inputs(tasks: Sequence[NewTask]) -> Sequence[str]:
+    """The input of each."""
+    return tasks.inputs if isinstance(tasks, Alike) else [task.input for task in tasks]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stepwell.records import Aside, QueueStats
-from stepwell.store.metrics import DeadCount, Metrics, base_of
+from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, base_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -20,6 +20,7 @@ class Readings:
 
     window: float
     queues: Sequence[QueueStats]
+    settled: Mapping[str, QueueMetrics]
     dead: Sequence[DeadCount]
     aside: Sequence[Aside]
     live: int
@@ -40,7 +41,8 @@ class Family:
 
 def exposition(readings: Readings) -> str:
     """The readings as text: one family after the other, each with what it is; one without samples is left out."""
-    families = (*_of_queues(readings), *_of_workers(readings), *_of_workflows(readings), *_of_the_process(readings))
+    of_queues = (*_of_queues(readings), *_of_settled(readings))
+    families = (*of_queues, *_of_workers(readings), *_of_workflows(readings), *_of_the_process(readings))
     return "".join(line + "\n" for family in families for line in _lines(family))
 
 
@@ -75,6 +77,37 @@ def _of_queues(readings: Readings) -> Iterator[Family]:
         "stepwell_dead_letters",
         "Dead letters of a queue, by kind.",
         [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
+    )
+
+
+def _of_settled(readings: Readings) -> Iterator[Family]:
+    outcomes = ("succeeded", "failed", "retried")
+    yield Family(
+        "stepwell_queue_settled",
+        "Attempts at tasks of a queue that came to an end in the window, by outcome.",
+        [
+            ({"queue": name, "outcome": each}, getattr(one, each))
+            for name, one in readings.settled.items()
+            for each in outcomes
+        ],
+    )
+    yield Family(
+        "stepwell_queue_wait_seconds",
+        "How long finished tasks of a queue had waited for a worker.",
+        [
+            ({"queue": name, **stat}, value)
+            for name, one in readings.settled.items()
+            for stat, value in _stats(one.waits)
+        ],
+    )
+    yield Family(
+        "stepwell_queue_turn_seconds",
+        "How long turns of tasks of a queue took, from claim to settle.",
+        [
+            ({"queue": name, **stat}, value)
+            for name, one in readings.settled.items()
+            for stat, value in _stats(one.turns)
+        ],
     )
 
 
@@ -153,9 +186,13 @@ def _by_status(readings: Readings, *, finished: bool) -> list[Sample]:
 
 def _durations(readings: Readings) -> Iterator[Sample]:
     for name, one in readings.workflows.items():
-        if (took := one.durations) is not None:
-            for stat, span in (("avg", took.average), ("p50", took.p50), ("p95", took.p95), ("max", took.longest)):
-                yield {**_labels(name), "stat": stat}, span.total_seconds()
+        yield from (({**_labels(name), **stat}, value) for stat, value in _stats(one.durations))
+
+
+def _stats(took: Durations | None) -> Iterator[Sample]:
+    if took is not None:
+        for stat, span in (("avg", took.average), ("p50", took.p50), ("p95", took.p95), ("max", took.longest)):
+            yield {"stat": stat}, span.total_seconds()
 
 
 def _labels(workflow: str) -> dict[str, str]:

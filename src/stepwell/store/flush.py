@@ -13,28 +13,31 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
-from stepwell.backoff import waits
-from stepwell.clock import Clock
+from stepwell.base.backoff import waits
+from stepwell.base.clock import Clock
+from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
+from stepwell.base.futures import begin_apart, resolve
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store import isolation
-from stepwell.store.apart import begin_apart
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, holder
+from stepwell.store.aside import PATIENCE, SEEKING, Aside, Isolated, Waiter, holder, isolated
 from stepwell.store.audit import rows_of
-from stepwell.store.control_request import REQUESTS, Requested, nobody, tell_requests
 from stepwell.store.driver import Call, Driver, Row, Value
-from stepwell.store.futures import resolve
-from stepwell.store.lanes import (
+from stepwell.store.pending import (
     MOST_ASIDE_BYTES,
     MOST_PENDING_BYTES,
+    REQUESTS,
     Answer,
     Heard,
     Lane,
     Need,
     Operation,
+    Requested,
     Room,
     RowId,
+    nobody,
+    tell_requests,
 )
-from stepwell.telemetry import InternalTaskFailed, StoreBack, StoreLost, Telemetry
+from stepwell.store.settle import ending_rows
 
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
@@ -305,7 +308,7 @@ class GroupCommit:
             return
         ordered = sorted(batch, key=lambda one: (PLACE_OF[one.statement], one.order))  # as a flush locks them
         locked = isinstance(error, StoreLocked)
-        talk = partial(isolation.isolated, ordered, partial(self._calls, lane), is_locked=locked)
+        talk = partial(isolated, ordered, partial(self._calls, lane), is_locked=locked)
         try:
             found = await self._driver.transact(talk, patience=SEEKING)
         except (StoreBusy, StoreUnavailable) as lost:
@@ -314,7 +317,7 @@ class GroupCommit:
         self._found(lane)
         self._came_of(batch, found)
 
-    def _came_of(self, batch: Sequence[Operation], found: isolation.Isolated) -> None:
+    def _came_of(self, batch: Sequence[Operation], found: Isolated) -> None:
         """Tell what became of operations that were tried in parts; those that are held wait aside."""
         for calls, rows in found.written:
             self._tell(calls, rows)
@@ -357,7 +360,7 @@ class GroupCommit:
         if not operation.answered and not any(operation.lane in lane.tasks for lane in self._lanes):
             lane = self._lanes[0]
             operation.taken = True
-            talk = partial(isolation.isolated, [operation], partial(self._calls, lane), is_locked=False)
+            talk = partial(isolated, [operation], partial(self._calls, lane), is_locked=False)
             try:
                 found = await self._driver.transact(talk, patience=PATIENCE)
             except (StoreBusy, StoreUnavailable) as error:
@@ -401,11 +404,13 @@ class GroupCommit:
             calls.append(Call(FED[part], {"shard": self.shard + PLACE_OF[part]}, fed_by=closing))
         if part in ENDING and any(operation.parent is not None for operation in operations):
             calls.append(Call("wake_parents", clock, fed_by=closing))
+        if steps := [row for operation in operations for row in operation.steps]:
+            calls.append(Call("settle_steps", clock, steps, fed_by=closing))
         if any(operation.restarts for operation in operations):
             calls.append(Call("forget_generations", fed_by=closing))
-        if any(operation.ends_run for operation in operations):
-            calls.append(Call("end_steps", clock, fed_by=closing))
-        if notes := [operation.note for operation in operations if operation.note is not None]:
+        if ended := [row for operation in operations if operation.ends_run for row in ending_rows(operation)]:
+            calls.append(Call("end_steps", clock, ended, fed_by=closing))
+        if notes := [note for operation in operations for note in operation.notes]:
             calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
         return calls
 
@@ -427,8 +432,8 @@ class GroupCommit:
             return
         for operation in batch:
             operation.repeated = True
-            if operation.statement == "hand_over":
-                operation.row = operation.row[:-1]  # nobody knows whether it is the worker's: it is only to be there
+            if operation.row_again is not None:
+                operation.row = operation.row_again
             operation.statement = REPEATABLE.get(operation.statement, operation.statement)
         self._telemetry.emit(StoreLost(error.why))
         if lane.lost_since is None:

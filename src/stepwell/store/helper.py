@@ -280,7 +280,7 @@ class SQLite:
         self._lock = place.lock
         self._connection = sqlite3.connect(place.address, isolation_level=None)
         self._connection.execute("pragma synchronous = full")
-        self._connection.execute("pragma wal_autocheckpoint = 0")  # see `store/sqlite.py`
+        self._connection.execute("pragma wal_autocheckpoint = 0")  # see `store/embedded/sqlite.py`
 
     def run(self, statements: Sequence[Statement], within: float) -> None:
         """Run the statements in one transaction; the times in them are those of this moment."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from stepwell.store.apart import begin_apart
+from stepwell.base.futures import begin_apart
 from stepwell.store.driver import Call, Script
 
 BLOCK: Final = 1000
@@ -69,3 +70,30 @@ def reserve_blocks(count: int) -> Script[list[int]]:
 def ids_in(block: int) -> range:
     """The ids of a block."""
     return range((block - 1) * BLOCK + 1, block * BLOCK + 1)
+
+
+# ---- Numbers that were looked up lately, by name: of queues and of workflows.
+
+
+REMEMBERED: Final = 10.0  # seconds: whoever deletes a queue and makes it anew gives it another number
+
+
+class Remembered:
+    """What each name stood for, for a while."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, tuple[int, float]] = {}
+
+    def get(self, name: str) -> int | None:
+        """The number of this name, None if it has to be looked up."""
+        number, learned_at = self._ids.get(name, (None, 0.0))
+        return number if time.monotonic() - learned_at < REMEMBERED else None
+
+    def learn(self, name: str, number: int) -> int:
+        """Remember the number from now on."""
+        self._ids[name] = (number, time.monotonic())
+        return number
+
+    def forget(self, name: str) -> None:
+        """Look the name up again next time: the database says it is not the one we knew."""
+        self._ids.pop(name, None)

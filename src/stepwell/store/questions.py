@@ -1,13 +1,20 @@
-"""What a run that is being executed may ask under its own lock, and what it is answered: plain values."""
+"""What a run that is being executed may ask under its own lock, and what it is answered: plain values and functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-from stepwell.records import Claimed, RunStatus, StepRow
+from stepwell.records import RunStatus
 from stepwell.store.draft import Drafted
+from stepwell.store.driver import Row
+from stepwell.store.rows import ANSWERED, Claimed, StepRow
+from stepwell.values.codec import decode, encode
+
+TIMED_OUT: Final = "Timeout"
 
 
 class Stake(msgspec.Struct, eq=False):
@@ -100,3 +107,113 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 Answered = Recorded | Waits
+
+
+def does_not_fit(one: TakeSignal, data: str | None) -> bool:
+    """Whether the wait cannot read the signal, which is noted: it is left aside, and the wait goes on."""
+    why = one.misfit(data or "null")
+    if why is not None:
+        one.misfits.append(why)
+    return why is not None
+
+
+def signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
+    """A signal that is there wins; else the deadline, if it has passed by the database's clock."""
+    if signal is not None:
+        return Recorded(_ended(one.row, signal["data"], None))
+    if one.due is not None and one.due <= run["now"] and (one.stake is None or one.stake.winner is None):
+        told = {"type": TIMED_OUT, "message": f"no signal {one.name} came in time"}
+        return Recorded(_ended(one.row, None, encode(told)))
+    return Waits(wakes=run["wakes"])
+
+
+def raced(one: EndRace) -> Answered:
+    winner = one.place if one.stake.winner is None else one.stake.winner
+    return Recorded(msgspec.structs.replace(one.row, output=str(winner)))
+
+
+def rows_of_answer(one: Question, answer: Answered) -> list[StepRow]:
+    """What is written of an answer. The end of a race is that of its other waits: no signal is for them any more."""
+    if isinstance(answer, Waits):
+        if isinstance(one, TakeSignal) and one.stake is not None and one.stake.winner is not None:
+            return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
+        if isinstance(one, TakeSignal) and one.misfits:
+            return [msgspec.structs.replace(one.row, error=with_misfit(one.row.error, one.misfits[-1]))]
+        return [one.row] if not isinstance(one, AddChildren | EndRace) and one.is_new else []
+    if not isinstance(one, TakeSignal | EndRace) or one.stake is None:
+        return [answer.row]
+    if one.stake.winner is not None:
+        return []  # it is written
+    race = msgspec.structs.replace(one.stake.row, output=str(one.place))
+    lost = [row for place, row in one.stake.waits.items() if place != one.place]
+    return [answer.row, race, *(msgspec.structs.replace(row, status=RunStatus.CANCELLED) for row in lost)]
+
+
+def taken_by(question: Question) -> set[object]:
+    """What may be given to one question at a time."""
+    match question:
+        case TakeSignal(task, stake=stake):
+            return {(task.id, question.name)} if stake is None else {(task.id, question.name), (task.id, stake.row.key)}
+        case EndRace(task, stake=stake):
+            return {(task.id, stake.row.key)}
+        case _:
+            return set()
+
+
+def note_stake(question: Question, answer: Answered | CancelRequested | None) -> None:
+    """Remember, now that it is committed, who has asked in a race and who has won."""
+    if not isinstance(question, TakeSignal | EndRace) or question.stake is None:
+        return
+    if answer is None or isinstance(answer, CancelRequested):
+        return
+    if isinstance(question, TakeSignal):
+        question.stake.waits[question.place] = question.row
+    if isinstance(answer, Recorded) and question.stake.winner is None:
+        question.stake.winner = question.place
+
+
+def seen_children(
+    one: LookAtChildren, children: Mapping[int, Row], run: Row, kept: Mapping[tuple[int, str], str]
+) -> Answered:
+    ends = [_end_of(child, children.get(child), kept.get((one.task.id, f"{ANSWERED}{child}"))) for child in one.ids]
+    unfinished = {child for child, end in zip(one.ids, ends, strict=True) if end is None}  # each ends once
+    if not unfinished:
+        return Recorded(one.recorded([end for end in ends if end is not None]))
+    if one.due is not None and one.due <= run["now"]:
+        return Recorded(one.recorded(None))
+    own = all(children[child]["parent_id"] == one.task.id for child in unfinished)
+    needed = len(unfinished) - run["waiting"] if own else None
+    return Waits(needed=needed, foreign=needed is None)
+
+
+def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
+    if row is None and kept is not None:
+        told = json.loads(kept)
+        return End(child, RunStatus(told["ended"]), told["output"], told["error"])
+    if row is None:
+        missing = {"type": "RunNotFound", "message": f"there is no run {child}"}
+        return End(child, RunStatus.CANCELLED, None, encode(missing))
+    if row["ended"] is None and row["deleted_at"] is not None:
+        gone = {"type": "Deleted", "message": f"run {child} was deleted before it ended"}
+        return End(child, RunStatus.CANCELLED, None, encode(gone))
+    return None if row["ended"] is None else End(child, RunStatus(row["ended"]), row["output"], row["error"])
+
+
+def with_misfit(noted: str | None, why: str) -> str:
+    """What is noted of a wait, and why the last signal was set aside."""
+    return encode({**(decode(noted) if noted else {}), "misfit": why[:1000]})
+
+
+def _ended(row: StepRow, output: str | None, error: str | None) -> StepRow:
+    return msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=output, error=error, accepts=None)
+
+
+def answered_before(asked: Sequence[Question], done: Mapping[tuple[int, str], StepRow]) -> dict[Question, Answered]:
+    answers: dict[Question, Answered] = {}
+    for one in asked:
+        row = done.get((one.task.id, one.row.key))
+        # What waits for the children it has added has its row from then on; any other one had it before it asked.
+        added = isinstance(one, AddChildren) and row is not None and row.status is RunStatus.PAUSED
+        if row is not None and (added or row.status in (RunStatus.SUCCESS, RunStatus.ERROR)):
+            answers[one] = Recorded(row)
+    return answers

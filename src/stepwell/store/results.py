@@ -9,20 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from stepwell.backoff import waits
-from stepwell.clock import Clock
-from stepwell.errors import RunNotFound, StoreBusy, StoreClosed, StoreUnavailable, Timeout
-from stepwell.records import RunStatus
-from stepwell.store.apart import begin_apart
+from stepwell.base.backoff import waits
+from stepwell.base.clock import Clock
+from stepwell.base.definitions import result_type
+from stepwell.base.events import StoreLost
+from stepwell.base.futures import begin_apart
+from stepwell.base.telemetry import Telemetry
+from stepwell.errors import (
+    ExecutionFailed,
+    RunCancelled,
+    RunNotFound,
+    StoreBusy,
+    StoreClosed,
+    StoreUnavailable,
+    Timeout,
+)
+from stepwell.records import RunId, RunStatus
 from stepwell.store.driver import Call, Driver, Row
-from stepwell.store.polling import LONGEST_POLL, SHORTEST_POLL
-from stepwell.store.wakeups import Wakeups
-from stepwell.telemetry import StoreLost, Telemetry
+from stepwell.store.hints.wakeups import Wakeups
+from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
+from stepwell.values.codec import decode
 
 LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
 LOOK_AT_NEW: Final = SHORTEST_POLL  # after which a run that has only just been written is read first
@@ -240,3 +251,30 @@ class Results:
         self._hinted, self._hinted_poll_at = True, 0.0
         if isinstance(error, StoreUnavailable):
             self._telemetry.emit(StoreLost(error.why))
+
+
+def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
+    """What a run that ended so returned; raises if it did not return."""
+    match ending.status:
+        case RunStatus.SUCCESS if ending.output is None:
+            return None  # another run has gone on for it
+        case RunStatus.SUCCESS:
+            type_ = _type_of(run_id, as_, ending.workflow)
+            return decode(ending.output or "null", type_, what=f"result of run {int(run_id)}")
+        case RunStatus.CANCELLED:
+            raise RunCancelled(run_id, _error_of(ending))
+        case _:
+            raise ExecutionFailed(run_id, _error_of(ending))
+
+
+def _type_of(run_id: int, as_: Any, workflow: str) -> Any:
+    """What the caller says, else what the trigger knew, else what this process knows of the workflow."""
+    if as_ is not None:
+        return as_
+    returns = run_id.returns if isinstance(run_id, RunId) else Any
+    return result_type(workflow) if returns is Any else returns
+
+
+def _error_of(ending: Ending) -> Mapping[str, Any] | None:
+    error: Mapping[str, Any] | None = None if ending.error is None else decode(ending.error)
+    return error

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stepwell.clock import Clock
-from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.pieces import tell_done
+from stepwell.base.durations import Duration, seconds_of
+from stepwell.errors import InvalidOption
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.handle import tell_done
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 PIECE: Final = 1000  # rows a transaction
 PIECES: Final = 10  # of finished tasks a round, after which everybody else has their turn
@@ -22,61 +27,62 @@ PIECES: Final = 10  # of finished tasks a round, after which everybody else has 
 DAY: Final = 86_400.0
 KEPT: Final = {
     "remove_sessions": 1 * DAY,
-    "remove_log": 7 * DAY,
     "remove_old_audit": 30 * DAY,
     "remove_rollup": 90 * DAY,
 }
 
 
+@dataclass(eq=False)
 class Retention:
     """The removal of old rows from one tenant's part of a store."""
 
-    def __init__(
-        self, driver: Driver, clock: Clock, *, tenant: str, keep: float | None, keep_dead_letters: float | None
-    ) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._tenant = tenant
-        self._keep = keep
-        self._keep_dead_letters = keep_dead_letters
+    _db: Database
 
     async def round(self) -> bool:
         """Remove a bounded number of rows that have outlived their time; True if there may be more."""
         now = await self._now()
-        kept = [*KEPT.items(), ("remove_receipts", self._keep)]
-        kept += [("remove_deleted", self._keep), ("remove_dead", self._keep_dead_letters)]
+        kept = [*KEPT.items(), ("remove_receipts", self._db.options.keep)]
+        kept += [("remove_deleted", self._db.options.keep), ("remove_dead", self._db.options.keep_dead_letters)]
         more = False
         for statement, seconds in kept:
             if seconds is not None:
                 more |= await self._piece(statement, before=_ago(now, seconds)) == PIECE
-        if self._keep is not None:
-            _, unfinished = await self._finished(_ago(now, self._keep), PIECES)
+        if self._db.options.keep is not None:
+            _, unfinished = await self._finished(_ago(now, self._db.options.keep), PIECES)
             more |= unfinished
         return more
 
-    async def prune(self, older_than: float, *, dead_letters: bool) -> int:
+    async def prune(self, older_than: Duration | None, *, dead_letters: bool, dry_run: bool) -> int:
         """Remove finished and deleted tasks of this age, and dead letters if asked, to the last; how many."""
-        before = _ago(await self._now(), older_than)
+        kept = self._db.options.keep if older_than is None else older_than
+        if kept is None:
+            why = "this store keeps what is finished for ever: say how old it must be"
+            raise InvalidOption("older_than", None, why)
+        age = seconds_of(kept, "older_than")
+        before = _ago(await self._now(), age)
+        if dry_run:
+            return await self._outlived(before, dead_letters=dead_letters)
         count, _ = await self._finished(before)
         for statement in ("remove_deleted", "remove_dead") if dead_letters else ("remove_deleted",):
             while removed := await self._piece(statement, before=before):
                 count += removed
         return count
 
-    async def count(self, older_than: float, *, dead_letters: bool) -> int:
+    async def _outlived(self, before: int, *, dead_letters: bool) -> int:
         """How many tasks `prune` would remove."""
-        before = _ago(await self._now(), older_than)
-        params: dict[str, Value] = {"tenant": self._tenant, "before": before, "dead_letters": dead_letters}
-        [row] = await self._driver.read(Call("count_outlived", params))
+        params: dict[str, Value] = {"tenant": self._db.options.tenant, "before": before, "dead_letters": dead_letters}
+        [row] = await self._db.driver.read(Call("count_outlived", params))
         tasks: int = row["tasks"]
         return tasks
 
     async def _finished(self, before: int, pieces: float = math.inf) -> tuple[int, bool]:
         """Remove finished tasks queue by queue, so many pieces at most; how many, and whether there is more."""
-        queues = await self._driver.read(Call("outlived_queues", {"tenant": self._tenant, "before": before}))
+        queues = await self._db.driver.read(
+            Call("outlived_queues", {"tenant": self._db.options.tenant, "before": before})
+        )
         count = 0
         # In any order: with more queues than pieces the last would never have their turn.
-        for queue in sorted(queues, key=lambda _: self._clock.random()):
+        for queue in sorted(queues, key=lambda _: self._db.clock.random()):
             removed = PIECE
             while removed == PIECE:
                 if pieces == 0:
@@ -86,14 +92,14 @@ class Retention:
         return count, False
 
     async def _piece(self, statement: str, **params: Value) -> int:
-        call = Call(statement, {"tenant": self._tenant, "limit": PIECE, **params})
+        call = Call(statement, {"tenant": self._db.options.tenant, "limit": PIECE, **params})
         script = _remove if statement in KEPT or statement == "remove_receipts" else _remove_tasks
-        removed = await self._driver.transact(partial(script, call))
+        removed = await self._db.driver.transact(partial(script, call))
         tell_done(removed)
         return removed
 
     async def _now(self) -> int:
-        [row] = await self._driver.read(Call("moment", {"now": self._clock.now()}))
+        [row] = await self._db.driver.read(Call("moment", {"now": self._db.clock.now()}))
         now: int = row["now"]
         return now
 

@@ -1,90 +1,74 @@
-"""The verbs of those who tell runs something: signals, kept until a wait of their name takes them."""
+"""Signals: what runs are told, kept until a wait of their name takes it."""
 
 from __future__ import annotations
 
-import itertools
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.codec import decode, encode
+from stepwell.base.names import check_id, check_key, check_name
 from stepwell.errors import InvalidName, RunNotFound, SerializationError
-from stepwell.losses import refuse_unnamed
-from stepwell.names import check_id, check_key, check_name
 from stepwell.records import SignalAnswer
-from stepwell.shapes import misfit
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.repeat import repeated
-from stepwell.store.together import Together
+from stepwell.store.transaction import Transactions
+from stepwell.values.codec import decode, encode
+from stepwell.values.fields import misfit
+from stepwell.values.lossless import refuse_unnamed
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
-ACCEPTS: Final = "accepts"  # in what is noted of a call that waits: the JSON schema of what it takes
 RESUMED: Final = "resumed"  # the key of a resume: the second one of a step is a repeated one
 
 
-class Signals(Together):
-    """Runs, as those who have something to tell them see them."""
+@dataclass(eq=False)
+class Signals:
+    """Tells runs something."""
 
-    async def signal(
-        self,
-        run_id: int,
-        name: str,
-        data: Any = None,
-        *,
-        key: str | None = None,
-        check: bool = True,
-        tx: object = None,
+    _db: Database
+    _transactions: Transactions
+
+    async def send(
+        self, run_id: int, name: str, data: Any, key: str | None, *, check: bool, tx: object
     ) -> SignalAnswer:
-        """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
-
-        WOKE if the run waits for it just now, KEPT if it does not yet; TOO_LATE, which counts as false, and nothing is
-        kept, if the run is finished or being cancelled, or if a signal with this `key` was sent before. With `tx`, your
-        own connection in a transaction, it is sent if that commits and never was if it does not; the answer is what it
-        will be then. What the wait could not read is refused, if the run waits already and `check` is not False; a
-        wait that begins later sets it aside and goes on waiting.
-        """
+        """Keep data for the next wait of this name in a run, in a transaction of its own or in the user's."""
         sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
-        return await self._signal(sending, run_id) if tx is None else await self.play_joined(_joined(sending), tx)
+        if tx is None:
+            return await self._signal(sending, run_id)
+        return await self._transactions.play(_joined(sending), tx)
 
-    async def resume(self, run_id: int, step: str, data: Any = None, *, check: bool = True) -> SignalAnswer:
-        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
-
-        A run that has restarted since may be resumed again. What the step could not return is refused, as by `signal`.
-        """
+    async def resume(self, run_id: int, step: str, data: Any, *, check: bool) -> SignalAnswer:
+        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
         name = checked_call(step)
-        found = await self.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
+        found = await self._db.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
         # Read once, and not where it is sent: a try whose reply was lost has to have the same key, whatever came of it.
         generation = found[0]["generation"] if found else 0
         key = f"{RESUMED}.{generation}" if generation else RESUMED
         return await self._signal(self._sending(run_id, name, data, key, check=check), run_id)
 
-    def signal_in_this_thread(
+    def send_here(
         self, run_id: int, name: str, data: Any = None, *, key: str | None = None, check: bool = True, tx: object
     ) -> SignalAnswer:
-        """Send a signal through the user's own sync connection, in the user's thread."""
+        """Send a signal through the user's own sync connection, in the user's thread, which is this one."""
         sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
-        return self.play_joined_here(_joined(sending), tx)
+        return self._transactions.play_here(_joined(sending), tx)
 
     async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
-        self.check()
-        tries = itertools.count()
+        self._db.check()
         try:
-            answer, queues = await repeated(
-                lambda: self.driver.transact(partial(sending, again=next(tries) > 0)),
-                clock=self.clock,
-                telemetry=self.telemetry,
-                within=self.options.timeout,
-            )
+            answer, queues = await self._db.transact_again(sending)
         except RunNotFound:
-            raise await self._no_run(run_id) from None
-        self.waiting.woken(int(run_id))
-        self.tasks.hint(queues)
+            raise await self._db.no_run(run_id) from None
+        self._db.waiting.woken(int(run_id))
+        self._db.tasks.hint(queues)
         return answer
 
     def _sending(self, run_id: int, name: str, data: Any, key: str | None, *, check: bool = True) -> Sending:
-        text = encode(data, limit=self.options.payload_limit, what=f"signal {name}")
+        text = encode(data, limit=self._db.options.payload_limit, what=f"signal {name}")
         refuse_unnamed(data, what=f"signal {name}")
         params: dict[str, Value] = {
             "id": check_id(run_id),
@@ -92,10 +76,10 @@ class Signals(Together):
             "data": text,
             # Without a key of the caller's, one of its own: a try whose reply was lost does not send it twice.
             "key": f"~{uuid.uuid4().hex}" if key is None else check_key(key),
-            "now": self.clock.now(),
-            "tenant": self.options.tenant,
+            "now": self._db.clock.now(),
+            "tenant": self._db.options.tenant,
         }
-        return partial(_send, params, self.audit, check=check)
+        return partial(_send, params, self._db.audit, check=check)
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
@@ -134,13 +118,13 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
 
 def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
     """Refuse what none of the calls that wait for the name could read, where each says what it takes."""
-    noted = [decode(row["error"] or "{}") for row in waiting]
-    if not all(ACCEPTS in one for one in noted):
+    accepted = [decode(row["accepts"]) for row in waiting if row["accepts"] is not None]
+    if len(accepted) < len(waiting):
         return
     data = decode(str(params["data"]))
-    why = [misfit(one[ACCEPTS], data) for one in noted]
+    why = [misfit(one["schema"], data) for one in accepted]
     if all(why):
-        named, name = noted[0].get("named"), params["name"]
+        named, name = accepted[0]["named"], params["name"]
         raise SerializationError(
             f"run {params['id']} waits for {named}: {why[0]}; nothing was sent. Send what it waits for, or, if code "
             "that takes this is being deployed, send it with `check=False`",

@@ -7,18 +7,19 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-from stepwell.clock import Clock
+from stepwell.base.clock import Clock
+from stepwell.base.events import InternalTaskFailed
+from stepwell.base.futures import begin_apart, resolve, resolve_all
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, StepwellError
-from stepwell.records import RunStatus, StepRow
-from stepwell.store.adding import ROW_BYTES
-from stepwell.store.apart import begin_apart
+from stepwell.records import RunStatus
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.futures import resolve, resolve_all
-from stepwell.store.lanes import Answer, Operation
-from stepwell.store.repeat import repeated
-from stepwell.telemetry import InternalTaskFailed, Telemetry
+from stepwell.store.handle import repeated
+from stepwell.store.pending import Answer, Operation
+from stepwell.store.rows import StepRow
+from stepwell.store.settle import size_of_step
 
 MOST_RUNS: Final = 500  # whose steps are read at once
 
@@ -76,7 +77,7 @@ class Steps:
         """
         withdrawn = begun is None or self._flusher.withdraw(begun)
         operation = _recording(row, worker, has_row=has_row or not withdrawn)
-        operation.note = self._audit.failed_step(row, worker)
+        operation.notes = self._audit.failed_steps([row], worker)
         return self._flusher.submitted(operation)
 
     def keep_late(self, row: StepRow, turn: int, begun: Operation | None) -> None:
@@ -84,11 +85,15 @@ class Steps:
 
         Nobody waits for it. It is for people, who want to know what was done; a run that is retried does it no more.
         """
-        if begun is not None:
-            self._flusher.withdraw(begun)
+        self.withdraw(begun)
         task = begin_apart(self._record_late(row, turn), "stepwell-late-result")
         self._late.add(task)
         task.add_done_callback(self._late.discard)
+
+    def withdraw(self, begun: Operation | None) -> None:
+        """Have it not written any more that a step has begun, if that still waits to be written."""
+        if begun is not None:
+            self._flusher.withdraw(begun)
 
     async def _record_late(self, row: StepRow, turn: int) -> None:
         values = (row.run_id, turn, row.generation, row.key, row.place, row.attempt, row.took, row.input, row.output)
@@ -152,17 +157,16 @@ def values_of(row: StepRow, worker: int) -> tuple[Value, ...]:
     """A step as the row set `new_step` of steps.sql."""
     # fmt: off
     return (row.run_id, worker, row.generation, row.key, row.place, row.status._value_, row.attempt, row.took,
-            row.input, row.output, row.error)
+            row.input, row.output, row.error, row.accepts)
     # fmt: on
 
 
 def _recording(row: StepRow, worker: int, *, has_row: bool) -> Operation:
-    size = ROW_BYTES + len(row.input or "") + len(row.output or "") + len(row.error or "")
     return Operation(
         "change_steps" if has_row else "add_steps",
         values_of(row, worker),
         row_id=(row.run_id, row.key),
-        size=size,
+        size=size_of_step(row),
         worker=worker,
         lane=row.run_id,
         order=(row.run_id, row.place),
@@ -183,6 +187,7 @@ def step_of(row: Row) -> StepRow:
         error=row["error"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
+        accepts=row["accepts"],
     )
 
 

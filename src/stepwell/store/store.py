@@ -1,17 +1,352 @@
-"""Store: an open database with verbs, grouped by who calls them; what the engine calls is in `tasks` and `sessions`."""
+"""Store: an open database with verbs. Here are those that applications call; `OperatorVerbs` has those for people.
+
+Each verb is a line or a few over the service that does the work, so that the whole face is read in two files. What
+workers call are the services themselves: `tasks`, `sessions`, `recorded`, `decisions` and so on.
+"""
 
 from __future__ import annotations
 
-from stepwell.store.bulk import Bulk
-from stepwell.store.forking import Forking
-from stepwell.store.history import History
-from stepwell.store.holds import Holds
-from stepwell.store.measuring import Measuring
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from stepwell.base.clock import Clock
+from stepwell.base.durations import Duration
+from stepwell.base.names import check_id
+from stepwell.base.telemetry import Telemetry
+from stepwell.records import CancelAnswer, Page, Run, RunId, RunStatus, SignalAnswer, StepInfo, Task, TaskId
+from stepwell.store.by_hand import Message
+from stepwell.store.database import Database, Options
+from stepwell.store.draft import Addressed, Asked
+from stepwell.store.driver import Driver
+from stepwell.store.fork import Forks
 from stepwell.store.messages import Messages
-from stepwell.store.operating import Operating
-from stepwell.store.resulting import Resulting
+from stepwell.store.new_tasks import MessageOptions
+from stepwell.store.operator_verbs import OperatorVerbs
+from stepwell.store.runs import RunFilter
 from stepwell.store.signals import Signals
+from stepwell.store.sql import Statements
+from stepwell.store.transaction import Tx
+
+In = TypeVar("In")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
-class Store(Messages, Bulk, Forking, Holds, Resulting, Signals, Operating, Measuring, History):
+class Store(OperatorVerbs):
     """An open store. It belongs to the event loop and the process that opened it, and says so elsewhere."""
+
+    def __init__(
+        self, driver: Driver, statements: Statements, options: Options, clock: Clock, telemetry: Telemetry
+    ) -> None:
+        database = Database(driver, statements, options, clock, telemetry)
+        super().__init__(database)
+        self._messages = Messages(database)
+        self._forks = Forks(database)
+        self.signals = Signals(database, self.transactions)
+        # What workers, deciders and tests use of it, beside the verbs.
+        self.driver, self.statements, self.options = driver, statements, options
+        self.clock, self.telemetry, self.audit = clock, telemetry, database.audit
+        self.loop, self.check = database.loop, database.check
+        self.queue_id, self.workflow_id = database.queue_id, database.workflow_id
+        self.register_workflow = database.register_workflow
+        self.ids, self.tasks, self.aside = database.ids, database.tasks, database.aside
+        self.sessions, self.suspects = database.sessions, database.suspects
+        self.recorded, self.waiting, self.results = database.recorded, database.waiting, database.results
+        self.decisions, self.by_hand, self.retention = database.decisions, database.by_hand, database.retention
+        self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
+
+    async def create_queue(self, name: str) -> None:
+        """Make a queue; does nothing if it is there."""
+        await self._db.queue_id(name, create=True)
+
+    @overload
+    async def enqueue(
+        self,
+        queue: Addressed[In],
+        payload: In,
+        *,
+        key: str | None = None,
+        tx: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> TaskId: ...
+    @overload
+    async def enqueue(
+        self, queue: str, payload: Any, *, key: str | None = None, tx: object = None, **options: Unpack[MessageOptions]
+    ) -> TaskId: ...
+    async def enqueue(
+        self, queue: Any, payload: Any, *, key: str | None = None, tx: object = None, **options: Unpack[MessageOptions]
+    ) -> TaskId:
+        """Write a message; when this returns it is durable and will be handled.
+
+        With `key`, a message of the queue that has it already is returned instead (`created` is False); another
+        payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
+        message is there if that commits and never was if it does not. Bad input is refused before anything is written.
+        It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
+        """
+        drafted = self.new_tasks.draft(queue, **options).one(payload, key)
+        [task_id] = await self.new_tasks.add(drafted, tx)
+        return task_id
+
+    @overload
+    async def enqueue_many(
+        self,
+        queue: Addressed[In],
+        payloads: Iterable[In],
+        *,
+        keys: Sequence[str] | None = None,
+        tx: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> list[TaskId]: ...
+    @overload
+    async def enqueue_many(
+        self,
+        queue: str,
+        payloads: Iterable[Any],
+        *,
+        keys: Sequence[str] | None = None,
+        tx: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> list[TaskId]: ...
+    async def enqueue_many(
+        self,
+        queue: Any,
+        payloads: Iterable[Any],
+        *,
+        keys: Sequence[str] | None = None,
+        tx: object = None,
+        **options: Unpack[MessageOptions],
+    ) -> list[TaskId]:
+        """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
+        return await self.new_tasks.add(self.new_tasks.draft(queue, **options).each(payloads, keys), tx)
+
+    @overload
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: type[T],
+        until: Duration | None = 0,
+        visibility: Duration | None = None,
+    ) -> list[Message[T]]: ...
+    @overload
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        until: Duration | None = 0,
+        visibility: Duration | None = None,
+    ) -> list[Message[Any]]: ...
+    async def dequeue(
+        self,
+        queue: str | Sequence[str],
+        limit: int = 1,
+        *,
+        type: Any = Any,
+        until: Duration | None = 0,
+        visibility: Duration | None = None,
+    ) -> list[Message[Any]]:
+        """Take up to `limit` messages by hand: each is yours alone for `visibility`, and comes back if not closed.
+
+        Without `visibility` it is the store's, 30 s unless `connect` said otherwise. Waits up to `until` for the first;
+        None waits for as long as it takes. Several queues take turns being first.
+        """
+        return await self._messages.take(queue, limit, type, until, visibility)
+
+    async def taken(self, task_id: int, turn: int, *, type: Any = Any) -> Message[Any] | None:
+        """A message that was taken elsewhere, by its id and turn, to be closed here; None if it is not held now.
+
+        The turn is that of the `Message` that `dequeue` gave; who took it later has a higher one.
+        """
+        return await self._messages.taken(task_id, turn, type)
+
+    def consume(
+        self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Message[Any]]]:
+        """Iterate over messages as they come, taking up to `limit` at once; those not closed are given back.
+
+        At the end of the block, with their attempts; but if it ends with an error, those that it has seen come back
+        when their visibility timeouts are over, and that delivery counts: one of them may be what it failed of. Those
+        that have waited here for half of `visibility` are given back too, and taken anew: a consumer that comes to one
+        late would find that another has it.
+        """
+        return self._messages.consume(queue, limit, visibility)
+
+    async def get(self, task_id: int, *, deleted: bool = False) -> Task | None:
+        """One message (or other task) as it stands; None if it is not there, or deleted, unless `deleted` is True."""
+        self._db.check()
+        return await self._db.queues.task(check_id(task_id), deleted=deleted)
+
+    def transaction(self) -> AbstractAsyncContextManager[Tx]:
+        """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none.
+
+        It commits at the end of the block, and an exception undoes it. Keep it short, and use nothing else of the
+        store in it: on SQLite and Turso nobody else writes meanwhile.
+
+        Begun in a body (of a step, a handler, an effect) it commits only if the body's turn still stands: what was
+        frozen beyond its lease, and is executed by another worker, raises `LeaseLost` and writes nothing. On Postgres
+        the server ends such a transaction when it is idle for longer than the lease.
+        """
+        return self.transactions.begin()
+
+    async def fence(self, tx: object) -> None:
+        """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
+
+        Call it last, right before your commit: until then nobody takes the task from its worker. Raises `LeaseLost` if
+        another worker has it; then roll back. Outside of bodies there is no turn, and nothing is asked.
+        """
+        await self.transactions.fence(tx)
+
+    async def create_workflow(self, name: str) -> None:
+        """Make a workflow and its queue, both or neither; does nothing if they are there."""
+        await self._db.workflow_id(name, create=True)
+
+    async def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
+        """Write a run; when this returns it is durable and will be executed. The same as `trigger.execute(store)`."""
+        [run_id] = await self._runs.trigger([trigger], tx)
+        return run_id
+
+    async def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
+        """Write all the runs or none, of one workflow or several, in one transaction (yours, with `tx`).
+
+        Their ids come in the same order. A run that its key had already named comes back with `created` False.
+        """
+        return await self._runs.trigger(triggers, tx)
+
+    @overload
+    async def result(self, run_id: RunId[R], *, timeout: Duration | None = None) -> R: ...
+    @overload
+    async def result(self, run_id: int, as_: type[T], *, timeout: Duration | None = None) -> T: ...
+    @overload
+    async def result(self, run_id: int, *, timeout: Duration | None = None) -> object: ...
+    async def result(self, run_id: int, as_: Any = None, *, timeout: Duration | None = None) -> Any:
+        """What a run returned, as soon as it is finished: as `as_`, else as the workflow says it, else as plain JSON.
+
+        Raises `ExecutionFailed` with the run's error if it failed, `RunCancelled` if it was cancelled, `RunNotFound` if
+        there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on.
+        """
+        return await self._runs.result(run_id, as_, timeout)
+
+    @overload
+    async def get_run(self, run_id: RunId[R], *, deleted: bool = False) -> Run[R]: ...
+    @overload
+    async def get_run(self, run_id: int, *, deleted: bool = False) -> Run[Any]: ...
+    async def get_run(self, run_id: int, *, deleted: bool = False) -> Run[Any]:
+        """One run as it stands; `RunNotFound` if it is not there, or deleted, unless `deleted` is True."""
+        return await self._runs.get(run_id, deleted=deleted)
+
+    get_workflow_run = get_run
+
+    async def runs(
+        self,
+        workflow: str | None = None,
+        *,
+        status: RunStatus | str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        parent: int | None = None,
+        deleted: bool = False,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[Run[Any]]:
+        """Runs, newest first: of one workflow, status, key, tag or parent, or triggered in a span of time, if given.
+
+        `after` is the `next` of the page before. Workflow, status and time are found by an index; for a key or a tag
+        the runs that fit the rest are looked through, so give those as well where there are many.
+        """
+        which = RunFilter(workflow=workflow, status=status, key=key, tag=tag, since=since, until=until)
+        return await self._runs.page(which, parent=parent, deleted=deleted, limit=limit, after=after)
+
+    async def find_run(self, workflow: str, key: str) -> Run[Any] | None:
+        """The run of a workflow that has this key now, None if none has.
+
+        With `unique="unfinished"` that is one that is not finished, with `unique="ever"` whatever became of it.
+        """
+        return await self._runs.find(workflow, key)
+
+    async def steps(self, run_id: int) -> Sequence[StepInfo]:
+        """What a run has recorded, in the order in which it asked for it: in its generation, if it has restarted."""
+        return await self._runs.steps(run_id)
+
+    async def signal(
+        self,
+        run_id: int,
+        name: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        check: bool = True,
+        tx: object = None,
+    ) -> SignalAnswer:
+        """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
+
+        WOKE if the run waits for it just now, KEPT if it does not yet; TOO_LATE, which counts as false, and nothing is
+        kept, if the run is finished or being cancelled, or if a signal with this `key` was sent before. With `tx`, your
+        own connection in a transaction, it is sent if that commits and never was if it does not; the answer is what it
+        will be then. What the wait could not read is refused, if the run waits already and `check` is not False; a
+        wait that begins later sets it aside and goes on waiting.
+        """
+        return await self.signals.send(run_id, name, data, key, check=check, tx=tx)
+
+    async def resume(self, run_id: int, step: str, data: Any = None, *, check: bool = True) -> SignalAnswer:
+        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
+
+        A run that has restarted since may be resumed again. What the step could not return is refused, as by `signal`.
+        """
+        return await self.signals.resume(run_id, step, data, check=check)
+
+    async def cancel(self, run_id: int, *, reason: str | None = None) -> CancelAnswer:
+        """Let a run not go on: CANCELLED at once if nobody executes it, else REQUESTED, and its worker stops it soon.
+
+        After either it ends CANCELLED, whatever comes in late, and so do the runs it asked for. TOO_LATE, which counts
+        as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
+        each branch begins at most one more, and otherwise within a second; a body in a thread cannot be stopped and
+        goes on: what it returns is recorded, so that people know what was done, and changes nothing. A run that may
+        clean up (`@workflow(cleanup=)`) does so first, until that time is over; if nobody executes it, a worker has to
+        claim it for that: REQUESTED.
+        """
+        return await self.control.cancel(run_id, reason)
+
+    async def retry(self, run_id: int) -> bool:
+        """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.
+
+        It is the same run. What its steps recorded stays, but for the step whose failure ended it: that is done again.
+        """
+        return await self._dead_letters.retry(run_id)
+
+    @overload
+    async def fork(
+        self, run_id: RunId[R], *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> RunId[R]: ...
+    @overload
+    async def fork(
+        self, run_id: int, *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> RunId[Any]: ...
+    async def fork(
+        self, run_id: int, *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> RunId[Any]:
+        """Begin a new run with the same input that goes on at a step of this one: what it had recorded before is kept.
+
+        `at` is a step's key, such as "charge#1", or its name where the run has one of it; that step, and all it asked
+        for later, is executed anew. `outputs` lets earlier steps have returned something else. The run itself is left
+        alone, whatever its status; the new one has no key, and its `cause` says where it came from.
+        """
+        return await self._forks.begin(run_id, at, outputs or {}, reason)
+
+    async def close(self) -> None:
+        """Write what is pending and let go of the database; closing twice is harmless."""
+        await self._db.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._db.close()

@@ -9,11 +9,13 @@ from typing import Final
 
 import msgspec
 
-from stepwell.clock import Clock
+from stepwell.base.clock import Clock
+from stepwell.base.events import StoreLost
+from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, Refused, StoreBusy, StoreUnavailable
-from stepwell.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from stepwell.records import Claimed, NewTask, RunStatus, Settlement, TaskId, TaskKind, Wish
-from stepwell.store.adding import (
+from stepwell.records import RunStatus, TaskId, TaskKind
+from stepwell.store.add import (
     ROW_BYTES,
     SLOWEST_ROW,
     add_chunks,
@@ -26,22 +28,18 @@ from stepwell.store.adding import (
     row_of,
     size_of,
 )
-from stepwell.store.alarm import Alarm
-from stepwell.store.alike import examples
+from stepwell.store.aside import one_by_one
 from stepwell.store.audit import Audit, rows_of
-from stepwell.store.closing import settle_row
-from stepwell.store.control_request import REQUESTS, Requested, tell_requests
+from stepwell.store.draft import examples
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.handing import HandOver
+from stepwell.store.handle import repeated
+from stepwell.store.handover import HandOver
+from stepwell.store.hints.wakeups import Alarm, Listener, Wakeups
 from stepwell.store.ids import Ids
-from stepwell.store.isolation import one_by_one
-from stepwell.store.lanes import Answer, Heard, Operation
-from stepwell.store.letters import tell_dead_letters
-from stepwell.store.parents import wake_parents
-from stepwell.store.repeat import repeated
-from stepwell.store.wakeups import Listener, Wakeups
-from stepwell.telemetry import StoreLost, Telemetry
+from stepwell.store.pending import REQUESTS, Answer, Heard, Operation, Requested, tell_requests
+from stepwell.store.rows import Claimed, NewTask, Settlement, Wish
+from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, tell_dead_letters, wake_parents
 
 KINDS: Final = {kind.value: kind for kind in TaskKind}
 MOST_DUE: Final = 1000
@@ -242,13 +240,14 @@ class Tasks:
     def _settling_as_letter(self, settling: Operation, told: set[int]) -> Script[str | None]:
         params = self._params(slot=self.claim_slot)
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
-        noting = Call("note", params, rows_of([settling.note] if settling.note else []), fed_by=0)
+        steps = Call("settle_steps", params, settling.steps, fed_by=0)
+        ending = Call("end_steps", params, ending_rows(settling) if settling.ends_run else (), fed_by=0)
+        noting = Call("note", params, rows_of(settling.notes), fed_by=0)
         yield Call("lock_tasks", params, [(settling.lane, settling.worker)])
-        settled, *_ = yield from one_by_one([Call("settle", params, [settling.row]), counting, noting])
+        settling_all = [Call("settle", params, [settling.row]), counting, steps, ending, noting]
+        settled, *_ = yield from one_by_one(settling_all)
         if not settled:
             return None
-        if settling.ends_run:
-            yield Call("end_steps", params, [(settled[0]["id"], settled[0]["answer"])])
         told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
         told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == RunStatus.ERROR else [])
@@ -326,11 +325,17 @@ class Tasks:
     ) -> Operation:
         self._due_after(done.delay)
         row = settle_row(task_id, worker, turn, done)
+        note = self._audit.settled(row, attempt)
+        notes = self._audit.failed_steps(done.steps, worker, settled=True)
         return Operation(
             "settle",
             row,
             row_id=task_id,
-            size=ROW_BYTES + len(done.output or "") + len(done.error or "") + len(done.input or ""),
+            size=ROW_BYTES
+            + len(done.output or "")
+            + len(done.error or "")
+            + len(done.input or "")
+            + sum(map(size_of_step, done.steps)),
             within=None,  # a body that has finished is not to run again because the database was away
             worker=worker,
             lane=task_id,
@@ -338,7 +343,8 @@ class Tasks:
             parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
             restarts=done.input is not None,
             ends_run=done.ends_run,
-            note=self._audit.settled(row, attempt),
+            steps=[settled_step(step) for step in done.steps],
+            notes=notes if note is None else [*notes, note],
         )
 
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
@@ -441,11 +447,9 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     # By place and not by name: a claim brings hundreds of rows.
     # fmt: off
     return [
-        Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, codec,
-                version, wakes, bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until,
-                generation)
-        for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, codec, version,
-             wakes, parent_id, suspect, created_at, claimed_at, started_at,
-             cleanup_until, generation) in in_claim_order(rows, queues)
+        Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, wakes,
+                bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation)
+        for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, wakes, parent_id,
+             suspect, created_at, claimed_at, started_at, cleanup_until, generation) in in_claim_order(rows, queues)
     ]
     # fmt: on

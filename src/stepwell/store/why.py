@@ -9,10 +9,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from stepwell.durations import datetime_of
-from stepwell.names import is_served
-from stepwell.records import NEVER, RunStatus
+from stepwell.base.durations import datetime_of
+from stepwell.base.names import is_served
+from stepwell.records import RunStatus
 from stepwell.store.driver import Row
+from stepwell.store.rows import NEVER
 
 
 class Reason(StrEnum):

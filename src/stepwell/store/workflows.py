@@ -2,70 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.clock import Clock
-from stepwell.durations import datetime_of, microseconds_of
-from stepwell.errors import Refused, WorkflowNotFound
+from stepwell.base.durations import datetime_of, microseconds_of
+from stepwell.base.events import NoWorker
+from stepwell.base.names import is_served
+from stepwell.errors import NoWorkerAvailable, Refused, WorkflowNotFound
 from stepwell.records import WorkflowInfo
-from stepwell.store.driver import Call, Driver, Script, Value
-from stepwell.store.remembered import Remembered
+from stepwell.store.draft import RequireWorker
+from stepwell.store.driver import Call, Row, Script, SessionGuards, Value
+from stepwell.store.ids import Remembered
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 MOST_RACES: Final = 3
 
 
+@dataclass(eq=False)
 class Workflows:
     """The workflows of one tenant in one store."""
 
-    def __init__(self, driver: Driver, clock: Clock, tenant: str) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._tenant = tenant
-        self._remembered = Remembered()
-
-    def known(self, name: str) -> int | None:
-        """The number of the queue of a workflow that was asked for lately; None if the database has to be asked."""
-        return self._remembered.get(name)
+    _db: Database
+    names: Remembered = field(default_factory=Remembered)  # the numbers of their queues, of those asked for lately
 
     async def create(self, name: str, patience: float | None = None) -> int:
         """Make the workflow and its queue if they are not there; the queue's number either way."""
-        if found := await self._driver.read(find_workflow(self._params(), name)):  # so that nothing is written twice
-            return self._remembered.learn(name, found[0]["id"])
-        made = await self._driver.transact(lambda: create_workflow(self._params(), name), patience=patience)
-        return self._remembered.learn(name, made)
+        # Read first, so that nothing is written twice.
+        if found := await self._db.driver.read(find_workflow(self._db.params(), name)):
+            return self.names.learn(name, found[0]["id"])
+        made = await self._db.driver.transact(lambda: create_workflow(self._db.params(), name), patience=patience)
+        return self.names.learn(name, made)
 
     async def find(self, name: str) -> int:
         """The number of the queue of a workflow that is there."""
-        found = await self._driver.read(find_workflow(self._params(), name))
+        found = await self._db.driver.read(find_workflow(self._db.params(), name))
         if not found:
             raise WorkflowNotFound(name)
-        return self._remembered.learn(name, found[0]["id"])
+        return self.names.learn(name, found[0]["id"])
 
     async def describe(self, queue_id: int, options: dict[str, str], cleanup: float | None) -> None:
         """Note what a workflow says of itself, for those who have not its code."""
         text = json.dumps(options) if options else None
         span = None if cleanup is None else microseconds_of(cleanup, "cleanup")
-        params = self._params(queue_id=queue_id, options=text, cleanup=span)
-        await self._driver.transact(lambda: _one(Call("describe_workflow", params)))
-
-    def forget(self, name: str) -> None:
-        """Look the workflow up again next time: the database says it is not the one we knew."""
-        self._remembered.forget(name)
+        params = self._db.params(queue_id=queue_id, options=text, cleanup=span)
+        await self._db.driver.transact(lambda: _one(Call("describe_workflow", params)))
 
     async def all(self) -> list[WorkflowInfo]:
         """Every workflow, by name."""
-        return [_workflow_info(row) for row in await self._driver.read(Call("workflows", self._params(name=None)))]
+        return [
+            _workflow_info(row) for row in await self._db.driver.read(Call("workflows", self._db.params(name=None)))
+        ]
 
     async def get(self, name: str) -> WorkflowInfo:
         """One workflow."""
-        rows = await self._driver.read(Call("workflows", self._params(name=name)))
+        rows = await self._db.driver.read(Call("workflows", self._db.params(name=name)))
         if not rows:
             raise WorkflowNotFound(name)
         return _workflow_info(rows[0])
-
-    def _params(self, **params: Value) -> dict[str, Value]:
-        return {"now": self._clock.now(), "tenant": self._tenant, **params}
 
 
 def create_workflow(params: dict[str, Value], name: str) -> Script[int]:
@@ -93,3 +91,76 @@ def find_workflow(params: dict[str, Value], name: str) -> Call:
 def _workflow_info(row: Any) -> WorkflowInfo:
     options = {} if row["options"] is None else json.loads(row["options"])
     return WorkflowInfo(name=row["name"], created_at=datetime_of(row["created_at"]), options=options)
+
+
+# ---- Whether a living worker serves a workflow, and what a trigger makes of it if none does.
+
+
+REMEMBERED: Final = 1.0  # seconds, for a warning; an error is never raised on what was known a moment ago
+
+
+def living(rows: Iterable[Row], guards: SessionGuards) -> list[Row]:
+    """Those of the sessions that were heard of in time whose process is not known to be gone."""
+    return [row for row in rows if not row["gone"] and not guards.proves_dead(row["id"])]
+
+
+@dataclass(eq=False)
+class Living:
+    """What the living workers of one tenant serve."""
+
+    _db: Database
+    _served: frozenset[str] = frozenset()
+    _learned_at: float | None = None
+    _learning: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def check(self, required: Mapping[str, RequireWorker]) -> None:
+        """Warn of workflows that no living worker serves, or raise `NoWorkerAvailable`, as each says.
+
+        A burst of triggers that only warn costs one small read.
+        """
+        asks = _asks(required)
+        if asks == "error":
+            self._judge(required, await self._learn())
+        elif asks == "warn":
+            async with self._learning:
+                served = self._served if self._is_fresh else await self._learn()
+            self._judge(required, served)
+
+    def checking(self, required: Mapping[str, RequireWorker]) -> Script[None]:
+        """The same inside a user's transaction, and through their connection alone."""
+        asks = _asks(required)
+        if asks == "error" or (asks == "warn" and not self._is_fresh):
+            self._judge(required, self._learned((yield self._asking())))
+        elif asks == "warn":
+            self._judge(required, self._served)
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._learned_at is not None and self._db.clock.monotonic() - self._learned_at < REMEMBERED
+
+    async def _learn(self) -> frozenset[str]:
+        return self._learned(await self._db.repeat(lambda: self._db.driver.read(self._asking())))
+
+    def _asking(self) -> Call:
+        return Call("living_handlers", self._db.params(beat_now=self._db.clock.beat_now()))
+
+    def _learned(self, rows: Sequence[Row]) -> frozenset[str]:
+        rows = living(rows, self._db.driver.guards)
+        self._served = frozenset(name for row in rows for name in json.loads(row["handlers"]))
+        self._learned_at = self._db.clock.monotonic()
+        return self._served
+
+    def _judge(self, required: Mapping[str, RequireWorker], served: Iterable[str]) -> None:
+        alone = {name: policy for name, policy in required.items() if not is_served(name, served)}
+        for name, policy in alone.items():
+            if policy == "error":
+                raise NoWorkerAvailable(name)
+        for name, policy in alone.items():
+            if policy == "warn":
+                self._db.telemetry.emit(NoWorker(name))
+
+
+def _asks(required: Mapping[str, RequireWorker]) -> RequireWorker:
+    """The strictest of the policies."""
+    policies = required.values()
+    return "error" if "error" in policies else "warn" if "warn" in policies else "ignore"

@@ -35,12 +35,13 @@ async def test_onboarding() -> None:
 asyncio.run(test_onboarding())
 ```
 
-A decider needs none of that: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`.
+A decider needs none of that: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`. What a program in production
+would import must not be here.
 """
 
-from stepwell.clock import TestClock
-from stepwell.testing.crashing import CrashReport
+from stepwell.base.clock import TestClock
+from stepwell.testing.crashes import CrashReport
 from stepwell.testing.specs import Spec, given
-from stepwell.testing.worlds import World, world
+from stepwell.testing.world import World, world
 
 __all__ = ["CrashReport", "Spec", "TestClock", "World", "given", "world"]

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from stepwell.codec import encode
+from stepwell.base.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.decider import Decider
+from stepwell.deciders.registry import Family, WrittenDecision, WrittenTimer
+from stepwell.deciders.type_names import Kinds, Written
 from stepwell.decision import Outgoing
-from stepwell.durations import Duration, datetime_of, microseconds_of, moment_of
 from stepwell.errors import InvalidOption
-from stepwell.family import Family, WrittenDecision, WrittenTimer
-from stepwell.kinds import Kinds, Written
 from stepwell.store.draft import Asked
+from stepwell.values.codec import encode
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in `Decider`

@@ -33,7 +33,7 @@ union all select 'queue', name from {queue}
 union all select 'order', label from orders
 """
 UNFINISHED = """
-select count(*) as open from {task} where status in ('PENDING', 'RUNNING') and kind <> 'timer'
+select count(*) as open from {task} where status in ('PENDING', 'RUNNING') and kind <> 'TIMER'
    and queue_id not in (select id from {queue} where name = 'bodies')
 """
 LAST = "select max(id) as id from {task}"  # what is added later has a higher number: a store reserves its own

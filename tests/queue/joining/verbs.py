@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell import Context, Engine, Store, sync, workflow
-from stepwell.records import Claimed
-from stepwell.store.turns import Turns, executing
+from stepwell.store.rows import Claimed
+from stepwell.store.transaction import Turns, executing
 from tests.deciders.workbench import Bench, Do, double, post
 from tests.queue.joining.users import User
 from tests.store import seam
@@ -41,7 +41,7 @@ class Desk:
     def forget_workers(self) -> None:
         """Have the next trigger ask whether a worker lives: each call has as many statements as the one before."""
         store = self.user.store if self.user.is_async else self.user.store.async_store
-        store._living._learned_at = None
+        store._db.living._learned_at = None
 
     @property
     def tx(self) -> Any:

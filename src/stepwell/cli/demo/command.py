@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from stepwell.cli.demo.server import NoServer, Server
+from stepwell.cli.command import FAILED, INTERRUPTED, NO_STORE
+from stepwell.cli.demo.crew import NoServer, PostgresServer
 from stepwell.cli.demo.story import Result, Story, View
-from stepwell.cli.demo.words import Plain, Silent
-from stepwell.cli.exits import FAILED, INTERRUPTED, NO_STORE
+from stepwell.cli.demo.views import Plain, Silent
 from stepwell.cli.output import is_lively
 from stepwell.errors import DriverMissing, StepwellError
 
@@ -44,7 +44,7 @@ def _shown(*, postgres: bool) -> Result:
         result = _played(plain, postgres=postgres)
         plain.tell(result)
         return result
-    from stepwell.cli.demo.live import Live
+    from stepwell.cli.demo.views import Live
 
     with Live(sys.stdout) as live:
         result = _played(live, postgres=postgres)
@@ -63,7 +63,7 @@ def _played(view: View, *, postgres: bool) -> Result:
         folder = Path(name)
         if not postgres:
             return Story(folder, view, lambda store: f"sqlite:///{quote(str(folder / store))}.db").play()
-        with Server(folder / "server") as server:
+        with PostgresServer(folder / "server") as server:
             view.say(0.0, "a Postgres server is started", "of its own, for this demo alone")
             return Story(folder, view, server.url, "Postgres").play()
 

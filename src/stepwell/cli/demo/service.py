@@ -24,7 +24,7 @@ class Request:
     done: bool
 
 
-class Service:
+class OutsideService:
     """The service. Any process may call it; requests are served one at a time."""
 
     def __init__(self, path: Path) -> None:

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from stepwell.cli.demo.service import Service
-from stepwell.connecting import connect
+from stepwell.cli.demo.service import OutsideService
+from stepwell.connect import connect
 from stepwell.step import step
 from stepwell.worker import Worker
 from stepwell.workflow import workflow
@@ -54,10 +54,10 @@ async def send_receipt(order: str, receipt: str) -> str:
     return f"sent: {receipt}"
 
 
-class World:
+class Surroundings:
     """How this process reaches the service, how slowly that answers, and where the process is to be killed."""
 
-    service: Service
+    service: OutsideService
     pace: float = 0.0
     dies: str | None = None
 
@@ -68,14 +68,14 @@ async def outside(order: str, act: str) -> None:
     It knows a request again by the order and the act, the same in every attempt; `current().key` would do as well.
     """
     die_if(f"before {act}")
-    World.service.do(order, act)
+    Surroundings.service.do(order, act)
     die_if(f"after {act}")
-    await asyncio.sleep(World.pace)
+    await asyncio.sleep(Surroundings.pace)
 
 
 def die_if(point: str) -> None:
     """`kill -9`, exactly here, if this is the point."""
-    if point == World.dies:
+    if point == Surroundings.dies:
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)  # the kill may take a moment to arrive, and nothing more is to happen
 
@@ -92,8 +92,8 @@ async def work(urls: list[str]) -> None:
 def main() -> None:
     """`python -m stepwell.cli.demo.shop SETTINGS`; ends when its standard input does."""
     settings: dict[str, Any] = json.loads(sys.argv[1])
-    World.service = Service(Path(settings["books"]))
-    World.pace, World.dies = settings["pace"], settings["dies"]
+    Surroundings.service = OutsideService(Path(settings["books"]))
+    Surroundings.pace, Surroundings.dies = settings["pace"], settings["dies"]
     threading.Thread(target=_end_with_parent, daemon=True).start()
     asyncio.run(work(settings["urls"]))
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from stepwell import sync
 from stepwell.cli.demo.crew import Crew
-from stepwell.cli.demo.service import Service
+from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.records import Run, RunStatus, StepInfo
 
@@ -49,7 +49,7 @@ class Frame:
 
 
 class View(Protocol):
-    """Whoever shows the story."""
+    """What shows the story."""
 
     def say(self, at: float, what: str, more: str = "") -> None:
         """Tell an event, seconds after the start."""
@@ -84,7 +84,7 @@ class Story:
     def __init__(self, folder: Path, view: View, place: Callable[[str], str], backend: str = "SQLite") -> None:
         self._view = view
         self._place = place
-        self._service = Service(folder / "books.jsonl")
+        self._service = OutsideService(folder / "books.jsonl")
         self._crew = Crew(folder / "books.jsonl", folder / "workers.log")
         self._result = Result(backend)
         self._steps: Sequence[StepInfo] = ()

@@ -9,7 +9,7 @@ import aiosqlite
 
 from stepwell.errors import InvalidOption
 from stepwell.store.driver import Row, Value
-from stepwell.store.joins.through import read_row
+from stepwell.store.joins.connection import read_row
 
 
 class AiosqliteCursor:

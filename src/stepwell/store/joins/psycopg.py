@@ -23,7 +23,7 @@ from psycopg.types.string import TextLoader
 
 from stepwell.errors import InvalidOption, StoreUnavailable
 from stepwell.store.driver import AsyncJoin, Call, Ddl, Row, SyncJoin
-from stepwell.store.sqlstates import meaning, refused_transaction
+from stepwell.store.postgres.connection import meaning, refused_transaction
 
 Compose = Callable[[Call], tuple[str, list[Any]]]  # a call as text with `$1`, and its values
 

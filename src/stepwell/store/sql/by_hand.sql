@@ -94,7 +94,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
           0 as failed,
           case when {own task}status = 'PENDING' then 1 else 0 end as retried,
-          case when {own task}status = 'PENDING' then 0 else {own task}claimed_at - {own task}run_at end as wait_us,
+          case when {own task}status = 'PENDING' then null else {own task}claimed_at - {own task}run_at end as wait_us,
           {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id;
 
 -- name: archive_waiting
@@ -102,7 +102,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 -- Archive a message that nobody holds, for an operator; the turn says that nobody has had it since it was looked at.
 update {task} set status = 'SUCCESS', ready = false, error = null, last_error = null, finished_at = {now},
        updated_at = {now}
- where id = :id and turn = :turn and kind = 'message' and status = 'PENDING' and owner is null and deleted_at is null
+ where id = :id and turn = :turn and kind = 'MESSAGE' and status = 'PENDING' and owner is null and deleted_at is null
    and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
 returning id, status, parent_id;
 

@@ -6,7 +6,7 @@
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
        task.held_at, task.queue_id, task.parent_id, task.generation, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id = :id and (task.kind = 'run') is true and task.deleted_at is null and queue.tenant = :tenant
+ where task.id = :id and (task.kind = 'RUN') is true and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
 
 -- name: cancel_tasks
@@ -132,7 +132,7 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
   left join {beat} as beat on beat.worker_id = task.owner
   left join {step} as step on step.run_id = task.id and step.generation = task.generation
        and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
- where task.id = :id and (task.kind = 'run') is true and queue.tenant = :tenant
+ where task.id = :id and (task.kind = 'RUN') is true and queue.tenant = :tenant
  order by step.place
  limit 1000;
 
@@ -167,10 +167,10 @@ returning {own task}id, {own task}status as answer;
 -- bound: 26
 -- Write a run like another one, with a key of nobody's: it goes on from steps that are copied. Its turns are counted from
 -- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
-insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, codec, payload_version, input, tags,
+insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
                     cause, created_at, updated_at)
-select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts, task.codec,
-       task.payload_version, task.input, task.tags, cast(:cause as text), {now}, {now}
+select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,
+       task.input, task.tags, cast(:cause as text), {now}, {now}
   from {task} as task where task.id = :id
 on conflict (id) do nothing
 returning id;
@@ -200,5 +200,5 @@ returning {own step}run_id as id;
 with rows as ({rows id bigint})
 update {task} as task set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
   from rows
- where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and (task.kind = 'run') is true
+ where task.id = rows.id and task.id {any_of rows} and task.deleted_at is null and (task.kind = 'RUN') is true
 returning {own task}id, {own task}queue_id, {own task}status, {own task}finished_at, {own task}parent_id as parent_id;

@@ -104,7 +104,7 @@ keyed as materialized (
     select rows.key, (select task.id from {task} as task
                        where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
                          and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
-                         and task.kind = 'timer' and (task.finished_at is null) is true
+                         and task.kind = 'TIMER' and (task.finished_at is null) is true
                        limit 1) as id
       from rows
 )
@@ -152,7 +152,7 @@ with rows as ({rows id bigint})
 update {task} as task
    set status = 'CANCELLED', ready = false, owner = null, finished_at = {now}, updated_at = {now}
   from rows
- where task.id = rows.id and task.id {any_of rows} and task.kind = 'timer' and task.finished_at is null
+ where task.id = rows.id and task.id {any_of rows} and task.kind = 'TIMER' and task.finished_at is null
 returning {own task}id;
 
 -- name: end_timers
@@ -164,7 +164,7 @@ update {task} as task
   from rows
  where task.instance_id = rows.instance_id and task.instance_id {any_of rows.instance_id}
    and task.instance_id is not null and task.finished_at is null
-   and task.kind = 'timer'
+   and task.kind = 'TIMER'
 returning {own task}id;
 
 -- name: add_of_instances
@@ -211,7 +211,7 @@ select task.input, task.output, task.error, task.last_error, task.status from {t
 with rows as ({rows id bigint}),
 failed as materialized (
     select task.id, task.queue_id, task.input ->> 'id' as instance from {task} as task
-     where task.id {any_of rows} and (task.kind = 'effect' and task.status = 'ERROR') is true
+     where task.id {any_of rows} and (task.kind = 'EFFECT' and task.status = 'ERROR') is true
 )
 select failed.id, failed.instance, inputs.id as inputs_queue_id
   from failed {one_of queue.id failed.queue_id}
@@ -269,7 +269,7 @@ select instance.type, instance.name, event.version, event.type as event, event.d
 -- How many effects, timers and inputs of a tenant ended how: what a test compares.
 select task.kind, task.status, count(*) as tasks
   from {task} as task {one_of queue.id task.queue_id}
- where queue.tenant = :tenant and task.kind in ('effect', 'timer', 'input')
+ where queue.tenant = :tenant and task.kind in ('EFFECT', 'TIMER', 'INPUT')
  group by task.kind, task.status
  order by task.kind, task.status;
 

@@ -42,7 +42,7 @@ with own as (
 select case when task.held_at is not null then 'unpause' when task.run_at = :never then 'accept' else 'signal' end as needs,
        count(*) as runs, {now} - min(coalesce(task.held_at, task.paused_at, task.updated_at)) as longest
   from {each_of own}{task} as task
- where {found_by task.queue_id own.id} and task.status = 'PAUSED' and task.kind = 'run' and task.deleted_at is null
+ where {found_by task.queue_id own.id} and task.status = 'PAUSED' and task.kind = 'RUN' and task.deleted_at is null
    and (task.held_at is not null or task.run_at = :never or (task.run_at is null and task.waiting <= 0))
  group by needs
  order by needs desc;

@@ -41,7 +41,7 @@ select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1,
 with rows as ({rows queue_id bigint, status name})
 select task.queue_id, task.status, count(*) as counted
   from {each_of rows}{task} as task
- where {found_by task.queue_id rows.queue_id} and {found_by task.status rows.status} and task.kind = 'run'
+ where {found_by task.queue_id rows.queue_id} and {found_by task.status rows.status} and task.kind = 'RUN'
    and task.deleted_at is null
  group by task.queue_id, task.status;
 
@@ -75,6 +75,24 @@ select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, 
        count(*) as counted, cast(sum(lengths.took) as bigint) as total, max(lengths.took) as longest
   from lengths
  group by lengths.queue_id, name, lengths.status, first_two, places;
+
+-- name: settled_since
+-- unbounded: it looks at the minutes since the moment given, and at nothing else.
+-- Add up, by queue and by how long they waited and took, the turns that workers and people closed since the minute of the
+-- moment given: a few rows for a minute and queue, however many tasks that were.
+with settled as materialized (
+    select rollup.queue_id, rollup.wait_bucket, rollup.run_bucket, cast(sum(rollup.turns) as bigint) as turns,
+           cast(sum(rollup.succeeded) as bigint) as succeeded, cast(sum(rollup.failed) as bigint) as failed,
+           cast(sum(rollup.retried) as bigint) as retried, cast(sum(rollup.wait_us) as bigint) as wait_us,
+           cast(sum(rollup.run_us) as bigint) as run_us
+      from {rollup} as rollup where rollup.minute >= cast(:since as bigint) / 60000000
+     group by rollup.queue_id, rollup.wait_bucket, rollup.run_bucket
+)
+select queue.name as queue, settled.wait_bucket, settled.run_bucket, settled.turns, settled.succeeded, settled.failed,
+       settled.retried, settled.wait_us, settled.run_us
+  from settled {one_of queue.id settled.queue_id}
+ where queue.tenant = :tenant
+ order by queue.name;
 
 -- name: dead_counts
 -- unbounded: it counts for people, and looks at all that it counts.

@@ -3,7 +3,6 @@
 -- name: add_queue
 -- bound: 44
 -- scans task: SQLite plans it, for a row that is replaced; none is.
--- scans schedule: SQLite plans it, for a row that is replaced; none is.
 -- Make the queue, unless it is there.
 insert into {queue} (tenant, name, created_at) values (:tenant, :name, {now})
 on conflict (tenant, name) do nothing returning id;
@@ -71,7 +70,6 @@ select queue.id,
 -- name: delete_queue
 -- bound: 12
 -- scans task: SQLite, for the foreign key; an operator deletes a queue seldom.
--- scans schedule: for the foreign key; there are few.
 -- Remove a queue; the foreign keys refuse it while anything stands in it.
 delete from {queue} where id = :id returning id;
 
@@ -90,7 +88,7 @@ select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max
    and (cast(:kind as text) is null or task.kind = :kind)
    and (cast(:error as text) is null or task.error ->> 'type' = :error)
    and (cast(:instance as text) is null
-        or (task.kind in ('effect', 'timer', 'input') and queue.name in (:effects, :inputs)
+        or (task.kind in ('EFFECT', 'TIMER', 'INPUT') and queue.name in (:effects, :inputs)
             and task.input ->> 'id' = :instance))
  order by task.finished_at, task.id
  limit :limit;
@@ -118,7 +116,7 @@ update {task} as task
        suspect = false, worker_id = null, started_at = null, claimed_at = null, finished_at = null, updated_at = {now}
   from rows
  where task.id = rows.id and task.id {any_of rows}
-   and ((task.status = 'ERROR' or (:succeeded and task.status = 'SUCCESS' and task.kind = 'message'))
+   and ((task.status = 'ERROR' or (:succeeded and task.status = 'SUCCESS' and task.kind = 'MESSAGE'))
         and task.deleted_at is null) is true
    and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
 returning {own task}id, {own task}queue_id;

@@ -49,7 +49,7 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
        task.held_at, task.progress, task.cancel_requested_at, task.generation
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
- where task.id {any_of rows} and (task.kind = 'run') is true and queue.tenant = :tenant
+ where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant
    and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key
@@ -57,7 +57,7 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
 -- Find the run of a workflow that has the key now.
 select task.id from {task} as task
  where task.queue_id = :queue_id and task.key = :key and task.key is not null and task.deleted_at is null
-   and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'run') is true;
+   and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'RUN') is true;
 
 -- name: workflows_with_runs
 -- bound: 20
@@ -66,7 +66,7 @@ select task.id from {task} as task
 select workflow.queue_id as id from {workflow} as workflow {one_of queue.id workflow.queue_id}
  where queue.tenant = :tenant
    and (select task.queue_id from {task} as task
-         where task.kind = 'run' and task.queue_id = workflow.queue_id limit 1) is not null;
+         where task.kind = 'RUN' and task.queue_id = workflow.queue_id limit 1) is not null;
 
 -- name: find_runs [postgres]
 -- bound: 12 + 8 a row
@@ -76,7 +76,7 @@ select walk.id, walk.created_at
   from rows
  cross join lateral (
     select task.id, task.created_at from {task} as task
-     where task.kind = 'run' and task.queue_id = rows.queue_id and task.status = rows.status
+     where task.kind = 'RUN' and task.queue_id = rows.queue_id and task.status = rows.status
        and task.created_at >= cast(:since as bigint) and task.created_at < cast(:until as bigint)
        and (task.created_at, task.id) < (cast(:after_time as bigint), cast(:after_id as bigint))
        and (cast(:deleted as boolean) or task.deleted_at is null)
@@ -97,7 +97,7 @@ with rows as ({rows queue_id bigint, status name}),
 line as (
     select rows.queue_id, rows.status,
            (select task.id from {task} as task
-             where task.kind = 'run' and task.queue_id = rows.queue_id and task.status = rows.status
+             where task.kind = 'RUN' and task.queue_id = rows.queue_id and task.status = rows.status
                and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
                and (task.created_at < :after_time or task.id < :after_id)
                and (:deleted or task.deleted_at is null)
@@ -111,7 +111,7 @@ select task.id, task.created_at
   from line
   left join {task} as last on last.id = line.last
  cross join {task} as task
- where task.kind = 'run' and task.queue_id = line.queue_id and task.status = line.status
+ where task.kind = 'RUN' and task.queue_id = line.queue_id and task.status = line.status
    and task.created_at >= coalesce(last.created_at, :since)
    and (last.id is null or task.created_at > last.created_at or task.id >= last.id)
    and task.created_at < :until and task.created_at <= :after_time
@@ -128,7 +128,7 @@ select task.id, task.created_at
 with rows as ({rows queue_id bigint, status name})
 select task.id, task.created_at
   from {task} as task join rows on rows.queue_id = task.queue_id and rows.status = task.status
- where task.parent_id = :parent and task.parent_id is not null and (task.kind = 'run') is true
+ where task.parent_id = :parent and task.parent_id is not null and (task.kind = 'RUN') is true
    and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
    and (task.created_at < :after_time or task.id < :after_id)
    and (:deleted or task.deleted_at is null)
@@ -142,7 +142,7 @@ select task.id, task.created_at
 -- Say with which error these runs ended, and keep them so until this transaction ends; what is no run in ERROR is left out.
 with rows as ({rows id bigint})
 select task.id, task.error, task.generation from {task} as task
- where task.id {any_of rows} and (task.kind = 'run' and task.status = 'ERROR') is true
+ where task.id {any_of rows} and (task.kind = 'RUN' and task.status = 'ERROR') is true
  order by task.id
  {for_update};
 
@@ -173,7 +173,7 @@ failed as materialized (
            (select workflow.options ->> 'dead_letter' from {workflow} as workflow
              where workflow.queue_id = task.queue_id and workflow.options is not null) as dead_letter
       from {task} as task
-     where task.id {any_of rows} and (task.kind = 'run' and task.status = 'ERROR') is true
+     where task.id {any_of rows} and (task.kind = 'RUN' and task.status = 'ERROR') is true
 )
 select failed.id, queue.name as workflow, failed.key, failed.input, failed.error, letter.id as letter_queue_id
   from failed {one_of queue.id failed.queue_id}

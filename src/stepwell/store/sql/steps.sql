@@ -2,7 +2,7 @@
 -- here the answer is the step's key.
 
 -- rows new_step: run_id bigint, worker bigint, generation bigint, key name, place bigint, status name, attempt bigint,
---     took bigint, input json, output json, error json
+--     took bigint, input json, output json, error json, accepts json
 
 -- name: add_steps
 -- bound: 6 + 6 a row
@@ -14,10 +14,10 @@ fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
-insert into {step} (run_id, generation, key, place, status, attempt, input, output, error, started_at,
+insert into {step} (run_id, generation, key, place, status, attempt, input, output, error, accepts, started_at,
                     finished_at)
 select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
-       {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
+       rows.accepts, {now} - rows.took, case when rows.status in ('RUNNING', 'PAUSED') then null else {now} end
   from rows where rows.worker in (select fence.worker_id from fence)
 returning run_id as id, key as answer;
 
@@ -31,15 +31,15 @@ fence as (
      order by worker_id {for_share}
 ),
 clock as materialized (select {now} as now)
-insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, error, started_at,
-                            finished_at)
+insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, error, accepts,
+                            started_at, finished_at)
 select rows.run_id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
-       (select clock.now from clock) - rows.took,
+       rows.accepts, (select clock.now from clock) - rows.took,
        case when rows.status in ('RUNNING', 'PAUSED') then null else (select clock.now from clock) end
   from rows where rows.worker in (select fence.worker_id from fence)
 on conflict (run_id, generation, key) do update
    set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,
-       started_at = excluded.started_at, finished_at = excluded.finished_at
+       accepts = excluded.accepts, started_at = excluded.started_at, finished_at = excluded.finished_at
  where step.status not in ('SUCCESS', 'ERROR')
 returning {own step}run_id as id, {own step}key as answer;
 
@@ -64,26 +64,47 @@ select rows.run_id, rows.generation, rows.key, rows.place, 'SUCCESS', rows.attem
   from rows where rows.run_id in (select stopped.id from stopped)
 on conflict (run_id, generation, key) do update
    set status = 'SUCCESS', attempt = excluded.attempt, output = excluded.output, error = null,
-       started_at = excluded.started_at, finished_at = excluded.finished_at
+       accepts = null, started_at = excluded.started_at, finished_at = excluded.finished_at
  where step.status not in ('SUCCESS', 'ERROR')
 returning {own step}run_id as id, {own step}key as answer;
 
 -- name: end_steps
 -- bound: 6 + 12 a row
 -- Close the steps that were being executed when their runs ended, so that none is shown at work for ever; in the
--- transaction that ended the runs, or fed by it.
-with rows as ({rows id bigint, answer name})
-update {step} set status = 'CANCELLED', finished_at = {now}
- where run_id {any_of rows} and (status = 'RUNNING') is true
-   and (select rows.answer from rows where rows.id = run_id) in ('CANCELLED', 'ERROR')
-returning run_id as id, '' as answer;
+-- transaction that ended the runs, or fed by it. Not those of the keys given: `settle_steps` writes them in this very
+-- statement, and one statement cannot change a row twice.
+with rows as ({rows id bigint, answer name, key name})
+update {step} as step set status = 'CANCELLED', finished_at = {now}
+ where step.run_id {any_of rows} and (step.status = 'RUNNING') is true
+   and exists (select 1 from rows where rows.id = step.run_id and rows.answer in ('CANCELLED', 'ERROR'))
+   and not exists (select 1 from rows where rows.id = step.run_id and rows.key = step.key)
+returning {own step}run_id as id, '' as answer;
+
+-- name: settle_steps
+-- bound: 6 + 12 a row
+-- Record what became of steps with the end of their run's turn: fed by the settle, whose fence and turn are theirs, so
+-- that both are written or neither. A step that has a result keeps it.
+with rows as ({rows id bigint, answer name, generation bigint, key name, place bigint, status name, attempt bigint,
+                    took bigint, input json, output json, error json, accepts json}),
+clock as materialized (select {now} as now)
+insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, error, accepts,
+                            started_at, finished_at)
+select rows.id, rows.generation, rows.key, rows.place, rows.status, rows.attempt, rows.input, rows.output, rows.error,
+       rows.accepts, (select clock.now from clock) - rows.took,
+       case when rows.status = 'PAUSED' then null else (select clock.now from clock) end
+  from rows where true
+on conflict (run_id, generation, key) do update
+   set status = excluded.status, attempt = excluded.attempt, output = excluded.output, error = excluded.error,
+       accepts = excluded.accepts, started_at = excluded.started_at, finished_at = excluded.finished_at
+ where step.status not in ('SUCCESS', 'ERROR')
+returning {own step}run_id as id, '' as answer;
 
 -- name: steps_of
 -- bound: 6 + 5 a row
 -- List what these runs have recorded in a generation, in the order in which they asked for it.
 with rows as ({rows id bigint, generation bigint})
 select step.run_id, step.generation, step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
-       step.started_at, step.finished_at
+       step.accepts, step.started_at, step.finished_at
   from rows join {step} as step on step.run_id = rows.id and step.generation = rows.generation
  where step.run_id {any_of rows}
  order by step.run_id, step.place;

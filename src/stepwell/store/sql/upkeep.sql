@@ -147,17 +147,6 @@ with old as materialized (
 )
 delete from {audit} where {row_id} {any_of old} returning task_id as id;
 
--- name: remove_log
--- bound: 12 + 5 a row
--- scans log: from the first line on, and no more than :limit.
--- Remove those of the first :limit lines of the log that were written before the moment given: they are numbered as
--- they are written, so the first are the oldest.
-with oldest as materialized (
-    select log.id, log.logged_at from {log} as log order by log.id limit :limit {skip_locked}
-),
-old as (select oldest.id from oldest where oldest.logged_at < :before)
-delete from {log} where id {any_of old} returning id;
-
 -- name: delete_task
 -- bound: 36
 -- Delete a task softly: its status stays, it is never claimed again, and its key is free. What is being executed may

@@ -1,0 +1,264 @@
+"""What happens in the engine and is worth telling: frozen values, one class for each kind of event.
+
+Those with a sentence of their own have it as `str(event)`; the other sentences are in the log (`telemetry.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLost:
+    """The database stopped answering."""
+
+    why: str
+
+    @classmethod
+    def by(cls, error: Exception) -> Self:
+        """Why, as the error has it: what it advises its caller is nothing for a log."""
+        return cls(str(getattr(error, "why", error)))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreBack:
+    """The database answers again."""
+
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStarted:
+    """A worker registered and may claim."""
+
+    worker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLost:
+    """A worker's session was declared dead while it held this many tasks."""
+
+    worker_id: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateWriteRefused:
+    """A write came after its claim had ended; the fence refused it."""
+
+    worker_id: int
+    task_id: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """An attempt failed and another follows."""
+
+    task_id: int
+    queue: str
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDied:
+    """A task ended in ERROR."""
+
+    task_id: int
+    queue: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskUnreadable:
+    """A task was left to other code, because this code cannot read it."""
+
+    task_id: int
+    queue: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"task {self.task_id} of {self.queue} is left to other code: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsRecovered:
+    """Dead sessions were found and their tasks returned."""
+
+    worker_ids: tuple[int, ...]
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansReleased:
+    """A session owned tasks it did not hold (a claim's reply was lost) and gave them back."""
+
+    worker_id: int
+    task_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnserved:
+    """Queues have work that no living worker serves: the name of each, and how much of it."""
+
+    queues: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepsUnasked:
+    """A run ended without asking for steps it had recorded: its code has changed since, or is not deterministic."""
+
+    run_id: int
+    workflow: str
+    keys: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} ended without asking for steps it had recorded:"
+        return f"{words} {listed(self.keys)}; its code has changed since, or is not deterministic"
+
+
+@dataclass(frozen=True, slots=True)
+class RunHeld:
+    """A run was about to execute a step that may be another name for one it has recorded; it waits."""
+
+    run_id: int
+    workflow: str
+    recorded: tuple[str, ...]
+    asked: str
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} is held: it was about to execute {self.asked}, and has"
+        return f"{words} {listed(self.recorded)}, perhaps the same; `stepwell why {self.run_id}` says what to do"
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionUnanswered:
+    """A step waits for a condition that could not be asked; it stays paused, and is asked again later."""
+
+    run_id: int
+    workflow: str
+    condition: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSetAside:
+    """A signal could not be read as what its wait is for; it is kept aside, and the run goes on waiting."""
+
+    run_id: int
+    workflow: str
+    signal: str
+    why: str
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} was sent a signal {self.signal} that it cannot read: {self.why}"
+        return f"{words}; it is set aside, and the run waits for another: `store.signal({self.run_id}, ...)`"
+
+
+@dataclass(frozen=True, slots=True)
+class NoWorker:
+    """A run was triggered of a workflow that no living worker serves; it waits until one does."""
+
+    workflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class InternalTaskFailed:
+    """One of the engine's own loops raised; it is started again."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class HelperLost:
+    """The process that beats for a held interpreter has ended; `again` if another is started."""
+
+    again: bool
+
+    def __str__(self) -> str:
+        then = "another is started" if self.again else "a body that holds the interpreter may now cost the lease"
+        return f"the helper that beats for a held interpreter has ended: {then}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoHelper:
+    """No process beats for a held interpreter here, nor tells at once that this one is gone: the lease decides."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"no helper ({self.why}): a body that holds the interpreter for longer than the lease is executed again"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBlocked:
+    """The event loop of a worker has run nothing for this long; where it stands."""
+
+    seconds: float
+    stack: str
+
+    def __str__(self) -> str:
+        return f"the event loop has been blocked for {self.seconds:.0f} s in {self.stack}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolerFound:
+    """A pooler stands before the database: nothing is prepared, and a call takes two round trips."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerLost:
+    """What other processes add is not heard of; polling finds it. Told once, until it is heard again."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerBack:
+    """What other processes add is heard of again."""
+
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyFailed:
+    """Other processes could not be told what came or ended; their polling finds it. Told once, until it works again."""
+
+    why: str
+
+
+Event = (
+    StoreLost
+    | StoreBack
+    | SessionStarted
+    | SessionLost
+    | LateWriteRefused
+    | TaskFailed
+    | TaskDied
+    | TaskUnreadable
+    | SessionsRecovered
+    | OrphansReleased
+    | WorkUnserved
+    | NoWorker
+    | StepsUnasked
+    | RunHeld
+    | ConditionUnanswered
+    | SignalSetAside
+    | InternalTaskFailed
+    | HelperLost
+    | NoHelper
+    | LoopBlocked
+    | PoolerFound
+    | ListenerLost
+    | ListenerBack
+    | NotifyFailed
+)
+
+
+def listed(ids: tuple[object, ...]) -> str:
+    """The first ten of these, and how many more there are."""
+    shown = ", ".join(str(each) for each in ids[:10])
+    return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown

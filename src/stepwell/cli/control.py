@@ -1,0 +1,317 @@
+"""Commands that steer runs: say why one does not go on, pause, resume, signal, accept new code, fork."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stepwell.cli.command import OK, REFUSED, USAGE, Invocation, Stop, asks_store, names_given
+from stepwell.cli.output import say, say_json, say_next
+from stepwell.operate.words import ago, plain
+
+if TYPE_CHECKING:
+    from stepwell.records import Run, StepInfo
+    from stepwell.store.store import Store
+
+
+@click.command()
+@click.argument("run")
+@asks_store
+def why(asked: Invocation, run: str) -> None:
+    """Say why a run does not go on, until when, and what helps.
+
+    RUN is a run's number, its key, workflow:key, @last or @failed.
+
+    \b
+    Examples:
+      stepwell why order-7
+    """
+    asked.do(lambda store: _why(store, asked, run))
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--reason", help="The reason; `stepwell why` shows it.")
+@asks_store
+def pause(asked: Invocation, runs: Sequence[str], *, reason: str | None) -> None:
+    """Hold runs back until `stepwell resume`.
+
+    Signals are kept for them, timers run down, and their children go on. If a worker executes a run, it gives it back
+    soon: recorded steps are kept, and the step that is being executed runs again later. (`stepwell queue pause` pauses
+    a whole workflow.)
+
+    \b
+    Examples:
+      stepwell pause order-7 --reason "the disk is full"
+    """
+    asked.do(lambda store: _pause(store, asked, runs, reason))
+
+
+@click.command()
+@click.argument("run")
+@click.argument("step", required=False)
+@click.argument("data", nargs=-1)
+@asks_store
+def resume(asked: Invocation, run: str, step: str | None, data: Sequence[str]) -> None:
+    """Let a run go on that was paused, or whose step paused itself.
+
+    Without STEP it undoes `stepwell pause`. With STEP, the step (or wait) of that name returns DATA: one value, as JSON
+    if it parses, else as text; or an object, as name=text and name:=json; null if there is none. It counts once in a
+    run.
+
+    \b
+    Examples:
+      stepwell resume order-7
+      stepwell resume order-7 approval "grace said yes"
+      stepwell resume order-7 approval by=grace cents:=4900
+    """
+    asked.do(lambda store: _unpause(store, asked, run) if step is None else _resume(store, asked, run, step, data))
+
+
+@click.command()
+@click.argument("run")
+@click.argument("name")
+@click.argument("data", nargs=-1)
+@click.option("--key", help="Only the first signal with this name and key counts.")
+@click.option("--no-check", is_flag=True, help="Send it even if the run waits for another type: for code to come.")
+@asks_store
+def signal(asked: Invocation, run: str, name: str, data: Sequence[str], *, key: str | None, no_check: bool) -> None:
+    """Send a signal to a run: its wait for NAME returns DATA.
+
+    The signal is kept if the run does not wait for it yet; one wait takes it, once. DATA is one value, as JSON if it
+    parses, else as text; or an object, as name=text and name:=json; null if there is none. (`stepwell send` sends a
+    message to a queue.)
+
+    \b
+    Examples:
+      stepwell signal order-7 approved by=grace
+      stepwell signal order-7 budget 4900 --key decision
+    """
+    asked.do(lambda store: _signal(store, asked, run, name, data, key=key, check=not no_check))
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--reason", help="The reason; kept in the run's history.")
+@asks_store
+def accept(asked: Invocation, runs: Sequence[str], *, reason: str | None) -> None:
+    """Let runs go on that are held for their code.
+
+    Such a run was about to execute a step that it has not recorded, and it has recorded a step that the program no
+    longer has. If that is a new name for the same step, keep the old name with `@step(id=...)` and deploy: then the run
+    goes on by itself. If it is another step, accept it: it is executed. `stepwell why RUN` names both steps.
+
+    \b
+    Examples:
+      stepwell accept order-7
+      stepwell accept order-7 --reason "charge is gone, weigh is new"
+    """
+    asked.do(lambda store: _accept(store, asked, runs, reason))
+
+
+@click.command()
+@click.argument("run")
+@click.option("--at", metavar="STEP", required=True, help="The first step that is executed again: its name, or name#2.")
+@click.option("--set", "edits", metavar="STEP=JSON", multiple=True, help="Replace what an earlier step returned.")
+@click.option("--reason", help="The reason; kept with the new run.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+@asks_store
+def fork(asked: Invocation, run: str, *, at: str, edits: Sequence[str], reason: str | None, dry_run: bool) -> None:
+    """Begin a new run at a step of this one, with the same input.
+
+    The new run has what the other run recorded before that step; it executes that step and the rest. The other run
+    stays as it is; the new run has no key.
+
+    \b
+    Examples:
+      stepwell fork order-7 --at charge
+      stepwell fork order-7 --at charge --set price=900 --reason "a complaint"
+    """
+    asked.do(lambda store: forked(store, asked, run, at, edits=edits, reason=reason, dry_run=dry_run))
+
+
+async def _why(store: Store, asked: Invocation, name: str) -> None:
+    from stepwell.operate.find import called, run_named
+    from stepwell.operate.look import advice
+
+    run = await run_named(store, name, deleted=None)
+    told = await store.why(run.id)
+    next_ = advice(run, told, await store.steps(run.id))
+    if asked.as_json:
+        say_json({"run": run.id, **plain(told), "next": next_})
+        return
+    say(f"{called(run)}: {told.message}")
+    facts = [told.reason.lower()]
+    if told.until is not None:
+        facts.append(f"goes on by itself {ago(told.until)}")
+    if told.waits_for:
+        facts.append(f"{'at' if run.status.finished else 'waits for'} {', '.join(told.waits_for)}")
+    say(f"  {' · '.join(facts)}", dim=True)
+    say_next(next_)
+
+
+async def _pause(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
+    from stepwell.operate.find import called, run_named
+
+    answers: list[dict[str, Any]] = []
+    for name in names_given(names):
+        run = await run_named(store, name)
+        held = await store.pause(run.id, reason=reason)
+        answers.append({"run": run.id, "paused": held})
+        if not asked.as_json:
+            say(f"{called(run)} {_held(run) if held else _unheld(run)}")
+    if asked.as_json:
+        say_json(answers)
+    else:
+        say_next(f"stepwell resume {answers[-1]['run']}")
+    return OK if all(one["paused"] for one in answers) else REFUSED
+
+
+def _held(run: Run[Any]) -> str:
+    from stepwell.records import RunStatus
+
+    if run.status == RunStatus.RUNNING:
+        return "is being executed: its worker was asked to give it back; recorded steps will not run again"
+    return "is held back: nothing makes it go on until it is resumed; recorded steps will not run again"
+
+
+def _unheld(run: Run[Any]) -> str:
+    return f"is {run.status}, or is being cancelled: nothing was changed"
+
+
+async def _unpause(store: Store, asked: Invocation, name: str) -> int:
+    from stepwell.operate.find import called, run_named
+    from stepwell.operate.look import advice
+
+    run = await run_named(store, name)
+    done = await store.unpause(run.id)
+    if asked.as_json:
+        say_json({"run": run.id, "resumed": done})
+    elif done:
+        say(f"{called(run)} goes on where it was; recorded steps will not run again")
+        say_next(f"stepwell show {run.id} -f")
+    else:
+        told = await store.why(run.id)
+        say(f"{called(run)} is not held back, so nothing was changed: {told.message}")
+        say_next(advice(run, told, await store.steps(run.id)))
+    return OK if done else REFUSED
+
+
+async def _resume(store: Store, asked: Invocation, name: str, step: str, data: Sequence[str]) -> int:
+    from stepwell.operate.find import run_named
+    from stepwell.records import SignalAnswer
+
+    run = await run_named(store, name)
+    said = {
+        SignalAnswer.WOKE: f"goes on: {step} returns this, and will not run again",
+        SignalAnswer.KEPT: f"has not come to {step} yet: this is kept for it",
+        SignalAnswer.TOO_LATE: f"is finished, or its {step} was resumed before; nothing was changed",
+    }
+    return _answer(asked, run, await store.resume(run.id, step, _value(data)), said)
+
+
+async def _signal(
+    store: Store, asked: Invocation, name: str, signal: str, data: Sequence[str], *, key: str | None, check: bool
+) -> int:
+    from stepwell.operate.find import run_named
+    from stepwell.records import SignalAnswer
+
+    run = await run_named(store, name)
+    said = {
+        SignalAnswer.WOKE: f"waits for {signal} just now, and goes on"
+        if run.held_at is None
+        else f"waits for {signal} just now, and goes on when it is resumed: it is held back",
+        SignalAnswer.KEPT: f"does not wait for {signal} yet: it is kept for its next wait of that name",
+        SignalAnswer.TOO_LATE: f"is finished, or already has a signal {signal} with this key; nothing was kept",
+    }
+    return _answer(asked, run, await store.signal(run.id, signal, _value(data), key=key, check=check), said)
+
+
+def _value(data: Sequence[str]) -> Any:
+    from stepwell.cli.parse import parsed
+
+    by_place, by_name = parsed(data)
+    return by_name or (by_place[0] if by_place else None)
+
+
+def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str]) -> int:
+    from stepwell.operate.find import called
+
+    if asked.as_json:
+        say_json({"run": run.id, "answer": answer})
+    else:
+        say(f"{called(run)} {said[answer]}")
+        say_next(f"stepwell show {run.id} -f" if answer else f"stepwell why {run.id}")
+    return OK if answer else REFUSED
+
+
+async def _accept(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
+    from stepwell.operate.find import called, run_named
+
+    answers: list[dict[str, Any]] = []
+    for name in names_given(names):
+        run = await run_named(store, name)
+        done = await store.accept(run.id, reason=reason)
+        answers.append({"run": run.id, "accepted": done})
+        if not asked.as_json:
+            what = "goes on with the code as it is" if done else "is not held for its code: nothing was changed"
+            say(f"{called(run)} {what}")
+    if asked.as_json:
+        say_json(answers)
+    else:
+        last = answers[-1]
+        say_next(f"stepwell show {last['run']} -f" if last["accepted"] else f"stepwell why {last['run']}")
+    return OK if all(one["accepted"] for one in answers) else REFUSED
+
+
+async def forked(
+    store: Store,
+    asked: Invocation,
+    name: str,
+    at: str,
+    *,
+    edits: Sequence[str] = (),
+    reason: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Fork a run, or say what a fork would keep and do."""
+    from stepwell.operate.find import called, run_named
+
+    run = await run_named(store, name)
+    outputs = _edits(edits)
+    kept, first = _kept(run.id, await store.steps(run.id), at)
+    number = None if dry_run else await store.fork(run.id, at=first, outputs=outputs, reason=reason)
+    if asked.as_json:
+        say_json({"run": number, "fork_of": run.id, "at": first, "kept": kept, "dry_run": dry_run})
+        return
+    is_new = "a new run would go" if dry_run else f"run {number} goes"
+    say(f"{is_new} on at {first}, with the input of {called(run)}, which is left as it is")
+    say(f"  recorded, will not run again: {', '.join(kept) or 'nothing'}", dim=True)
+    if outputs:
+        say(f"  edited: {', '.join(outputs)}", dim=True)
+    say_next("the same without --dry-run" if dry_run else f"stepwell show {number} -f")
+
+
+def _kept(run_id: int, steps: Sequence[StepInfo], at: str) -> tuple[list[str], str]:
+    """What a fork at this step keeps, and that step's key."""
+    from stepwell.records import RunStatus
+    from stepwell.store.fork import step_called
+
+    first: str = step_called(run_id, [{"key": step.key} for step in steps], at)["key"]
+    place = [step.key for step in steps].index(first)
+    ended = (RunStatus.SUCCESS, RunStatus.ERROR)
+    return [step.key for step in steps[:place] if step.status in ended], first
+
+
+def _edits(edits: Sequence[str]) -> dict[str, Any]:
+    from stepwell.cli.parse import whole
+
+    outputs: dict[str, Any] = {}
+    for one in edits:
+        step, found, value = one.partition("=")
+        if not found or not step:
+            raise Stop(USAGE, f"--set takes STEP=JSON, not {one!r}", "--set price=900")
+        outputs[step] = whole(value)
+    return outputs

@@ -1,0 +1,177 @@
+"""`stepwell dev`: a worker in a process of its own, started anew when a Python file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from stepwell import sync
+from stepwell.base.telemetry import Telemetry
+from stepwell.cli.command import OK, USAGE, Stop
+from stepwell.cli.open import check_there
+from stepwell.cli.output import say
+from stepwell.cli.supervisor import PARENT
+from stepwell.connect import Config
+from stepwell.errors import StepwellError
+from stepwell.operate.status import took, word_of
+from stepwell.operate.words import short, span
+from stepwell.records import Run, RunStatus
+
+PAUSE: Final = 0.3
+GRACE: Final = 2.0  # seconds for bodies when the code has changed: what is not finished is given back
+PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
+
+Seen = dict[str, tuple[int, int]]  # of each file its time and its size
+
+
+def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[str]) -> int:
+    """Run the worker until Ctrl-C or SIGTERM."""
+    if missing := [folder for folder in folders if not Path(folder).is_dir()]:
+        raise Stop(USAGE, f"there is no folder {missing[0]} to watch")
+    command = [sys.executable, "-m", "stepwell", "worker", app, "--grace", f"{GRACE:g}s"]
+    command += ["--concurrency", str(concurrency)]
+    signal.signal(signal.SIGTERM, _leave)
+    files = seen(folders)
+    say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
+    child = DevWorker(command, url)
+    news = News(url)
+    try:
+        while True:
+            time.sleep(PAUSE)
+            for line in news.lines():
+                say(line, to_stderr=True, hang=9)
+            now = seen(folders)
+            if changed := changes(files, now):
+                files = now
+                say(f"↻ {changed[0]} changed: starting anew", to_stderr=True)
+                child.restart()
+            elif child.has_ended_now():
+                say("the worker has ended; it is started anew when a file changes", to_stderr=True, fg="red")
+    except (KeyboardInterrupt, SystemExit):
+        return OK
+    finally:
+        child.stop()
+        news.close()
+
+
+class DevWorker:
+    """The worker's process; gone when `stop` returns."""
+
+    def __init__(self, command: Sequence[str], url: str | None) -> None:
+        self._command = command
+        # Not in the arguments, which every user of the machine can read: an address may have a password.
+        self._environment = {**os.environ, PARENT: str(os.getpid()), **({"STEPWELL_URL": url} if url else {})}
+        self._process = self._started()
+        self._told = False
+
+    def restart(self) -> None:
+        """End it and start another."""
+        self.stop()
+        self._process = self._started()
+        self._told = False
+
+    def has_ended_now(self) -> bool:
+        """True once after it has ended by itself."""
+        ended = self._process.poll() is not None and not self._told
+        self._told = self._told or ended
+        return ended
+
+    def stop(self) -> None:
+        """Ask it to end, and see to it that it does."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(GRACE + 5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # In a session of its own: Ctrl-C is ours to answer, and it is asked to end once, not twice.
+        return subprocess.Popen(  # noqa: S603 - our own command, no shell
+            self._command, start_new_session=True, env=self._environment
+        )
+
+
+def seen(folders: Sequence[str]) -> Seen:
+    """The Python files below these folders, with what tells that they changed; hidden folders are passed over."""
+    return {str(path): (found.st_mtime_ns, found.st_size) for folder in folders for path, found in _files(folder)}
+
+
+def changes(before: Seen, now: Seen) -> list[str]:
+    """The files that came, went or changed."""
+    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+
+
+def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in PASSED_OVER]
+        for name in names:
+            if name.endswith(".py"):
+                path = Path(place) / name
+                try:
+                    yield path, path.stat()
+                except FileNotFoundError:
+                    continue  # it went while we looked
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
+
+
+MOST: Final = 50  # runs that are looked at, the newest
+PATIENCE: Final = 2.0  # seconds: changed files are not to wait for a database that hangs
+SHARED: Final = ("sqlite:", "postgres")  # the databases that a second process may open
+
+
+class News:
+    """The runs of a store that have ended since it was asked last; nothing while it does not answer."""
+
+    def __init__(self, url: str | None) -> None:
+        self._config = Config(url, install=False, listen=False, timeout=PATIENCE, telemetry=Telemetry(log=False))
+        self._store: sync.Store | None = None
+        self._since = datetime.now(UTC)
+        self._told: set[tuple[int, datetime | None]] = set()  # a run that is retried ends again
+
+    def lines(self) -> list[str]:
+        """A line for each of them, the first to end first."""
+        if not self._config.url.startswith(SHARED):
+            return []
+        try:
+            ended = [run for run in self._opened().runs(limit=MOST) if self._is_new(run)]
+        except (StepwellError, Stop):
+            self.close()
+            return []
+        self._told.update((run.id, run.finished_at) for run in ended)
+        return [_line(run) for run in sorted(ended, key=lambda run: run.finished_at or self._since)]
+
+    def close(self) -> None:
+        """Let go of the store; asked again, it is opened again."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _opened(self) -> sync.Store:
+        if self._store is None:
+            check_there(self._config, install=False)
+            self._store = sync.Store(self._config)
+        return self._store
+
+    def _is_new(self, run: Run[Any]) -> bool:
+        ended = run.finished_at
+        return ended is not None and ended > self._since and (run.id, ended) not in self._told
+
+
+def _line(run: Run[Any]) -> str:
+    ended = (run.finished_at or datetime.now(UTC)).astimezone()
+    what = f"{ended:%H:%M:%S} {word_of(run)}  {run.workflow} {run.key or int(run.id)}  {span(took(run))}"
+    if run.status != RunStatus.ERROR:
+        return what
+    return f"{what}  {short(run.last_error or '', 80)}\n         next: stepwell show {int(run.id)}"

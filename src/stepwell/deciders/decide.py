@@ -1,0 +1,121 @@
+"""One transaction of decisions, as the store asks for it: what to look at, what is decided, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from stepwell.deciders.mailbox import KnownInstance, Memory, Pending, Place
+from stepwell.deciders.proposal import (
+    Budget,
+    Outcome,
+    Proposal,
+    concluded,
+    effects_queue,
+    inputs_queue,
+    schema_of,
+    stored_key,
+)
+from stepwell.store.draft import Drafted
+from stepwell.store.instances import Change, Instance, InstanceQuery, TimerKey
+from stepwell.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a transaction came to: what is written, and what is to be told once it is committed."""
+
+    outcomes: Sequence[Outcome]
+    queues: Mapping[str, int]  # of effects and timers
+    changes: Sequence[Change]
+    drafted: Sequence[Drafted] = ()  # messages and runs that the decisions ask for
+
+
+class DecisionCase:
+    """Inputs of one instance or several, to be decided in their order in one transaction.
+
+    One that `raises` lets an input that cannot be decided undo all of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        memory: Memory,
+        snapshot_every: Mapping[str, int],
+        batch: Sequence[Pending],
+        *,
+        raises: bool = False,
+    ) -> None:
+        self._store = store
+        self._snapshot_every = snapshot_every
+        self._raises = raises
+        self._shares = shares_of(batch)
+        self._known = {place: memory.get(place) for place in self._shares}
+        self.queries = [_query(share, self._known[place]) for place, share in self._shares.items()]
+        types = sorted({pending.family.type for pending in batch})
+        self.queues = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
+
+    def propose(self, instances: Sequence[Instance]) -> Proposals:
+        """Decide the inputs, of instances as they stand."""
+        budget, limit = Budget(), self._store.options.payload_limit
+        proposals = []
+        for instance in instances:
+            place = (instance.type, instance.name)
+            share = self._shares[place]
+            proposal = Proposal(share[0].family, instance, self._known[place])
+            for pending in share:
+                item = proposal.decide(pending, self._store.new_tasks, budget, limit)
+                if self._raises and item.error is not None:
+                    raise item.error
+            proposals.append(proposal)
+        timers = [
+            (inputs_queue(one.family.type), stored_key(one.instance.id, key))
+            for one in proposals
+            for key in one.timer_keys
+        ]
+        return Proposals(proposals, timers, self._snapshot_every, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What the inputs of some instances come to, until it is known which of their timers are there."""
+
+    proposals: Sequence[Proposal]
+    timers: Sequence[TimerKey]  # those that are to be replaced or cancelled, if they are there
+    snapshot_every: Mapping[str, int]
+    limit: int
+
+    def conclude(self, pending: Mapping[str, int], queues: Mapping[str, int]) -> Decided:
+        """Name what is to be written; what a delivered task leads to goes into queues that are being drained."""
+        outcomes, drafted = [], []
+        for proposal in self.proposals:
+            stored = {key: stored_key(proposal.instance.id, key) for key in proposal.timer_keys}
+            timers = {key: pending[text] for key, text in stored.items() if text in pending}
+            every = self.snapshot_every[proposal.family.type]
+            outcomes.append(concluded(proposal, timers, queues, snapshot_every=every, limit=self.limit))
+            for item in proposal.items:
+                inside = item.pending.delivery is not None
+                drafted += [one.led_to() if inside else one for one in item.drafted]
+        return Decided(outcomes, queues, [outcome.change for outcome in outcomes], drafted)
+
+
+def shares_of(batch: Sequence[Pending]) -> dict[Place, list[Pending]]:
+    """The inputs of each instance, in their order."""
+    shares: dict[Place, list[Pending]] = {}
+    for place, some in groupby(batch, key=lambda one: one.place):
+        shares.setdefault(place, []).extend(some)
+    return shares
+
+
+def _query(share: Sequence[Pending], known: KnownInstance | None) -> InstanceQuery:
+    family = share[0].family
+    return InstanceQuery(
+        type=family.type,
+        name=share[0].id,
+        schema=schema_of(family),
+        known=None if known is None else known.version,
+        keys=tuple(one.key for one in share if one.key is not None),
+        lost=tuple((one.cause, one.base) for one in share if one.base is not None),
+        deliveries=tuple(one.delivery for one in share if one.delivery is not None),
+    )

@@ -1,0 +1,184 @@
+"""What a worker does for deciders: carry effects out and route what they answer, deliver timers and queued inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from stepwell.base.backoff import Retry
+from stepwell.base.durations import datetime_of
+from stepwell.decider import Decider, EffectContext, Receipt
+from stepwell.deciders.mailbox import Pending
+from stepwell.deciders.proposal import ATTEMPTS, Envelope, effects_queue, inputs_queue
+from stepwell.deciders.registry import Family, Registry
+from stepwell.errors import DeciderNotFound, LeaseLost, Timeout, UnknownRecord
+from stepwell.records import RunStatus, TaskKind
+from stepwell.store.instances import Delivery
+from stepwell.store.rows import Claimed, Settlement
+from stepwell.store.store import Store
+from stepwell.work.body import Served, Slot
+from stepwell.work.outcome import DONE, Ended, NotThisCode, Settled, judge_unreadable
+from stepwell.work.threads import Threads, in_thread
+
+Route = Callable[[Pending], Awaitable[Receipt]]
+
+
+class DeciderBodies:
+    """The bodies of the queues of deciders."""
+
+    def __init__(self, store: Store, registry: Registry, route: Route) -> None:
+        self._store = store
+        self._registry = registry
+        self._route = route
+
+    def served(self, family: Family, workers: int) -> list[Served]:
+        """The queues of one decider: its effects, so many at once, and its timers and inputs."""
+        inputs = inputs_queue(family.type)
+        told = type(family.decider).on_dead_letter is not Decider.on_dead_letter
+        effects = Served(
+            effects_queue(family.type),
+            partial(self._readable, partial(self._carry_out, family)),
+            family.retry,
+            concurrency=workers,
+            dead_letter=inputs if told else None,
+        )
+        deliver = partial(self._readable, partial(self._deliver, family))
+        return [effects, Served(inputs, deliver, Retry(ATTEMPTS))]
+
+    async def _readable(
+        self,
+        body: Callable[[Claimed, Threads, Slot], Awaitable[Ended]],
+        tasks: Sequence[Claimed],
+        threads: Threads,
+        slot: Slot,
+    ) -> Ended:
+        """Leave to other code what this code does not know, without an attempt spent: a newer one may be starting."""
+        try:
+            return await body(tasks[0], threads, slot)
+        except UnknownRecord as error:
+            since = await self._unreadable_since(tasks[0])
+            return judge_unreadable(error, since, tasks[0].claimed_at, self._store.options.unreadable_after)
+
+    async def _carry_out(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
+        envelope = Envelope.read(task.input)
+        kept = await self._kept_answer(task)
+        if kept is None:
+            effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+            answer = await self._handled(family, effect, _context(family, envelope, task), threads, slot)
+            if answer is None:
+                return DONE
+            kept = self._written(answer)
+            if not await self._store.decisions.keep_answer(task, kept.text()):
+                return Settled()
+        return await self._routed(kept, task, f"effect:{task.id}", Settlement(RunStatus.SUCCESS, output=kept.text()))
+
+    async def _deliver(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
+        envelope = Envelope.read(task.input)
+        is_submitted = task.kind is TaskKind.INPUT and envelope.dead_letter is None
+        if envelope.dead_letter is not None:
+            answer = await self._given_up(family, envelope.dead_letter)
+            if answer is None:
+                return DONE
+            envelope = self._written(answer)
+        envelope.owner = envelope.owner or family.type
+        cause, settlement = f"{task.kind.lower()}:{task.id}", Settlement(RunStatus.SUCCESS)
+        return await self._routed(envelope, task, cause, settlement, is_submitted=is_submitted)
+
+    async def _routed(
+        self, envelope: Envelope, task: Claimed, cause: str, settlement: Settlement, *, is_submitted: bool = False
+    ) -> Ended:
+        """Decide an input and settle the task that it came with, in one transaction."""
+        family = self._owner(envelope)
+        value = family.inputs.read(envelope.type, envelope.version, _text(envelope))
+        timer_key = None
+        if task.kind is TaskKind.TIMER and task.key is not None:
+            timer_key = task.key.partition(":")[2]
+        delivery = Delivery(task.id, task.owner, task.turn, settlement, timer_key)
+        key = envelope.key or family.key_of(value)
+        pending = Pending(family, family.identify(value), value, cause, key=key, delivery=delivery)
+        try:
+            await self._route(pending.sent_from_outside() if is_submitted else pending)
+        except LeaseLost:  # taken by others, or cancelled meanwhile: nothing was decided
+            return Settled()
+        return Settled(str(settlement.status))
+
+    def _owner(self, envelope: Envelope) -> Family:
+        try:
+            return self._registry.of_type(envelope.owner)
+        except DeciderNotFound as error:
+            what = f"input {envelope.type} of {envelope.owner}"
+            raise UnknownRecord(what, envelope.type, envelope.version, str(error).partition(";")[0]) from error
+
+    async def _unreadable_since(self, task: Claimed) -> int | None:
+        """When code first could not read a task; None if this is the first time."""
+        if task.turn == 1:
+            return None
+        again = await self._store.decisions.task_again(task.id)
+        error = {} if again is None else json.loads(again["error"] or "{}")
+        return error.get("since") if error.get("type") == NotThisCode.__name__ else None
+
+    async def _kept_answer(self, task: Claimed) -> Envelope | None:
+        """What an earlier turn has kept of this effect's answer: then only routing is left to do."""
+        if task.turn == 1:
+            return None
+        again = await self._store.decisions.task_again(task.id)
+        return None if again is None or again["output"] is None else Envelope.read(again["output"])
+
+    async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
+        """What the decider makes of an effect, in the time that an attempt has; deciding its answer does not count."""
+        limit = asyncio.timeout(family.timeout)
+        try:
+            async with limit:
+                return await self._called(family, effect, ctx, threads, slot)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            what = f"`handle` of effect {ctx.effect_id} of {family.type} {ctx.id}"
+            raise Timeout(f"{what} ran longer than {family.timeout:g} s") from error
+
+    async def _called(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
+        handle: Callable[..., Any] = family.decider.handle
+        if inspect.iscoroutinefunction(handle):
+            return await handle(effect, ctx)
+        answer = await in_thread(lambda: handle(effect, ctx), threads, slot)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def _given_up(self, family: Family, task_id: int) -> object | None:
+        """What the decider wants its instance to be told of an effect that was given up."""
+        dead = await self._store.decisions.task_again(task_id)
+        if dead is None or dead["status"] != RunStatus.ERROR:
+            return None  # requeued or dropped by an operator since
+        envelope = Envelope.read(dead["input"])
+        effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+        return family.decider.on_dead_letter(effect, dead["last_error"] or "")
+
+    def _written(self, answer: object) -> Envelope:
+        return enveloped(self._registry.of_input(answer), answer, limit=self._store.options.payload_limit)
+
+
+def enveloped(family: Family, input: object, *, limit: int, key: str | None = None) -> Envelope:
+    """An input as it stands in a task, with the type of the decider it is for."""
+    written = family.inputs.write(input, limit=limit)
+    data = msgspec.Raw(written.text.encode())
+    return Envelope(family.identify(written.value), written.type, written.version, data, owner=family.type, key=key)
+
+
+def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext:
+    return EffectContext(
+        key=task.lasting_key,
+        attempt=task.attempt,
+        type=family.type,
+        id=envelope.id,
+        created_at=datetime_of(task.created_at),
+        effect_id=task.id,
+    )
+
+
+def _text(envelope: Envelope) -> str:
+    return bytes(envelope.data).decode()

@@ -1,0 +1,130 @@
+"""The optimistic way: decide on the states at hand, and write what came of it in one statement.
+
+It is taken where a round trip is what a decision costs, and where everything about the instances is known here. What
+turns out not to be so goes the way of locks (`decide.py`), which is always right: the state at hand was old, a key
+was used before, a timer is in the way, a run is to be triggered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from stepwell.deciders.decide import Decided, shares_of
+from stepwell.deciders.mailbox import KnownInstance, Memory, Pending, Place
+from stepwell.deciders.proposal import Budget, Outcome, Proposal, concluded
+from stepwell.deciders.registry import WrittenDecision
+from stepwell.store.instances import Instance
+from stepwell.store.optimistic import is_plain
+from stepwell.store.store import Store
+
+FRESH: Final = 60.0  # seconds for which the database's clock is known from what it last said
+
+
+class DatabaseTime:
+    """What the database's clock says, from what it said last: never less, and more by a round trip at most."""
+
+    def __init__(self, store: Store) -> None:
+        self._clock = store.clock
+        self._said = 0
+        self._asked_at = float("-inf")
+
+    def heard(self, said: int, asked_at: float) -> None:
+        """It said so in answer to a question that was asked then."""
+        self._said, self._asked_at = said, asked_at
+
+    def now(self) -> int | None:
+        """The time, None if it is not known well enough."""
+        if (given := self._clock.now()) is not None:
+            return given
+        since = time.monotonic() - self._asked_at
+        return self._said + int(since * 1_000_000) if since < FRESH else None
+
+
+class OptimisticDecisions:
+    """Decisions on states at hand."""
+
+    def __init__(self, store: Store, memory: Memory, snapshot_every: Mapping[str, int]) -> None:
+        self._store = store
+        self._memory = memory
+        self._snapshot_every = snapshot_every
+        self._slow: set[type] = set()  # classes of inputs whose decisions the statement cannot write
+        self.time = DatabaseTime(store)
+
+    async def decide(self, batch: Sequence[Pending], queues: Mapping[str, int]) -> tuple[Decided, list[Pending]]:
+        """Decide what can be decided so; and those inputs, in their order, that have to go the other way."""
+        shares, budget = shares_of(batch), Budget()
+        instances = await self._instances(shares)
+        outcomes: list[Outcome] = []
+        rest: list[Pending] = []
+        for place, share in shares.items():
+            outcome = self._outcome(share, instances[place], queues, budget) if place in instances else None
+            if outcome is None:
+                rest += share
+            else:
+                outcomes.append(outcome)
+        moved = await self._written(outcomes)
+        for outcome in outcomes:
+            if outcome.change.after > outcome.change.before and outcome.change.id not in moved:
+                rest += [item.pending for item in outcome.items]
+        done = [one for one in outcomes if one.change.id in moved or one.change.after == one.change.before]
+        return Decided(done, queues, [one.change for one in done]), rest
+
+    async def _instances(self, shares: Mapping[Place, Sequence[Pending]]) -> dict[Place, Instance]:
+        """How the instances stand that are known here, and what was answered to keys that were used before."""
+        now = self.time.now()
+        found: dict[Place, Instance] = {}
+        for place, share in shares.items() if now is not None else ():
+            known = self._memory.get(place)
+            if known is not None and not known.is_completed and all(map(self._is_simple, share)):
+                found[place] = _instance(share[0], known, now or 0)
+        keys = [(one.id, pending.key) for place, one in found.items() for pending in shares[place] if pending.key]
+        if keys:
+            by_id = {one.id: one for one in found.values()}
+            for instance_id, key, receipt in await self._store.decisions.receipts(keys):
+                by_id[instance_id].receipts[key] = receipt
+        return found
+
+    def _outcome(
+        self, share: Sequence[Pending], instance: Instance, queues: Mapping[str, int], budget: Budget
+    ) -> Outcome | None:
+        """What the inputs of one instance come to; None if that cannot be written so."""
+        family, limit = share[0].family, self._store.options.payload_limit
+        proposal = Proposal(family, instance, self._memory.get(share[0].place))
+        for pending in share:
+            item = proposal.decide(pending, self._store.new_tasks, budget, limit)
+            if item.decision is not None and (item.drafted or _touches_timers(item.decision)):
+                self._slow.add(type(pending.input))
+                return None
+        every = self._snapshot_every[family.type]
+        outcome = concluded(proposal, {}, queues, snapshot_every=every, limit=limit)
+        return outcome if is_plain(outcome.change) else None
+
+    def _is_simple(self, pending: Pending) -> bool:
+        return pending.delivery is None and pending.base is None and type(pending.input) not in self._slow
+
+    async def _written(self, outcomes: Sequence[Outcome]) -> frozenset[int]:
+        moved = await self._store.decisions.decide_at_once([one.change for one in outcomes if one.change.events])
+        if moved.now is not None:
+            self.time.heard(moved.now, moved.asked_at)
+        return moved.ids
+
+
+def _touches_timers(decision: WrittenDecision) -> bool:
+    return bool(decision.cancelled) or any(timer.key is not None for timer in decision.timers)
+
+
+def _instance(pending: Pending, known: KnownInstance, now: int) -> Instance:
+    return Instance(
+        id=known.instance_id,
+        type=pending.family.type,
+        name=pending.id,
+        version=known.version,
+        now=now,
+        is_completed=False,
+        is_made=False,
+        base=known.version,
+        snapshot=None,
+        snapshot_version=known.snapshot_version,
+    )

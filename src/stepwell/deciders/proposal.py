@@ -1,0 +1,346 @@
+"""From inputs to rows, by plain functions: what the inputs of one instance come to, decided one after the other."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from stepwell.base.durations import datetime_of
+from stepwell.decider import Receipt, TimerCancelled
+from stepwell.deciders.mailbox import KnownInstance, Pending
+from stepwell.deciders.registry import Family, WrittenDecision
+from stepwell.errors import LeaseLost, SerializationError
+from stepwell.store.draft import Asked, Draft, Drafted
+from stepwell.store.instances import Change, Delivery, Instance, NewEvent, NewInstanceTask, NewReceipt, ReceiptRow
+from stepwell.values.codec import PAYLOAD_LIMIT
+
+ATTEMPTS: Final = 5  # of timers and inputs
+
+
+class Envelope(msgspec.Struct, omit_defaults=True):
+    """How an effect, a timer or an input stands in its task: by the name and version of its class."""
+
+    id: str  # of the instance
+    type: str = ""
+    version: int = 1
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    dead_letter: int | None = None  # in place of an input: the effect that was given up, whose instance is to be told
+    owner: str = ""  # the type of the decider that an input is for
+    key: str | None = None  # the input's own
+
+    def text(self) -> str:
+        """As it is stored."""
+        return _TEXT.encode(self).decode()
+
+    @classmethod
+    def read(cls, text: str | None) -> Envelope:
+        """What was stored."""
+        try:
+            return msgspec.json.decode(text or "", type=cls)
+        except msgspec.MsgspecError as error:
+            raise SerializationError(str(error), what="task of a decider") from error
+
+
+_TEXT: Final = msgspec.json.Encoder()
+
+
+class Drafting(Protocol):
+    """What a store checks and encodes of the messages and runs that a decision asks for; writes nothing."""
+
+    def draft(self, queue: Any) -> Draft:
+        """What a message of a queue is to be."""
+
+    def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
+        """Runs."""
+
+
+class Budget:
+    """How much one transaction may hold, and how long its decisions may take; what does not fit waits for the next."""
+
+    def __init__(self, most: int = 4 * 1024 * 1024, seconds: float = 0.5) -> None:
+        self._left = most
+        self._seconds = seconds
+        self._until = math.inf  # until the first is decided: one goes always
+
+    def spend(self, size: int) -> None:
+        """Note a decision of so many bytes."""
+        self._left -= size
+        if self._until == math.inf:
+            self._until = time.monotonic() + self._seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """True if nothing more is to be begun."""
+        return self._left <= 0 or time.monotonic() > self._until
+
+
+@dataclass(slots=True)
+class Item:
+    """What became of one input; `same` is the input of this transaction that it repeats."""
+
+    pending: Pending
+    receipt: Receipt | None = None
+    decision: WrittenDecision | None = None
+    error: BaseException | None = None
+    same: Item | None = None
+    drafted: list[Drafted] = field(default_factory=list)
+    postponed: bool = False
+
+
+class Proposal:
+    """What the inputs of one instance come to, until it is known which timers it has."""
+
+    def __init__(self, family: Family, instance: Instance, known: KnownInstance | None) -> None:
+        self.family = family
+        self.instance = instance
+        self.items: list[Item] = []
+        self.state = restored(family, instance, known)
+        self.snapshot_version = max(instance.snapshot_version, 0 if known is None else known.snapshot_version)
+        self.is_completed = instance.is_completed
+        self._now = datetime_of(instance.now)
+        self._answered: dict[str, Item] = {}
+        self._touched: set[str] = set()  # keys of timers that were set or cancelled since the instance was locked
+
+    def decide(self, pending: Pending, drafting: Drafting, budget: Budget, limit: int = PAYLOAD_LIMIT) -> Item:
+        """Decide one more input; what its decider raises is the input's own affair."""
+        item = Item(pending)
+        self.items.append(item)
+        if budget.is_spent:
+            item.postponed = True
+        elif pending.delivery is not None and not self._is_ours(pending.delivery):
+            item.error = LeaseLost(pending.delivery.worker, pending.delivery.task_id)
+        elif not self._answered_before(item):
+            try:
+                self._decided(item, drafting, limit)
+            except Exception as error:  # noqa: BLE001 - what a decider raises is for the sender of the input
+                item.error = error
+            else:
+                budget.spend(_size(item.decision))
+        return item
+
+    @property
+    def timer_keys(self) -> list[str]:
+        """The keys of the timers that are to be replaced or cancelled, if they are there."""
+        decisions = [item.decision for item in self.items if item.decision is not None]
+        keys = [key for one in decisions for key in one.cancelled]
+        keys += [timer.key for one in decisions for timer in one.timers if timer.key is not None]
+        return list(dict.fromkeys(keys))
+
+    def _is_ours(self, delivery: Delivery) -> bool:
+        # A timer that an input before it has cancelled or replaced is not delivered, even if it was claimed.
+        return delivery.task_id in self.instance.open_tasks and delivery.timer_key not in self._touched
+
+    def _answered_before(self, item: Item) -> bool:
+        pending = item.pending
+        if (own := self.instance.applied.get(pending.cause)) is not None:
+            # By the try before this one, whose reply was lost.
+            item.receipt = Receipt("applied", own.first, own.last)
+        elif (earlier := self._receipt_of(pending)) is not None:
+            item.receipt = Receipt("duplicate", earlier.first, earlier.last)
+        elif pending.key is not None and pending.key in self._answered:
+            item.same = self._answered[pending.key]
+        elif self.is_completed:
+            item.receipt = Receipt("completed")
+        return item.receipt is not None or item.same is not None
+
+    def _receipt_of(self, pending: Pending) -> ReceiptRow | None:
+        """What was answered to an earlier input with its key, if that still counts."""
+        earlier = None if pending.key is None else self.instance.receipts.get(pending.key)
+        if earlier is None or pending.window is None or self.instance.now < earlier.at + pending.window:
+            return earlier
+        return None
+
+    def _decided(self, item: Item, drafting: Drafting, limit: int) -> None:
+        family = self.family
+        decision = family.decide(self.state, item.pending.input, self._now)
+        written = family.written(decision, item.pending.id, self.instance.now, limit=limit)
+        state = family.evolved(self.state, [event.value for event in written.events])
+        is_completed = bool(family.decider.is_terminal(state))
+        if written.messages:
+            item.drafted = [drafting.draft(one.queue).one(one.payload, None) for one in written.messages]
+        if written.triggers:
+            item.drafted.append(drafting.drafted_runs(written.triggers))
+        # Nothing before this line has changed anything: an input that cannot be decided leaves no trace.
+        self.state, self.is_completed, item.decision = state, is_completed, written
+        if written.cancelled or written.timers:
+            self._touched.update(written.cancelled, (one.key for one in written.timers if one.key is not None))
+        if item.pending.key is not None:
+            self._answered[item.pending.key] = item
+
+
+def restored(family: Family, instance: Instance, known: KnownInstance | None) -> Any:
+    """The state of an instance: what is at hand, or its snapshot, or its beginning, and the events since."""
+    if instance.snapshot is not None:
+        state = family.states.read(instance.snapshot)
+    elif instance.base and known is not None:
+        state = known.state
+    else:
+        state = family.decider.initial()
+    return family.evolved(state, events_of(family, instance))
+
+
+def events_of(family: Family, instance: Instance) -> Iterator[Any]:
+    """The events of the tail, read; one that cannot be is named, and nothing is decided on what is before it."""
+    for row in instance.tail:
+        what = f"event {row.version} of {instance.type} {instance.name}"
+        yield family.events.read(row.type, row.type_version, row.data, what=what)
+
+
+def schema_of(family: Family) -> int:
+    """The fingerprint of a family's states, as the number that stands beside a snapshot."""
+    return int.from_bytes(bytes.fromhex(family.states.fingerprint), signed=True)
+
+
+class Outcome(msgspec.Struct):
+    """What is to be written of a proposal, what is known of its instance then, and what its inputs are answered."""
+
+    change: Change
+    known: KnownInstance
+    items: list[Item]
+
+
+def concluded(
+    proposal: Proposal,
+    pending: Mapping[str, int],
+    queues: Mapping[str, int],
+    *,
+    snapshot_every: int,
+    limit: int = PAYLOAD_LIMIT,
+) -> Outcome:
+    """Number the events and turn all of it into rows; `pending` are the tasks of the timers there are, by key."""
+    instance = proposal.instance
+    version = instance.version
+    change = Change(id=instance.id, now=instance.now, before=version, after=version, is_made=instance.is_made)
+    sent = [(item, item.pending.delivery) for item in proposal.items if item.pending.delivery is not None]
+    delivered = [delivery for item, delivery in sent if _is_closed(item)]
+    timers = Timers(pending, {delivery.task_id for delivery in delivered})
+    for item in proposal.items:
+        if item.decision is not None:
+            _append(change, item, timers, queues, proposal.family)
+        elif item.same is not None and item.same.receipt is not None:
+            item.receipt = Receipt("duplicate", item.same.receipt.first, item.same.receipt.last)
+        _note(change, item)
+    change.completed = proposal.is_completed and not instance.is_completed
+    change.cancelled = timers.cancelled
+    if not change.completed:
+        change.tasks += timers.rows(instance.id, queues[inputs_queue(proposal.family.type)])
+    change.settled = delivered
+    snapshot_version = _snapshot(change, proposal, snapshot_every, limit)
+    known = KnownInstance(instance.id, change.after, proposal.state, proposal.is_completed, snapshot_version)
+    return Outcome(change, known, proposal.items)
+
+
+Due = tuple[str, int, int]  # an input, when it is due, and whether a delivered task led to it
+
+
+class Timers:
+    """The timers of an instance while its inputs are decided: the last word on a key counts."""
+
+    def __init__(self, pending: Mapping[str, int], delivered: Collection[int]) -> None:
+        self._pending = {key: task_id for key, task_id in pending.items() if task_id not in delivered}
+        self._keyed: dict[str, Due] = {}
+        self._others: list[Due] = []
+        self.cancelled: list[int] = []
+
+    def cancel(self, key: str) -> bool:
+        """Let the timer of this key not be delivered; False if there is none."""
+        there = self._keyed.pop(key, None) is not None
+        if (task_id := self._pending.pop(key, None)) is not None:
+            self.cancelled.append(task_id)
+            there = True
+        return there
+
+    def set(self, key: str | None, due: Due) -> None:
+        """Have an input delivered, in place of the timer that has the key."""
+        if key is None:
+            self._others.append(due)
+        else:
+            self.cancel(key)
+            self._keyed[key] = due
+
+    def rows(self, instance_id: int, queue_id: int) -> Iterator[NewInstanceTask]:
+        """Those that are to be written."""
+        for key, (text, due, inside) in self._keyed.items():
+            stored = stored_key(instance_id, key)
+            yield NewInstanceTask("TIMER", queue_id, due, ATTEMPTS, stored, text, instance_id, inside)
+        for text, due, inside in self._others:
+            yield NewInstanceTask("TIMER", queue_id, due, ATTEMPTS, None, text, instance_id, inside)
+
+
+def effects_queue(type: str) -> str:
+    """The queue of a decider's effects."""
+    return f"{type}:effects"
+
+
+def inputs_queue(type: str) -> str:
+    """The queue of a decider's timers and of the inputs that were submitted to it."""
+    return f"{type}:inputs"
+
+
+def stored_key(instance_id: int, key: str) -> str:
+    """A timer's key as its task has it: an instance's own."""
+    return f"{instance_id}:{key}"
+
+
+def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int], family: Family) -> None:
+    decision, pending = item.decision, item.pending
+    assert decision is not None
+    first, cause = change.after + 1, pending.cause
+    written = [
+        *decision.events,
+        *(family.events.write(TimerCancelled(k)) for k in decision.cancelled if timers.cancel(k)),
+    ]
+    for version, event in enumerate(written, first):
+        change.events.append(NewEvent(change.id, version, event.type, event.version, event.text, cause))
+    change.after += len(written)
+    item.receipt = Receipt("applied", first, change.after)
+    inside = int(pending.delivery is not None)  # a task that is delivered: what it leads to is worked off with it
+    for effect in decision.effects:
+        text = _enveloped(pending.id, effect)
+        queue_id = queues[effects_queue(family.type)]
+        attempts = family.retry.max_attempts
+        change.tasks.append(NewInstanceTask("EFFECT", queue_id, None, attempts, None, text, change.id, inside))
+    for timer in decision.timers:
+        timers.set(timer.key, (_enveloped(pending.id, timer.input), timer.due, inside))
+
+
+def _note(change: Change, item: Item) -> None:
+    """Keep the receipt of an input that has a key, or that came too late."""
+    if item.receipt is None:
+        return
+    key = item.pending.key
+    if item.decision is not None and key is not None:
+        change.receipts.append(NewReceipt(change.id, key, "applied", item.receipt.first, item.receipt.last))
+    elif item.receipt.outcome == "completed":
+        change.receipts.append(NewReceipt(change.id, key or item.pending.cause, "completed", None, None))
+
+
+def _snapshot(change: Change, proposal: Proposal, every: int, limit: int) -> int:
+    """Keep the state with the instance if it has come far enough since the last time."""
+    last = proposal.snapshot_version
+    if change.after - last < every:
+        return last
+    change.snapshot = proposal.family.states.write(proposal.state, limit=limit)
+    change.snapshot_schema = schema_of(proposal.family)
+    return change.after  # also where a state cannot be kept: it is not tried again with every input
+
+
+def _is_closed(item: Item) -> bool:
+    """True if the task that the input came with is done."""
+    return item.error is None and not item.postponed
+
+
+def _enveloped(id: str, written: Any) -> str:
+    return Envelope(id, written.type, written.version, msgspec.Raw(written.text.encode())).text()
+
+
+def _size(decision: WrittenDecision | None) -> int:
+    if decision is None:
+        return 0
+    written = [*decision.events, *decision.effects, *[timer.input for timer in decision.timers]]
+    return sum([200 + len(one.text) for one in written])

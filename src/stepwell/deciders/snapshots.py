@@ -1,0 +1,106 @@
+"""States: how the state of an instance is kept as a snapshot, and when a snapshot may be believed.
+
+A snapshot saves reading events; it is never the truth. One that other code wrote, or that would not read back as the
+state it was, is no snapshot.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from types import CodeType
+from typing import Any
+
+import msgspec
+
+from stepwell.decider import Decider
+from stepwell.deciders.type_names import Kinds, classes_of, version_of
+from stepwell.errors import InvalidOption, SerializationError
+from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states of a decider's instances as text; `fingerprint` tells the code that a snapshot was written by."""
+
+    fingerprint: str
+    type: Any  # how a state is read
+    kinds: Kinds | None  # for a union of classes, which is told apart by their names
+
+    @classmethod
+    def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any) -> States:
+        """Those of a decider, whose state is of this type; one that JSON cannot hold is never kept."""
+        kinds = _kinds(decider, type_)
+        return cls(_fingerprint(decider, type_), None if kinds else _readable(type_), kinds)
+
+    def write(self, state: Any, *, limit: int = PAYLOAD_LIMIT) -> str | None:
+        """The state as text; None if it would not read back as the same, or is larger than the limit."""
+        try:
+            text = self._text(state, limit)
+            return text if text is not None and self.read(text) == state else None
+        except (SerializationError, InvalidOption):
+            return None
+
+    def read(self, text: str) -> Any:
+        """The state that was written, by code of the same fingerprint."""
+        if self.kinds is None:
+            return decode(text, self.type, what="snapshot")
+        name, fields = decode(text, tuple[str, msgspec.Raw], what="snapshot")
+        return decode(bytes(fields), self.kinds.by_name[name], what="snapshot")
+
+    def _text(self, state: Any, limit: int) -> str | None:
+        if self.kinds is not None:
+            return encode((self.kinds.name(state), state), limit=limit, what="snapshot")
+        return None if self.type is None else encode(state, limit=limit, what="snapshot")
+
+
+def _kinds(decider: Decider[Any, Any, Any, Any], type_: Any) -> Kinds | None:
+    try:
+        classes = classes_of(type_, type(decider).__module__, "state")
+        return Kinds("state", decider.type, classes) if classes else None
+    except (InvalidOption, SerializationError):
+        return None
+
+
+def _readable(type_: Any) -> Any:
+    """The type, if JSON can be read as it without guessing; None if not."""
+    try:
+        check_type(type_)
+    except SerializationError:
+        return None
+    return None if type_ is Any or type_ is object else type_
+
+
+def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any) -> str:
+    """Another one whenever the code of `initial` or `evolve` changes, or the decider's `__stepwell_version__`.
+
+    Functions that they call are not seen: for those there is the version.
+    """
+    cls = type(decider)
+    codes = (getattr(getattr(cls, name), "__code__", None) for name in ("initial", "evolve"))
+    parts = [str(version_of(cls)), *_shape(type_), *(part for code in codes if code for part in _parts(code))]
+    return blake2b("\0".join(parts).encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def _shape(type_: Any) -> Iterator[str]:
+    """The type and its fields, as far as they can be told."""
+    for one in typing.get_args(type_) or (type_,):
+        yield repr(one)
+        with suppress(TypeError):  # a type that msgspec cannot describe, of pydantic for one
+            yield msgspec.json.encode(msgspec.json.schema(one), order="sorted").decode()
+
+
+def _parts(code: CodeType) -> Iterator[str]:
+    """What the code does, without where it stands: neither lines nor file names."""
+    yield code.co_code.hex()
+    yield " ".join((*code.co_names, *code.co_varnames, *code.co_freevars))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+        elif isinstance(constant, frozenset):
+            yield " ".join(sorted(map(repr, constant)))  # a set's own order differs from process to process
+        else:
+            yield repr(constant)

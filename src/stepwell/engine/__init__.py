@@ -1,1 +1,0 @@
-"""The worker's inside: claim, call, judge, settle, beat, recover. It does not know what it serves."""

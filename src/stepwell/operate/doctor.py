@@ -1,0 +1,253 @@
+"""Is a store well? Facts in, findings out: each finding that is not good names the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from stepwell._version import __version__
+from stepwell.base.names import is_served
+from stepwell.operate.words import ago, many, span
+from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
+from stepwell.store.schema import latest
+from stepwell.store.store import Store
+
+Level = Literal["good", "warning", "problem"]
+SAFE_SQLITE: Final = (3, 51, 3)
+FAR_CLOCK: Final = 1.0  # seconds between two clocks that people would notice
+LONG_READY: Final = 60.0  # seconds that a served task should not have to wait
+LONG_HELD: Final = 60.0
+LONG_WAITING: Final = 7 * 86_400.0  # that a run waits for a signal: it may have been forgotten
+SLOW_ANSWER: Final = 0.1
+MOST_LISTED: Final = 10
+WITHOUT_HELPER: Final = {  # what a session says of why it has none; not those that cannot have one
+    "no Python": "sys.executable of its program is no Python that could be started beside it",
+    "off": "its store was opened with helper=False",
+    "lost": "its helper has ended, again after it was started anew",
+}
+LATELY: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a look at a store found."""
+
+    place: str
+    needed_schema: int
+    health: Health
+    queues: Sequence[QueueStats]
+    workers: Sequence[WorkerInfo]
+    maintenance: Maintenance | None
+    now: datetime
+    aside: Sequence[Aside] = ()
+
+    @property
+    def living(self) -> list[WorkerInfo]:
+        """The sessions that were heard of within their lease."""
+        return [one for one in self.workers if one.alive and (one.silent or 0.0) <= one.lease]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer: how bad, about what, in a sentence, and what to do next."""
+
+    level: Level
+    about: str
+    said: str
+    next: str | None = None
+
+
+async def facts_of(store: Store, place: str) -> Facts:
+    """Read what there is to judge; `place` is the store's address as people may see it."""
+    return Facts(
+        place=place,
+        needed_schema=latest(store.statements),
+        health=await store.health(),
+        queues=await store.queue_stats(),
+        workers=await store.workers(),
+        maintenance=await store.maintenance(),
+        now=datetime.now(UTC),
+        aside=await store.set_aside(),
+    )
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Every finding, in the order in which people should read them."""
+    return [finding for check in CHECKS for finding in check(facts)]
+
+
+def _database(facts: Facts) -> Iterator[Finding]:
+    one = facts.health
+    said = f"{one.backend} {one.version} at {facts.place}, {span(one.took)} away, schema {one.schema}"
+    yield Finding("good", "database", f"{said} of {facts.needed_schema}")
+    if one.took > SLOW_ANSWER:
+        yield Finding("warning", "database", f"it took {span(one.took)} to answer one question", "stepwell bench")
+
+
+def _durability(facts: Facts) -> Iterator[Finding]:
+    """Settings under which a commit that was answered may be lost."""
+    good = {"fsync": "on", "full_page_writes": "on", "journal_mode": "wal"}
+    settings = facts.health.settings
+    bad = [f"{name}={value}" for name, value in settings.items() if good.get(name, value) != value]
+    if settings.get("synchronous_commit") == "off":
+        bad.append("synchronous_commit=off")
+    if settings.get("synchronous") in ("off", "normal"):
+        bad.append(f"synchronous={settings['synchronous']}")
+    if bad:
+        said = f"{', '.join(bad)}: what was committed may be gone after a power cut"
+        yield Finding("problem", "durability", said, f"set {bad[0].partition('=')[0]} as the database comes with it")
+    else:
+        yield Finding("good", "durability", ", ".join(f"{name}={value}" for name, value in settings.items()))
+
+
+def _library(facts: Facts) -> Iterator[Finding]:
+    if facts.health.backend != "sqlite":
+        return
+    version = tuple(int(part) for part in facts.health.version.split("."))
+    if version < SAFE_SQLITE:
+        said = (
+            f"SQLite {facts.health.version} can lose a commit beside an automatic checkpoint (mended in 3.51.3); "
+            "stepwell makes none, other programs that write this file may"
+        )
+        yield Finding("warning", "sqlite", said, "`pragma wal_autocheckpoint = 0` in those programs, or a newer SQLite")
+
+
+def _clock(facts: Facts) -> Iterator[Finding]:
+    ahead = (facts.health.clock - facts.now).total_seconds()
+    if abs(ahead) > FAR_CLOCK:
+        said = f"the database's clock is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this machine's"
+        yield Finding("warning", "clock", f"{said}; stepwell goes by the database's", "synchronise both with NTP")
+
+
+def _horizon(facts: Facts) -> Iterator[Finding]:
+    held = facts.health.held
+    if held is not None and held > LONG_HELD:
+        said = f"a transaction has been open for {span(held)}: nothing that was changed since can be cleaned up"
+        yield Finding("warning", "transactions", said, "look for the oldest xact_start in pg_stat_activity")
+
+
+def _workers(facts: Facts) -> Iterator[Finding]:
+    if facts.living:
+        heard = max(one.silent or 0.0 for one in facts.living)
+        yield Finding("good", "workers", f"{len(facts.living)} alive, all heard of in the last {span(heard)}")
+    else:
+        waiting = sum(one.ready + one.waiting for one in facts.queues)
+        yield Finding(
+            "problem" if waiting else "warning",
+            "workers",
+            f"no worker lives; {many(waiting, 'task waits', 'tasks wait')}",
+            "stepwell worker APP",
+        )
+    for one in facts.workers:
+        if one.stopped_at is not None or one in facts.living:
+            continue
+        said, next_ = f"session {one.id} ({one.name}, pid {one.pid})", "stepwell worker APP"
+        if (one.silent or 0.0) > one.lease:
+            said = f"{said} has been silent for {span(one.silent)}, its lease is {span(one.lease)}"
+            next_ = next_ if not facts.living else f"see what holds up process {one.pid}"
+        else:
+            said = f"{said} is gone: its process was killed"
+        yield Finding("problem", "workers", f"{said}: a living worker takes over", next_)
+    lost = [one for one in facts.workers if one.stop_reason == "lost" and _is_late(one, facts.now)]
+    if lost:
+        said = f"{many(len(lost), 'session')} lost in the last hour, the last one {ago(lost[0].stopped_at)}"
+        yield Finding("warning", "workers", said, "stepwell workers --all")
+    if others := sorted({one.version for one in facts.living} - {__version__}):
+        said = f"living workers run stepwell {', '.join(others)}, this is {__version__}"
+        yield Finding("warning", "workers", said, "the same release everywhere, once the roll-out is over")
+
+
+def _helpers(facts: Facts) -> Iterator[Finding]:
+    """Who beats for a worker that cannot, and tells at once when it is gone: for each living session."""
+    helped = [one for one in facts.living if one.helper in ("supervisor", "child")]
+    if helped:
+        listed = ", ".join(f"session {one.id} by a {one.helper}" for one in helped[:MOST_LISTED])
+        more = f" and {len(helped) - MOST_LISTED} more" if len(helped) > MOST_LISTED else ""
+        yield Finding("good", "helpers", f"helped while its interpreter is held: {listed}{more}")
+    for one in facts.living:
+        if (why := WITHOUT_HELPER.get(one.helper or "")) is not None:
+            said = f"session {one.id} ({one.name}, pid {one.pid}) has no helper: {why}; what holds its interpreter"
+            then = f"for longer than the lease, {span(one.lease)}, is executed again, and its death is not seen sooner"
+            yield Finding("warning", "helpers", f"{said} {then}", "stepwell worker APP, where a process above it helps")
+
+
+def _is_late(one: WorkerInfo, now: datetime) -> bool:
+    return one.stopped_at is not None and now - one.stopped_at < LATELY
+
+
+def _maintenance(facts: Facts) -> Iterator[Finding]:
+    if facts.maintenance is not None:
+        why = f" ({facts.maintenance.reason})" if facts.maintenance.reason else ""
+        said = f"nothing is claimed since {ago(facts.maintenance.began_at)}: maintenance{why}"
+        yield Finding("problem", "maintenance", said, "stepwell maintenance end")
+
+
+def _queues(facts: Facts) -> Iterator[Finding]:
+    served = {name for one in facts.living for name in one.handlers}
+    for one in facts.queues:
+        waiting = one.ready + one.waiting
+        if one.paused and waiting:
+            said = f"{one.queue} is paused and {many(waiting, 'task waits', 'tasks wait')} in it"
+            yield Finding("warning", "queue", said, f"stepwell queue resume {one.queue}")
+        elif facts.living and waiting and not is_served(one.queue, served):
+            yield _unserved(one.queue, waiting)
+        elif one.ready and (one.oldest or 0.0) > LONG_READY and facts.living and facts.maintenance is None:
+            said = f"in {one.queue} the oldest of {one.ready} ready tasks has waited for {span(one.oldest)}"
+            yield Finding("warning", "queue", said, f"stepwell worker APP --queue {one.queue}, one more of them")
+        if one.unreadable:
+            said = f"{many(one.unreadable, 'task')} of {one.queue} cannot be read by the code of its workers"
+            next_ = f"deploy code that has the class and version its `last_error` names, for {one.queue}"
+            yield Finding("problem", "queue", f"{said}: a class was renamed, removed or is newer", next_)
+        if one.draining:
+            said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
+            yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
+
+
+def _unserved(queue: str, waiting: int) -> Finding:
+    type_, _, part = queue.rpartition(":")
+    if type_ and part in ("effects", "inputs"):
+        what = "effects" if part == "effects" else "timers or inputs"
+        said = f"{waiting} {what} of the decider {type_} wait and no living worker registers it"
+        return Finding("problem", "decider", said, f"stepwell worker APP --queue {type_}")
+    said = f"{queue} has {many(waiting, 'task')} and no living worker serves it"
+    return Finding("problem", "queue", said, f"stepwell worker APP --queue {queue}")
+
+
+def _aside(facts: Facts) -> Iterator[Finding]:
+    """Runs that need a person: those that are held back, and those that have waited long for a signal."""
+    for one in facts.aside:
+        listed = "stepwell runs --status paused, and stepwell why RUN"
+        if one.needs == "unpause":
+            said = f"{one.runs} are held back, the first for {span(one.longest)}"
+            yield Finding("warning", "runs", said, listed)
+        elif one.needs == "accept":
+            said = (
+                f"{one.runs} are held for their code, the first for {span(one.longest)}: a step may have been renamed"
+            )
+            yield Finding("warning", "runs", said, listed)
+        elif one.longest > LONG_WAITING:
+            said = f"{one.runs} wait for a signal without an end, the first for {span(one.longest)}"
+            yield Finding("warning", "runs", said, listed)
+
+
+def _dead(facts: Facts) -> Iterator[Finding]:
+    if dead := [one for one in facts.queues if one.dead]:
+        listed = ", ".join(f"{one.dead} in {one.queue}" for one in dead)
+        yield Finding("warning", "dead letters", f"{listed}", "stepwell dead ls")
+
+
+CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
+    _database,
+    _durability,
+    _library,
+    _clock,
+    _horizon,
+    _maintenance,
+    _workers,
+    _helpers,
+    _queues,
+    _aside,
+    _dead,
+)

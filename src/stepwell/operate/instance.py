@@ -1,0 +1,117 @@
+"""One instance of a decider for people: its events, state and outstanding work, and a decision in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from stepwell.base.durations import datetime_of
+from stepwell.deciders.diagram import StateMachineView
+from stepwell.deciders.read import OutstandingInfo
+from stepwell.decision import Decision
+from stepwell.engine import Engine
+from stepwell.errors import StepwellError
+from stepwell.operate.find import NameRefused
+from stepwell.operate.words import plain, short, span
+from stepwell.store.instances import EventRow, InstanceQuery
+from stepwell.store.store import Store
+from stepwell.values.codec import encode
+
+NO_CODE: Final = 0  # the schema of snapshots that no code here can read
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceLook:
+    """An instance as it stood at the version `at`; `states` are those before and at it, if its code is at hand."""
+
+    type: str
+    id: str
+    version: int
+    at: int
+    ended: bool
+    events: Sequence[EventRow]
+    outstanding: Sequence[OutstandingInfo]
+    states: tuple[Any, Any] | None
+    status: str | None
+
+
+async def look_at(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceLook:
+    """Read what there is to show of an instance; raises `NameRefused` if it has no events, or no such version."""
+    family = None if engine is None else engine.registry.of_type(type)
+    standing = await store.decisions.look(InstanceQuery(type=type, name=id, schema=NO_CODE, until=0))
+    if standing is None:
+        raise NameRefused("missing", f"there is no {type} {id}", f"stepwell decider ls {type}")
+    if at is not None and at > standing.version:
+        said = f"{type} {id} has {standing.version} events, and no version {at}"
+        raise NameRefused("missing", said, f"--at {standing.version}")
+    shown = standing.version if at is None else at
+    events = await store.decisions.events(standing.id, 0, shown)
+    states = status = None
+    if engine is not None and family is not None:
+        before = await engine.state(family.decider.__class__, id, at=max(0, shown - 1))
+        states = before, await engine.state(family.decider.__class__, id, at=shown)
+        view = family.decider
+        status = view.state_info(states[1]).status if isinstance(view, StateMachineView) else None
+    waits = await (engine or Engine(store)).outstanding(type, id)
+    return InstanceLook(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
+
+
+def as_json(look: InstanceLook) -> dict[str, Any]:
+    """An instance as JSON has it."""
+    events = [
+        {"version": one.version, "type": one.type, "data": json.loads(one.data), "recorded_at": recorded_at(one)}
+        for one in look.events
+    ]
+    return {
+        **{name: getattr(look, name) for name in ("type", "id", "version", "at", "ended", "status", "outstanding")},
+        "state": None if look.states is None else value_as_json(look.states[1]),
+        "events": events,
+    }
+
+
+def changed_fields(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Each field that differs between two states, with both values, where a state has fields."""
+    old, new = value_as_json(before), value_as_json(after)
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return
+    for name in dict.fromkeys([*old, *new]):
+        if old.get(name) != new.get(name):
+            yield name, old.get(name), new.get(name)
+
+
+def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
+    """What a decision is made of, in words."""
+    return {
+        "events": [_named(one) for one in decision.events],
+        "effects": [_named(one) for one in decision.effects],
+        "timers": [f"{_named(one.input)}{_due(one)}{f', key {one.key}' if one.key else ''}" for one in decision.timers],
+        "cancelled": list(decision.cancelled),
+        "triggers": [str(one) for one in decision.triggers],
+        "messages": [f"to {getattr(one.queue, 'queue', one.queue)}: {short(one.payload)}" for one in decision.messages],
+    }
+
+
+def value_as_json(value: Any) -> Any:
+    """A value of the application as JSON, as far as it can be."""
+    try:
+        return json.loads(encode(value, what="value"))
+    except StepwellError:
+        return plain(value)
+
+
+def recorded_at(event: EventRow) -> datetime:
+    """When an event was recorded."""
+    return datetime_of(event.recorded_at)
+
+
+def _named(value: Any) -> str:
+    return f"{type(value).__name__} {short(value_as_json(value), 150)}"
+
+
+def _due(timer: Any) -> str:
+    if timer.at is not None:
+        return f" at {datetime_of(timer.at).isoformat()}"
+    return f" in {span((timer.after or 0) / 1_000_000)}"

@@ -1,0 +1,377 @@
+"""The context of a run: what workflow code, and a step's body, can ask of the run that executes them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
+
+from stepwell.base.clock import chance_of
+from stepwell.base.durations import Duration, datetime_of, microseconds_of
+from stepwell.errors import NotInRun
+from stepwell.records import RunId
+from stepwell.runs import notes
+from stepwell.runs.branches import Branch, current_branch, other_colour
+from stepwell.runs.call import Attempt, Definition, StepCall, current_attempt, definition_of
+from stepwell.runs.children import (
+    called,
+    checked_triggers,
+    course,
+    only,
+    triggering,
+    waiting_for_child,
+    waiting_for_results,
+)
+from stepwell.runs.manual_steps import Execute, Skipped, SyncExecute, acquired
+from stepwell.runs.pause import Unwinding
+from stepwell.runs.requests import Course, awaited, followed
+from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
+from stepwell.runs.turn import RunTurn
+from stepwell.runs.wait import NOTHING, noted_now, raced, sleeping, waiting_for
+from stepwell.store.draft import Asked
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class IsStep(Protocol[P, T_co]):
+    """A decorated step."""
+
+    @property
+    def definition(self) -> Definition:
+        """What it is."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Call it."""
+
+
+class Current:
+    """The run, and inside a step's body the step, that is being executed."""
+
+    def __init__(self, run: RunTurn) -> None:
+        self._run = run
+        self.run_id: RunId[Any] = RunId(run.task.id)
+        self.workflow = run.workflow
+
+    @property
+    def step_id(self) -> str | None:
+        """The name of the step whose body asks; None in the workflow itself."""
+        attempt = current_attempt()
+        return None if attempt is None else attempt.call.definition.name
+
+    @property
+    def key(self) -> str:
+        """A text that is the same in every attempt of this step (or run) and nowhere else: an idempotency key."""
+        attempt = current_attempt()
+        return self._run.task.lasting_key if attempt is None else attempt.call.lasting_key
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1: of the step in a body, of the run elsewhere."""
+        attempt = current_attempt()
+        return self._run.task.attempt if attempt is None else attempt.number
+
+    def is_cancelled(self) -> bool:
+        """True if it may as well stop: the run was cancelled or paused, or it is not executed here any more.
+
+        Heard within a second, also in a body. Inside of a shield a run that was cancelled goes on: False.
+        """
+        run, place = self._run, current_branch.get()
+        key = place.call.key if isinstance(place, Attempt) else getattr(place, "path", "")
+        return run.unwinding or run.is_lost or (run.cleanup is not None and run.cleanup.refuses(key))
+
+    def progress(self, value: object) -> None:
+        """Say how far this is: the latest is `store.get_run(run_id).progress`, for people. The write is not waited for.
+
+        Any JSON value, up to 16 KiB. In a step's body too, and in threads that carry the run.
+        """
+        notes.tell(self._run, value)
+
+    def now(self) -> datetime:
+        """The time; in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return datetime_of(self._run.now())
+        return datetime_of(noted_now(_branch(self._run, "now")))
+
+    def uuid(self) -> uuid.UUID:
+        """A random UUID; in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return uuid.uuid4()
+        digest = blake2b(self._chance("uuid").encode(), digest_size=16).digest()
+        return uuid.UUID(bytes=digest, version=4)
+
+    def random(self) -> float:
+        """A random number in [0, 1); in workflow code the same on every replay."""
+        if current_attempt() is not None:
+            return self._run.slot.store.clock.random()
+        return chance_of(self._chance("random"))
+
+    def _chance(self, name: str) -> str:
+        # Not recorded: it follows from the run and the call, and there is nothing to lose.
+        task = self._run.task
+        born = f"{task.created_at}" if task.generation == 0 else f"{task.created_at}.{task.generation}"
+        return f"{task.id}/{born}/{_branch(self._run, name).key(f':{name}')}"
+
+
+class Context(Current):
+    """The context of an async workflow."""
+
+    @overload
+    async def step(self, name: str, fn: Callable[[], object], /, *, returns: type[T]) -> T: ...
+    @overload
+    async def step(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, step: IsStep[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, step: IsStep[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Awaitable[Any]:
+        """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay.
+
+        With a name, any callable: async on the loop, sync in a thread. `returns` names the type of its result where it
+        has no annotation. With a decorated step, that step with its own options.
+        """
+        definition, args = definition_of(step, args, returns)
+        branch = _branch(self._run, definition.name, is_sync=False)
+        return _made(branch, course(StepCall.made(branch, definition, args, kwargs)), f"ctx.step: {definition.name}")
+
+    async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
+        """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
+        return await acquired(_branch(self._run, step_id), step_id)
+
+    check_step = acquire
+
+    def sleep(self, until: Duration | datetime) -> Coroutine[Any, Any, None]:
+        """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
+        branch = _branch(self._run, "sleep", is_sync=False)
+        return _made(branch, sleeping(branch, until), "sleep")
+
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+    @overload
+    async def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+    def wait(
+        self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for a signal of this name and return its data; the run holds nothing meanwhile.
+
+        One that was sent before is there at once. With `timeout`, `default` (None) comes back if none is sent in time.
+        """
+        branch = _branch(self._run, "wait", is_sync=False)
+        return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
+
+    def race(self, *contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
+        """The first of several waits, sleeps, steps and children that is over: its place, and what it returned.
+
+        Who won is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another wait.
+        """
+        branch = _branch(self._run, "race", is_sync=False)
+        return branch.run.made.note(raced(branch, contenders), "race")
+
+    def ask_for(self, trigger: Asked[R]) -> Coroutine[Any, Any, RunId[R]]:
+        """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
+        branch = _branch(self._run, "trigger", is_sync=False)
+        return _made(branch, only(triggering(branch, [trigger], called(trigger))), "execute")
+
+    def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> Coroutine[Any, Any, R]:
+        """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
+        limit = None if timeout is None else microseconds_of(timeout, "timeout")
+        branch = _branch(self._run, "trigger", is_sync=False)
+        return _made(branch, waiting_for_child(branch, trigger, limit), "execute")
+
+    def trigger_many(self, triggers: Iterable[Asked[R]]) -> Coroutine[Any, Any, list[RunId[R]]]:
+        """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
+        branch = _branch(self._run, "trigger_many", is_sync=False)
+        return _made(branch, triggering(branch, checked_triggers(triggers), "trigger_many()"), "trigger_many")
+
+    def results(self, run_ids: Iterable[RunId[R]]) -> Coroutine[Any, Any, list[R]]:
+        """What these runs return, in order, when all have ended; the run holds nothing meanwhile.
+
+        `ExecutionFailed` or `RunCancelled` of the first that did not succeed, on every replay alike.
+        """
+        branch = _branch(self._run, "results", is_sync=False)
+        return _made(branch, waiting_for_results(branch, run_ids), "results")
+
+    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten.
+
+        It is the same run: id, key, parent, children and the signals not taken yet stay. One transaction, so
+        that a loop without an end loses nothing and records never pile up. Nothing of the workflow after this call is
+        executed, nor a step of any other branch; do not catch what it raises. A cancel that came meanwhile wins.
+        """
+        raise self._run.restart(_next_input(self._run, args, kwargs))
+
+    async def heartbeat(self) -> bool:
+        """Extend the lease and say whether this claim of the run still stands; False if it may as well stop.
+
+        Beating is done for you. Call it before what must not be interrupted: at most a sixth of the lease is gone then.
+        """
+        return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
+
+
+class SyncContext(Current):
+    """The context of a sync workflow: the same, and every call returns when it is done."""
+
+    @overload
+    def step(self, name: str, fn: Callable[[], object], /, *, returns: type[T]) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, step: IsStep[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    def step(self, step: IsStep[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Any:
+        """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay."""
+        definition, args = definition_of(step, args, returns)
+        return followed(
+            course(StepCall.made(_branch(self._run, definition.name, is_sync=True), definition, args, kwargs))
+        )
+
+    def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
+        """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
+        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id, is_sync=True), step_id))
+        return SyncExecute(self._run, found) if isinstance(found, Execute) else found
+
+    check_step = acquire
+
+    def sleep(self, until: Duration | datetime) -> None:
+        """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
+        followed(sleeping(_branch(self._run, "sleep", is_sync=True), until))
+
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+    @overload
+    def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+    def wait(self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
+        """Wait for a signal of this name and return its data; the run holds nothing meanwhile."""
+        return followed(waiting_for(_branch(self._run, "wait", is_sync=True), name, type, timeout, default))
+
+    def ask_for(self, trigger: Asked[R]) -> RunId[R]:
+        """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
+        run_id: RunId[R] = followed(
+            only(triggering(_branch(self._run, "trigger", is_sync=True), [trigger], called(trigger)))
+        )
+        return run_id
+
+    def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> R:
+        """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
+        limit = None if timeout is None else microseconds_of(timeout, "timeout")
+        result: R = followed(waiting_for_child(_branch(self._run, "trigger", is_sync=True), trigger, limit))
+        return result
+
+    def trigger_many(self, triggers: Iterable[Asked[R]]) -> list[RunId[R]]:
+        """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
+        asked = checked_triggers(triggers)
+        ids: list[RunId[R]] = followed(
+            triggering(_branch(self._run, "trigger_many", is_sync=True), asked, "trigger_many()")
+        )
+        return ids
+
+    def results(self, run_ids: Iterable[RunId[R]]) -> list[R]:
+        """What these runs return, in order, when all have ended; the run holds nothing meanwhile."""
+        results: list[R] = followed(waiting_for_results(_branch(self._run, "results", is_sync=True), run_ids))
+        return results
+
+    def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten."""
+        run, text = self._run, _next_input(self._run, args, kwargs)
+
+        async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
+            return run.restart(text)
+
+        raise wait_in_thread(run, on_loop())
+
+    def heartbeat(self) -> bool:
+        """Extend the lease and say whether this claim of the run still stands; False if it may as well stop."""
+        if self.is_cancelled():
+            return False
+        return extended_in_thread(self._run) and not self.is_cancelled()
+
+
+def current() -> Context:
+    """The context of the run that executes the calling code, in a workflow or a step's body."""
+    return Context(current_run())
+
+
+def sleep(until: Duration | datetime) -> Coroutine[Any, Any, None]:
+    """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
+    return current().sleep(until)
+
+
+@overload
+async def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+async def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+@overload
+async def wait(name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+@overload
+async def wait(name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+def wait(
+    name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
+) -> Coroutine[Any, Any, Any]:
+    """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
+    branch = _branch(current_run(), "wait", is_sync=False)
+    return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
+
+
+def race(*contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
+    """The first of several waits, sleeps, steps and children that is over: its place, and what it returned."""
+    return current().race(*contenders)
+
+
+def current_run() -> RunTurn:
+    """The run that executes the calling code, seen from a step's body too."""
+    if (attempt := current_attempt()) is not None:
+        return attempt.call.run
+    branch = current_branch.get()
+    if isinstance(branch, Branch):
+        return branch.run
+    raise NotInRun(
+        "no run executes this code: call it in a workflow or a step; threads and pools of your own do not carry the run"
+    )
+
+
+def _made(branch: Branch, course: Course, call: str) -> Coroutine[Any, Any, Any]:
+    """The call of an async workflow; one without `await` is found when the run ends."""
+    return branch.run.made.note(awaited(course), call)
+
+
+def _branch(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:
+    """The branch that makes the call; refused where it would have no place in the run, or is of the other colour."""
+    branch = current_branch.get()
+    if not isinstance(branch, Branch) or branch.run is not run:
+        where = "a step's body, which is recorded as a whole" if current_attempt() else "code that it does not execute"
+        raise NotInRun(f"the context of run {run.task.id} was used in {where}; use it in the workflow itself")
+    if is_sync is not None and is_sync != run.is_sync:
+        raise other_colour(run, call)
+    branch.check_caller(call)
+    return branch
+
+
+def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of the run's next generation, checked as a trigger's are."""
+    _branch(run, "restart")
+    run.admit("")  # a run that was cancelled does not begin anew, in a shield neither
+    assert run.arguments is not None
+    text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
+    run.arguments.decode(text)
+    run.arguments.refuse_losses(args, kwargs)
+    return text

@@ -1,0 +1,205 @@
+"""What a run has recorded, and which of it answers a call. Pure: no I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from stepwell.errors import NonDeterminismError
+from stepwell.records import RunStatus
+from stepwell.store.rows import ACCEPTED, MARK, StepRow
+
+BRANCH_ENDS: Final = "/"
+# Calls, and branches, that are named by stepwell and not by the workflow.
+OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_many()", "task/", "shield()/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Nothing answers this call yet: its body is to run, as this attempt; `failed` is the attempt before it, if any."""
+
+    attempt: int
+    has_row: bool
+    failed: StepRow | None = None
+    cancelled: bool = False  # by the workflow, if it is a wait
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The call has been made before and returned this, as JSON text; `error` says that nothing came in time."""
+
+    output: str | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The call has been made before and waits: for a signal, for other runs, or to be resumed."""
+
+    row: StepRow
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The call has been made before and failed for good, with this error as JSON text."""
+
+    error: str
+
+
+Verdict = Due | Replay | Waiting | GaveUp
+
+_ANEW: Final = Due(1, has_row=False)
+
+
+class Journal:
+    """The recorded steps of one run, and which of them this turn has asked for."""
+
+    def __init__(self, run_id: int, recorded: Iterable[StepRow] = (), *, strict: bool = False) -> None:
+        self._run_id = run_id
+        rows = {row.key: row for row in recorded}
+        self.marks = frozenset(key for key in rows if key.startswith(MARK))
+        for mark in self.marks:
+            del rows[mark]
+        self._recorded = rows
+        self._unasked = dict(rows)
+        self._begun: set[str] = set()  # paths of the branches that this turn has begun
+        self._cleared: set[str] = set()  # branches beside which nothing was found to be gone
+        self._places = max((row.place for row in rows.values()), default=0)
+        self.strict = strict
+        self.contradiction: NonDeterminismError | None = None  # the first one, whatever the workflow made of it
+
+    def ask(self, key: str) -> None:
+        """The run has made this call: whatever is recorded of it has been asked for."""
+        if self._unasked:
+            self._unasked.pop(key, None)
+
+    def ask_under(self, path: str) -> None:
+        """Whatever a branch has recorded has been asked for: it is known to have lost, and does not begin again."""
+        for key in [key for key in self._unasked if key.startswith(path)]:
+            del self._unasked[key]
+
+    def begin(self, path: str) -> None:
+        """The run has begun this branch: what is recorded there is the branch's own to ask for."""
+        if self._unasked:
+            self._begun.add(path)
+
+    def answer(self, key: str, input: str | None) -> Verdict:
+        """What answers this call; raises if it was recorded with other arguments, since then it is another call."""
+        if self.contradiction is not None:
+            raise self.contradiction
+        row = self._recorded.get(key)
+        if row is None:
+            return _ANEW
+        if row.input != input:
+            recorded, asked = f"{key} with {row.input}", f"{key} with {input}"
+            self._contradict(recorded, asked)
+        match row.status:
+            case RunStatus.SUCCESS:
+                return Replay(row.output, row.error)
+            case RunStatus.ERROR:
+                return GaveUp(row.error or "{}")
+            case RunStatus.PAUSED:
+                return Waiting(row)
+            case RunStatus.RUNNING | RunStatus.CANCELLED:
+                # Its worker was lost in the middle of it, or its run ended then and was retried.
+                return Due(row.attempt, has_row=True, cancelled=row.status is RunStatus.CANCELLED)
+            case _:
+                return Due(row.attempt + 1, has_row=True, failed=row)
+
+    def record(self, row: StepRow) -> None:
+        """The database has this now."""
+        self._recorded[row.key] = row
+
+    def knows(self, row: StepRow) -> bool:
+        """True if this very row is recorded, or was read."""
+        return self._recorded.get(row.key) is row
+
+    def has(self, key: str) -> bool:
+        """True if something is recorded under this key."""
+        return key in self._recorded
+
+    def place(self, key: str) -> int:
+        """The number of a step in the order in which the run first asked for its steps."""
+        if (row := self._recorded.get(key)) is not None:
+            return row.place
+        self._places += 1
+        return self._places
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """Steps that are recorded and that this turn has not asked for, in their order."""
+        return tuple(row.key for row in sorted(self._unasked.values(), key=lambda row: row.place))
+
+    @property
+    def is_behind(self) -> bool:
+        """True while this turn has not asked for all that is recorded: a new call may be some of it renamed."""
+        return bool(self._unasked)
+
+    def skipped(self, key: str) -> tuple[str, ...]:
+        """What the branch of this call has recorded, this turn has not asked for, and nobody has accepted: names."""
+        branch = _branch_of(key)
+        names = dict.fromkeys(_name_of(one) for one in self._unasked if _branch_of(one) == branch)
+        return tuple(name for name in names if ACCEPTED + name not in self.marks)
+
+    def gone(self, key: str, declared: Container[str]) -> tuple[str, ...]:
+        """What this call may be the new name of: recorded beside it, not asked for, accepted by nobody, not declared.
+
+        Beside it is what its own branch has recorded, and those that it came from: steps by their name, branches that
+        this turn has not begun by that of their function, with a `/` behind it.
+        """
+        branch = _branch_of(key)
+        if not self._unasked or branch in self._cleared:
+            return ()
+        beside = [name for name in self._beside(key) if name not in OWN_CALLS and ACCEPTED + name not in self.marks]
+        found = [name for name in beside if name not in declared]
+        if found:
+            asked = self._asked_names()
+            found = [name for name in found if name not in asked]
+        if not found:
+            self._cleared.add(branch)  # for this turn: what was not asked for only becomes less
+        return tuple(found)
+
+    def _beside(self, key: str) -> dict[str, None]:
+        mine = key.split(BRANCH_ENDS)[:-1]
+        found: dict[str, None] = {}
+        for recorded in self._unasked:
+            first, ends, _ = recorded.partition(BRANCH_ENDS)
+            if ends and first + ends in self._begun and first not in mine[:1]:
+                continue  # of a branch that has begun beside ours, perhaps one of thousands
+            *path, call = recorded.split(BRANCH_ENDS)
+            shared = _shared(mine, path)
+            if shared == len(path):
+                found[_name_of(call)] = None
+            elif BRANCH_ENDS.join([*path[: shared + 1], ""]) not in self._begun:
+                found[_label_of(path[shared])] = None
+        return found
+
+    def _asked_names(self) -> frozenset[str]:
+        """The names of steps and branches that this turn has asked for: the program has them, declared or not."""
+        steps = {_name_of(key) for key in self._recorded if key not in self._unasked}
+        return frozenset(steps | {_label_of(path.split(BRANCH_ENDS)[-2]) for path in self._begun})
+
+    def _contradict(self, recorded: str, asked: str) -> NoReturn:
+        self.contradiction = NonDeterminismError(self._run_id, recorded=recorded, asked=asked)
+        raise self.contradiction
+
+
+def _branch_of(key: str) -> str:
+    return key.rpartition(BRANCH_ENDS)[0]
+
+
+def _name_of(key: str) -> str:
+    """What a call is named, without its branch and its number."""
+    return key.rpartition(BRANCH_ENDS)[2].rpartition("#")[0]
+
+
+def _label_of(branch: str) -> str:
+    """The function of a branch, without its number, told from a step's name by what is behind it."""
+    return branch.rpartition(":")[0] + BRANCH_ENDS
+
+
+def _shared(mine: list[str], theirs: list[str]) -> int:
+    """How many branches two calls have in common."""
+    pairs = zip(mine, theirs, strict=False)
+    return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))

@@ -1,0 +1,55 @@
+"""What a branch waits for, and what it is told when its run is given back because every branch waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from stepwell.store.rows import StepRow
+
+# In seconds.
+LOOK_AT_TEST_CLOCK: Final = 0.01
+ASK_AT_TEST_CLOCK: Final = 0.05
+ASK_AGAIN: Final = 0.5  # after which a wait beside a working sibling asks whether another process has told it
+LONGEST_TIMER: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """What a branch, or a whole run, waits for: a moment, signals after those it has seen, children to end."""
+
+    due: int | None = None
+    wakes: int | None = None
+    needed: int | None = None
+    hesitates: bool = False  # until every other branch waits, too
+    row: StepRow | None = None  # that a step waits, to be recorded in the transaction that gives the run back
+
+    @property
+    def is_told(self) -> bool:
+        """True if something other than time may end it."""
+        return self.wakes is not None or self.needed is not None
+
+    def seconds_at(self, now: int) -> float:
+        """How long to sleep at this moment before the wait is looked at again."""
+        longest = ASK_AGAIN if self.is_told else LONGEST_TIMER
+        return longest if self.due is None else min(longest, max(0.0, (self.due - now) / 1_000_000))
+
+    @property
+    def seconds_by_test_clock(self) -> float:
+        """The same where the clock is moved by hand; asking again costs a transaction."""
+        return ASK_AT_TEST_CLOCK if self.is_told else LOOK_AT_TEST_CLOCK
+
+
+def first_of(pauses: Collection[Pause]) -> Pause:
+    """What a run waits for if its branches wait for these: the first of them; of the signals seen, the fewest."""
+    return Pause(
+        due=min((one.due for one in pauses if one.due is not None), default=None),
+        wakes=min((one.wakes for one in pauses if one.wakes is not None), default=None),
+        needed=min((one.needed for one in pauses if one.needed is not None), default=None),
+    )
+
+
+class Unwinding(asyncio.CancelledError):
+    """The run is being given back: this call was not made, and nothing of it is written."""

@@ -1,0 +1,353 @@
+"""What a course asks for, and who answers.
+
+An async workflow's loop answers by awaiting, a sync workflow's thread by doing it there or having the loop do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import types
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, assert_never
+
+import msgspec
+
+from stepwell.base.names import is_shielded
+from stepwell.errors import LeaseLost, Timeout
+from stepwell.runs.branches import CALLS, current_branch
+from stepwell.runs.call import Attempt
+from stepwell.runs.cleanup import Stopped
+from stepwell.runs.conditions import is_met
+from stepwell.runs.notes import noted
+from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.program import program
+from stepwell.runs.sync_turn import wait_in_thread
+from stepwell.runs.turn import RunTurn
+from stepwell.store.draft import Asked
+from stepwell.store.pending import Answer
+from stepwell.store.questions import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
+from stepwell.store.rows import StepRow
+
+SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
+
+
+class Record(msgspec.Struct, frozen=True, eq=False):
+    """Asks for a row to be written."""
+
+    run: RunTurn
+    row: StepRow
+    attempt: Attempt | None  # what it came of; asked on the loop whether that was shown to be at work
+    has_row: bool
+
+
+class Doubt(msgspec.Struct, frozen=True, eq=False):
+    """Asks about a row that did not come back: refuses it, unless it had been written before."""
+
+    run: RunTurn
+    row: StepRow
+    answer: Answer
+
+
+class Wait(msgspec.Struct, frozen=True, eq=False):
+    """Asks to wait until a moment, or until it may be worth asking again."""
+
+    run: RunTurn
+    pause: Pause
+
+
+class Ask(msgspec.Struct, frozen=True, eq=False):
+    """Asks the database, under the run's lock: has a signal come, have children ended."""
+
+    run: RunTurn
+    question: Question
+
+
+class Adding(msgspec.Struct, frozen=True, eq=False):
+    """Asks for children to be checked and numbered, before they are added."""
+
+    run: RunTurn
+    triggers: Sequence[Asked[Any]]
+
+
+class Check(msgspec.Struct, frozen=True, eq=False):
+    """Asks whether a condition is met."""
+
+    run: RunTurn
+    condition: str
+
+
+class Noted(msgspec.Struct, frozen=True, eq=False):
+    """Asks to wait until what the run has noted is recorded."""
+
+    run: RunTurn
+
+
+class Read(msgspec.Struct, frozen=True, eq=False):
+    """Asks which names this program declares, which may mean to read its sources."""
+
+    run: RunTurn
+
+
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Read
+Course = Generator[Request, Any, Any]
+# The race that a call takes part in, and its place there.
+at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
+
+
+def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]:
+    """Ask the database; what it has recorded of the call is in the journal then."""
+    run.admit(question.row.key)
+    run.enter(question.row.key)
+    try:
+        if run.notes:
+            yield Noted(run)
+        answer: Answered = yield Ask(run, question)
+    except LeaseLost:
+        run.overtaken = True
+        raise
+    except CancelRequested:
+        if run.cleanup is not None:
+            run.on_loop(run.cleanup.begin)
+        raise Stopped from None
+    finally:
+        run.leave(question.row.key)
+    if isinstance(answer, Recorded):
+        run.journal.record(answer.row)
+    return answer
+
+
+def waited_until(run: RunTurn, key: str, due: int, row: StepRow | None = None) -> Generator[Request, Any, None]:
+    """Wait until a moment; refused as a call is, also while it waits, if the run is cancelled.
+
+    That a step waits for it (`row`) is recorded when this returns, or in the transaction that gives its run back.
+    """
+    run.check()
+    while not run.is_past(due):
+        run.admit(key)
+        yield Wait(run, Pause(due, row=unrecorded(run, row)))
+    if (left := unrecorded(run, row)) is not None:
+        yield from recorded(run, left)
+
+
+def unrecorded(run: RunTurn, row: StepRow | None) -> StepRow | None:
+    """The row, if it is not on its way to the database."""
+    return None if row is None or run.journal.knows(row) else row
+
+
+def checked(run: RunTurn, key: str, condition: str) -> Generator[Request, Any, object]:
+    """Ask whether a condition is met; the run is not given back meanwhile."""
+    run.enter(key)
+    try:
+        return (yield Check(run, condition))
+    finally:
+        run.leave(key)
+
+
+def recorded(run: RunTurn, row: StepRow, *, has_row: bool = True) -> Generator[Request, Any, None]:
+    """Have a row written by itself, not as what came of a body."""
+    run.enter(row.key)
+    try:
+        yield from recording(Record(run, row, None, has_row))
+    finally:
+        run.leave(row.key)
+
+
+def recording(record: Record) -> Generator[Request, Any, None]:
+    """Have a row written; if that is refused, nothing of this turn is executed any more."""
+    run = record.run
+    try:
+        answer: Answer = yield record
+        if answer.value is None:
+            yield Doubt(run, record.row, answer)
+    except LeaseLost:
+        run.overtaken = True
+        raise
+    run.journal.record(record.row)
+
+
+async def awaited(course: Course) -> Any:
+    """Follow a course on the loop."""
+    try:
+        request = next(course)
+        while True:
+            try:
+                answer = await _answer_to(request)
+            except BaseException as error:  # noqa: BLE001 - the course decides what it means
+                request = course.throw(error)
+            else:
+                request = course.send(answer)
+    except StopIteration as end:
+        return end.value
+    except (Unwinding, Stopped):
+        await asyncio.sleep(SWALLOWED)
+        raise
+
+
+CALLS.add(awaited.__code__)
+
+
+def followed(course: Course) -> Any:
+    """Follow a course in the thread of a sync workflow."""
+    try:
+        request = next(course)
+        while True:
+            try:
+                answer = _answered_here(request)
+            except BaseException as error:  # noqa: BLE001 - the course decides what it means
+                request = course.throw(error)
+            else:
+                request = course.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def _answer_to(request: Request) -> Awaitable[Any]:
+    match request:
+        case Attempt():
+            return _executed(request)
+        case Record(run, row, attempt, has_row):
+            begun = None if attempt is None else attempt.shown
+            return run.slot.store.recorded.submitted(row, run.task.owner, begun, has_row=has_row)
+        case Doubt(run, row, answer):
+            return run.slot.store.recorded.doubted(row, run.task.owner, answer)
+        case Ask(run, question):
+            return _answered(run, question)
+        case Adding(run, triggers):
+            return run.slot.store.new_tasks.draft_children(triggers, run.task.id)
+        case Check(run, condition):
+            return is_met(run, condition)
+        case Wait() | Noted():
+            return _waited(request)
+        case Read():
+            return program()
+        case _:
+            assert_never(request)
+
+
+def _answered_here(request: Request) -> Any:
+    match request:
+        case Attempt(call) if not call.definition.is_async and call.definition.timeout is None:
+            return copy_context().run(_called_here, request)
+        case Attempt(call):
+            return wait_in_thread(call.run, _answered_there(request))
+        case Record(run):
+            return wait_in_thread(run, _recorded(request))
+        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run) | Read(run):
+            return wait_in_thread(run, _answered_there(request))
+        case _:
+            assert_never(request)
+
+
+def _called_here(attempt: Attempt) -> Any:
+    call = attempt.call
+    current_branch.set(attempt)
+    result = call.definition.fn(*call.args, **call.kwargs)
+    if not inspect.isawaitable(result):
+        return result
+    return wait_in_thread(call.run, result if inspect.iscoroutine(result) else _awaited(result))
+
+
+async def _answered_there(request: Request) -> Any:
+    """Asked for on the loop: a coroutine that a thread had made inside another is lost if the run is stopped first."""
+    return await _answer_to(request)
+
+
+async def _answered(run: RunTurn, question: Question) -> Answered:
+    """The answer of the database; a cancel that finds a signal taken has come too late to lose it."""
+    waiting = run.slot.store.waiting
+    answer = waiting.ask(question)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        if run.unwinding or waiting.withdraw(question) or not isinstance(question, TakeSignal):
+            raise
+        await asyncio.wait([answer])
+        if run.unwinding or answer.exception() is not None or not isinstance(answer.result(), Recorded):
+            raise
+        task = asyncio.current_task()
+        if task is not None and getattr(task.get_coro(), "cr_code", None) not in CALLS:
+            task.uncancel()
+            task.cancel()  # whoever goes on with what came is cancelled at its next wait
+        return answer.result()
+
+
+async def _recorded(request: Record) -> Answer:
+    """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
+    if request.attempt is None:
+        request.run.check()
+    else:
+        request.run.admit_result(request.row, request.attempt.shown)
+    answer: Answer = await _answer_to(request)
+    return answer
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _executed(attempt: Attempt) -> Awaitable[Any]:
+    """The body, in a context of its own: a replay does not call it, so the run must not see what it sets there."""
+    call, context = attempt.call, copy_context()
+    definition = call.definition
+    context.run(current_branch.set, attempt)
+    if not definition.is_async:
+        in_time = None if definition.timeout is None else _in_time(attempt, definition.timeout)
+        return in_context(context, in_time or _in_thread(attempt))
+    if definition.timeout is not None:
+        running = in_context(context, _in_time(attempt, definition.timeout))
+    else:
+        body = context.run(definition.fn, *call.args, **call.kwargs)
+        running = in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
+    cleanup = call.run.cleanup
+    # A body in a thread is waited for: it cannot be stopped, and must not be undone while it works.
+    return running if cleanup is None or is_shielded(call.key) else cleanup.stoppable(running)
+
+
+async def _waited(request: Wait | Noted) -> None:
+    match request:
+        case Wait(run, pause):
+            await run.park(pause)
+        case Noted(run):
+            await noted(run)
+
+
+async def _in_time(attempt: Attempt, timeout: float) -> Any:
+    call, limit = attempt.call, asyncio.timeout(timeout)
+    try:
+        async with limit:
+            if call.definition.is_async:
+                return await call.definition.fn(*call.args, **call.kwargs)
+            return await _in_thread(attempt, limit)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise Timeout(f"step {call.key} ran longer than {timeout:g} s") from error
+
+
+async def _in_thread(attempt: Attempt, limit: asyncio.Timeout | None = None) -> Any:
+    call = attempt.call
+    result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), attempt.late, limit)
+    return await result if inspect.isawaitable(result) else result
+
+
+@types.coroutine
+def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Await the coroutine with its context variables in `context`: none that it sets is seen by whoever awaits.
+
+    A task of its own would do that too, at nine times the price (8 us), and would be another current task.
+    """
+    go_on, given = coroutine.send, None
+    try:
+        while True:
+            waits_for = context.run(go_on, given)
+            try:
+                go_on, given = coroutine.send, (yield waits_for)
+            except GeneratorExit:
+                context.run(coroutine.close)
+                raise
+            except BaseException as error:  # noqa: BLE001 - what is thrown in is for the coroutine
+                go_on, given = coroutine.throw, error
+    except StopIteration as end:
+        return end.value

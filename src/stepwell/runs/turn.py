@@ -1,0 +1,366 @@
+"""One turn of a run, between its claim and its settlement: which branches work, which wait, and when it is given back.
+
+A branch that has to wait parks; its siblings go on. When nothing is under way and every branch waits, the run is
+unwound: its tasks are cancelled, whatever they do meanwhile is refused and written nowhere, and the run is given back
+with the time at which the first of its waits is over. Until then no branch is disturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from stepwell.base.compat import waited_for, waits_for_tasks
+from stepwell.base.futures import resolve
+from stepwell.errors import LeaseLost
+from stepwell.records import RunStatus
+from stepwell.runs.branches import HIDDEN, Branch, Made, current_branch
+from stepwell.runs.cleanup import Cleanup
+from stepwell.runs.journal import Journal
+from stepwell.runs.notes import Progress, keep, noted
+from stepwell.runs.pause import Pause, Unwinding, first_of
+from stepwell.store.pending import Operation
+from stepwell.store.rows import Claimed, StepRow
+from stepwell.values.arguments import Arguments
+from stepwell.work.body import Slot
+from stepwell.work.outcome import Held
+from stepwell.work.threads import Threads, in_thread
+
+T = TypeVar("T")
+SOONEST_LOOK: Final = 0.001
+LATEST_LOOK: Final = 0.25
+CANCEL_AGAIN: Final = 1.0
+WITHHELD: Final = 0.04  # seconds until it is recorded by itself that a step waits, if its run is not given back
+NONE: Final[frozenset[asyncio.Future[Any]]] = frozenset()
+
+
+class RunTurn:
+    """A run while it is executed. Lives on the worker's loop."""
+
+    is_sync = False
+    is_at_work = False  # True while code of its own runs elsewhere, unseen by the loop
+
+    def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
+        self.task = task
+        self.workflow = workflow
+        self.journal = journal
+        self.slot = slot
+        self.loop = asyncio.get_running_loop()
+        self.unwinding = False
+        self.overtaken = False  # the database has refused a record of this turn: another worker has the run
+        self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
+        self.arguments: Arguments | None = None  # of the workflow
+        self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
+        self.restarts_with: str | None = None  # the input of its next generation
+        self.held: Held | None = None  # why it must not go on with this code
+        self._progress: Progress | None = None  # few runs tell of it
+        self.notes: list[asyncio.Task[None]] = []  # rows on their way to the database
+        self.made = Made()
+        self._threads = threads
+        self._clock = slot.store.clock
+        self.began = time.monotonic()
+        self.home = threading.get_ident()
+        self._job = asyncio.current_task()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._bodies = NONE  # in threads, which cannot be stopped
+        self._under_way: dict[object, asyncio.Task[Any] | None] = {}  # and who does it, where that is asked for
+        self._parked: dict[asyncio.Future[bool | None], Pause] = {}
+        self._look: asyncio.Handle | None = None
+        self._stopped = False  # by the worker, which has no time to wait for threads
+        slot.on_stop = self.stop
+
+    async def execute(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call a workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
+        assert self._job is not None
+        root = Branch(self)  # known by its context alone: what refers to itself waits for the garbage collector
+        root.tasks.add(self._job)
+        current_branch.set(root)
+        try:
+            result = await fn(*args, **kwargs)
+        except BaseException as error:
+            current_branch.set(HIDDEN)
+            if await self._end(stopped=is_stopped(error)):
+                raise self._given_back() from None
+            raise
+        current_branch.set(HIDDEN)
+        forgotten = None if self.unwinding else self.made.forgotten(self._tasks)
+        if await self._end():
+            raise self._given_back()
+        if forgotten is not None:
+            raise forgotten
+        if self.notes:
+            await noted(self)
+        return result
+
+    def stop(self) -> None:
+        """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
+        if not self.unwinding:
+            self.unwinding = self._stopped = True
+
+    def restart(self, input: str) -> Unwinding:
+        """Let the next generation begin with this input: from now on nothing of this one is executed or written."""
+        self.check()
+        self.restarts_with = input
+        return self._unwound()
+
+    def hold(self, held: Held) -> Unwinding:
+        """Let the run not go on, whatever its code catches: nothing of it is executed or written any more.
+
+        A sync workflow may say so in its own thread.
+        """
+        self.held = held
+        if threading.get_ident() == self.home:
+            return self._unwound()
+        self.unwinding = True
+        self.loop.call_soon_threadsafe(self._unwind)
+        return Unwinding()
+
+    def _unwound(self) -> Unwinding:
+        if asyncio.current_task() is self._job:
+            self.unwinding = True  # the caller raises what is returned; `_end` ends the other tasks
+        else:
+            self._unwind()
+        return Unwinding()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, in its own words; asked for on the loop alone, or two threads might make two of it."""
+        if self._progress is None:
+            self._progress = Progress(self)
+        return self._progress
+
+    def joined(self, task: asyncio.Task[Any], path: str = "") -> None:
+        """A task was created inside the run, in the branch with this path: it is part of it until it is done."""
+        self._tasks.add(task)
+        if self.cleanup is not None:
+            self.cleanup.joined(task, path)
+        task.add_done_callback(self._left)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if another worker has the run: nothing of this turn is written any more."""
+        session = self.slot.session
+        return self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn
+
+    def check(self) -> None:
+        """Refuse a call that could not be written any more."""
+        if self.unwinding:
+            raise Unwinding
+        if self.is_lost:
+            raise LeaseLost(self.task.owner, self.task.id)
+
+    def admit_result(self, row: StepRow, begun: Operation | None) -> None:
+        """Refuse a result that cannot be recorded as part of this turn any more; it is kept beside it, for people."""
+        if row.status is RunStatus.SUCCESS and self.unwinding:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it cannot be written any more
+                self.on_loop(partial(self.slot.store.recorded.keep_late, row, self.task.turn, begun))
+        self.check()
+
+    def admit(self, key: str) -> None:
+        """Refuse a call that no record answers; to a run that is being cancelled every one outside of its shields."""
+        self.check()
+        if self.cleanup is not None:
+            self.cleanup.admit(key)
+
+    def now(self) -> int:
+        """The database's time, and never less: what is due `now() + span` is not due early."""
+        told = self._clock.now()
+        return self.task.claimed_at + _microseconds_since(self.task.asked_at) if told is None else told
+
+    def is_past(self, moment: int) -> bool:
+        """True if that moment has certainly come by the database's clock."""
+        told = self._clock.now()
+        return moment <= (self.task.claimed_at + _microseconds_since(self.began) if told is None else told)
+
+    def enter(self, work: object) -> None:
+        """Something of the run is under way: a body, or a write. Nothing is given back until it has left."""
+        self._under_way[work] = None if self.cleanup is None or self.is_sync else asyncio.current_task()
+
+    def leave(self, work: object) -> None:
+        """It is not under way any more."""
+        self._under_way.pop(work, None)
+        if self._parked:
+            self.on_loop(self.look_soon)
+
+    async def body_in_thread(
+        self, body: Callable[[], T], late: Callable[[T], object] | None = None, limit: asyncio.Timeout | None = None
+    ) -> T:
+        """Call a sync body in a thread; the run is not given back before it has ended, unless its `limit` was over.
+
+        One that outlived that goes on beside the next attempt: it may never end. What a body returns after the run was
+        stopped is given to `late`.
+        """
+        running: set[asyncio.Future[Any]] = set()
+        try:
+            return await in_thread(body, self._threads, self.slot, running)
+        except asyncio.CancelledError:
+            for left in () if limit is not None and limit.expired() else tuple(running):
+                self._bodies |= {left}
+                left.add_done_callback(partial(self._body_ended, late))
+            raise
+
+    def _body_ended(self, late: Callable[[Any], object] | None, body: asyncio.Future[Any]) -> None:
+        self._bodies -= {body}
+        if late is not None and not body.cancelled() and body.exception() is None:
+            late(body.result())
+
+    async def park(self, pause: Pause) -> None:
+        """Wait until `due`, in memory while a sibling works; when none does, the run is given back instead.
+
+        Returns before that if what it waits for may have come, or the run was cancelled: the caller asks again.
+        """
+        self.check()
+        spare = None if pause.row is None else self.loop.call_later(WITHHELD, self._spare, pause.row)
+        try:
+            await self._park(pause)
+        finally:
+            if pause.row is not None and spare is not None:
+                spare.cancel()
+                keep(self, pause.row)
+
+    async def _park(self, pause: Pause) -> None:
+        while pause.due is None or not self.is_past(pause.due):
+            waiting: asyncio.Future[bool | None] = self.loop.create_future()
+            self._parked[waiting] = pause
+            timer = self.loop.call_later(self._until(pause), resolve, waiting, None)
+            if pause.is_told:
+                self.slot.store.waiting.watch(self.task.id, self._woken)
+            self.look_soon()
+            try:
+                cancelled = await waiting
+            finally:
+                del self._parked[waiting]
+                timer.cancel()
+            self.check()
+            if pause.is_told or pause.hesitates or cancelled:
+                return
+
+    def wake_parked(self) -> None:
+        """Let all that waits see that the run was cancelled."""
+        for waiting in tuple(self._parked):
+            resolve(waiting, True)
+
+    def outside(self) -> list[asyncio.Task[Any]]:
+        """Those of its tasks that wait for the world outside: not in a call of ours, nor for each other."""
+        calling = set(self._under_way.values())
+        return [task for task in self._parts() if task not in calling and waited_for(task) and not self._waits(task)]
+
+    def _woken(self) -> None:
+        for waiting, pause in tuple(self._parked.items()):
+            if pause.is_told:
+                resolve(waiting, None)
+
+    def on_loop(self, call: Callable[[], object]) -> None:
+        """Make the call here, or have the loop make it if this is another thread."""
+        if threading.get_ident() == self.home:
+            call()
+        else:
+            self.loop.call_soon_threadsafe(call)
+
+    async def extend_lease(self) -> bool:
+        """Have the lease of its worker begin anew; False if that has lost the run."""
+        return await self.slot.session.renew(self.slot.session.lease / 6) and not self.is_lost
+
+    def _spare(self, row: StepRow) -> None:
+        """Give the run back if every branch waits, and else have it recorded by itself that a step does."""
+        if self._look is not None:
+            self._look.cancel()
+        self._see(SOONEST_LOOK)
+        if not self.unwinding:
+            keep(self, row)
+
+    def look_soon(self, after: float = 0.0) -> None:
+        """See, when the loop comes to it, whether every branch waits."""
+        if self._look is None and self._parked and not self._under_way and not self.unwinding:
+            self._look = self.loop.call_later(after, self._see, after)
+
+    def _see(self, after: float) -> None:
+        self._look = None
+        if self._under_way or not self._parked or self.unwinding:
+            return
+        if not self.is_at_work and all(map(self._waits, self._parts())):
+            if hesitant := [waiting for waiting, pause in self._parked.items() if pause.hesitates]:
+                for waiting in hesitant:
+                    resolve(waiting, None)
+            else:
+                self._unwind()
+        else:  # a branch is between two calls, or waits for the world outside: its next call is worth waiting for
+            self.look_soon(min(LATEST_LOOK, max(SOONEST_LOOK, 2 * after)))
+
+    def _parts(self) -> Iterable[asyncio.Task[Any]]:
+        """The tasks in which the run goes on."""
+        return self._tasks if self._job is None else (self._job, *self._tasks)
+
+    def _waits(self, task: asyncio.Task[Any]) -> bool:
+        """True if the task can go on only when another task of the run, or one of its waits, is over."""
+        waiter = waited_for(task)
+        return waiter is not None and (waiter in self._parked or waits_for_tasks(task, waiter))
+
+    def _unwind(self) -> None:
+        self.unwinding = True
+        self.pause = first_of(self._parked.values())
+        if self._job is not None:
+            self._job.cancel()
+        for task in tuple(self._tasks):
+            task.cancel()
+        for waiting in tuple(self._parked):
+            waiting.cancel()
+
+    def _given_back(self) -> Unwinding:
+        assert self._job is not None
+        while self._job.cancelling():
+            self._job.uncancel()
+        return Unwinding()
+
+    async def _end(self, *, stopped: bool = False) -> bool:
+        """Refuse every write of this turn from now on, and wait until no task of it, and no body, is left.
+
+        Unless it was `stopped` from outside: then the next worker is not kept waiting by a thread. Returns whether the
+        run was being given back.
+        """
+        if self.cleanup is not None:
+            await self._cleaned_up()
+            self.cleanup.end()
+        unwound, self.unwinding = self.unwinding, True
+        self.slot.store.waiting.unwatch(self.task.id)
+        if self._look is not None:
+            self._look.cancel()
+        while self._tasks:
+            for task in tuple(self._tasks):
+                task.cancel()  # again and again: some swallow it
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
+        if self._bodies and not self._stopped and (unwound or not stopped):
+            await asyncio.wait(self._bodies)
+        return unwound
+
+    async def _cleaned_up(self) -> None:
+        """Let each branch of a run that was cancelled come to its end by itself: it may clean up in a shield."""
+        while self.cleanup is not None and self.cleanup.is_under_way and self._tasks and not self.unwinding:
+            with contextlib.suppress(asyncio.CancelledError):  # the time is over, or it is given back
+                await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
+
+    def _left(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if self.unwinding and not task.cancelled():
+            task.exception()  # looked at: it was told to stop, and what it made of that does not matter
+        self.look_soon()
+
+    def _until(self, pause: Pause) -> float:
+        if self._clock.now() is not None:
+            return pause.seconds_by_test_clock
+        return pause.seconds_at(self.task.claimed_at + _microseconds_since(self.began))
+
+
+def is_stopped(error: BaseException) -> bool:
+    """True if the worker has cancelled this task; a body that raises CancelledError of its own has only failed."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _microseconds_since(moment: float) -> int:
+    return int((time.monotonic() - moment) * 1_000_000)

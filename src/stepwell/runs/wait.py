@@ -1,0 +1,281 @@
+"""What a run waits for: a moment, a signal, or the first of several; each wait as the course of its call."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from stepwell.base.durations import Duration, microseconds_of, moment_of
+from stepwell.base.events import SignalSetAside
+from stepwell.base.names import check_name
+from stepwell.errors import InvalidOption, SerializationError
+from stepwell.records import RunStatus
+from stepwell.runs.branches import CALLS, Branch, current_branch
+from stepwell.runs.cleanup import Stopped
+from stepwell.runs.journal import Due, Replay, Waiting
+from stepwell.runs.notes import note
+from stepwell.runs.pause import Pause
+from stepwell.runs.rename import in_order
+from stepwell.runs.requests import (
+    Course,
+    Request,
+    Wait,
+    asked,
+    at_stake,
+    awaited,
+    followed,
+    recorded,
+    waited_until,
+)
+from stepwell.runs.turn import RunTurn
+from stepwell.store.questions import EndRace, Recorded, Stake, TakeSignal
+from stepwell.store.rows import StepRow
+from stepwell.values.codec import decode, encode
+from stepwell.values.fields import schema_of
+
+NOTHING: Final = object()
+STOPPED: Final = "!"  # behind the key of a sleep: the run was cancelled in it
+
+
+def sleeping(branch: Branch, until: Duration | datetime) -> Course:
+    """The course of a sleep: when it ends is recorded as it begins, so that every replay waits for the same moment."""
+    run, key = branch.run, branch.key("sleep")
+    run.journal.ask(key)
+    run.journal.ask(f"{key}{STOPPED}")
+    place = run.journal.place(key)
+    return _slept(run, key, place, until)
+
+
+def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Course:
+    run.check()
+    answer = run.journal.answer(key, None)
+    if isinstance(answer, Replay):
+        due = decode(answer.output or "0", int)
+    else:
+        run.admit(key)
+        yield from in_order(run, key, answer)
+        due = moment_of(until, "until") if isinstance(until, datetime) else run.now() + microseconds_of(until, "until")
+        yield from recorded(run, _moment_row(run, key, place, due), has_row=False)
+    stopped = f"{key}{STOPPED}"
+    if run.journal.has(stopped):
+        run.admit(key)
+    try:
+        yield from waited_until(run, key, due)
+    except Stopped:
+        if not run.journal.has(stopped):  # or a replay after that moment would go past the place where it was stopped
+            place = run.journal.place(stopped)
+            row = StepRow(run.task.id, run.task.generation, stopped, place, RunStatus.CANCELLED)
+            yield from recorded(run, row, has_row=False)
+        raise
+
+
+def noted_now(branch: Branch) -> int:
+    """The time, recorded when it is first asked for and the same on every replay."""
+    run, key = branch.run, branch.key("now")
+    run.check()
+    run.journal.ask(key)
+    answer = run.journal.answer(key, None)
+    if isinstance(answer, Replay):
+        return int(decode(answer.output or "0", int))
+    run.admit(key)
+    moment = run.now()
+    row = _moment_row(run, key, run.journal.place(key), moment)
+    if run.is_sync:
+        followed(recorded(run, row, has_row=False))
+    else:
+        note(run, row)
+    return moment
+
+
+def _moment_row(run: RunTurn, key: str, place: int, moment: int) -> StepRow:
+    return StepRow(run.task.id, run.task.generation, key, place, RunStatus.SUCCESS, output=str(moment))
+
+
+def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None, default: Any) -> Course:
+    """The course of a wait; its number is taken now, when the call is made."""
+    if timeout is None and default is not NOTHING:
+        raise InvalidOption("default", default, "it is for a wait that ends: give a `timeout` too")
+    limit = None if timeout is None else microseconds_of(timeout, "timeout")
+    wanted = WantedSignal(check_name("signal", name), type_, limit, default)
+    run, key = branch.run, branch.key(name)
+    run.journal.ask(key)
+    row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED)
+    row = msgspec.structs.replace(row, accepts=accepts(type_))
+    return _wait(run, row, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSignal:
+    """What a wait is for, and what it returns if that does not come in time."""
+
+    name: str
+    type: Any
+    limit: int | None
+    default: Any
+
+    def misfit(self, data: str) -> str | None:
+        """Why the data of a signal is not what the wait is for."""
+        return misfit_of(self.name, self.type, data)
+
+    def came(self, output: str | None, error: str | None) -> Any:
+        """What the wait returns, of what is recorded of it."""
+        if error is not None:
+            return None if self.default is NOTHING else self.default
+        return decode(output or "null", self.type, what=f"signal {self.name}")
+
+
+def accepts(type_: Any) -> str | None:
+    """The type that a wait takes, as it is stored for senders of signals: schema and name; None if it has no schema."""
+    schema = schema_of(type_)
+    return None if schema is None else encode({"schema": schema, "named": getattr(type_, "__qualname__", str(type_))})
+
+
+def misfit_of(name: str, type_: Any, data: str) -> str | None:
+    """Why the data of a signal cannot be read as the type that is waited for; None if it can."""
+    try:
+        decode(data, type_, what=f"signal {name}")
+    except SerializationError as error:
+        return str(error)
+    return None
+
+
+def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
+    """Say of each signal that was set aside that it was."""
+    for why in asked.misfits:
+        run.slot.store.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
+
+
+def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
+    """Take the signal if it has come, else wait: until it does or the moment has passed that was recorded first."""
+    run.check()
+    verdict = run.journal.answer(row.key, None)
+    if isinstance(verdict, Waiting):
+        row, is_new = verdict.row, False
+    elif isinstance(verdict, Replay):
+        return wanted.came(verdict.output, verdict.error)
+    else:
+        is_new = True
+        run.admit(row.key)
+        yield from in_order(run, row.key, verdict)
+        if isinstance(verdict, Due) and (verdict.failed is not None or verdict.cancelled):
+            yield Wait(run, Pause(hesitates=True))  # the workflow cancelled it before: it will do so again
+        if wanted.limit is not None:
+            row = msgspec.structs.replace(row, output=str(run.now() + wanted.limit))
+    try:
+        row = yield from _taken(run, row, wanted, is_new=is_new)
+    except asyncio.CancelledError:
+        # By the workflow itself, a sibling that failed: from now on no sender is told that a run waits.
+        stake, _ = at_stake.get()
+        stopped = run.cleanup is not None and run.cleanup.refuses(row.key)
+        if not run.unwinding and not stopped and (stake is None or stake.winner is None):
+            note(run, msgspec.structs.replace(row, status=RunStatus.CANCELLED), has_row=True)
+        raise
+    return wanted.came(row.output, row.error)
+
+
+def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) -> Generator[Request, Any, StepRow]:
+    """Wait until there is an answer, and it is recorded."""
+    due = None if row.output is None else decode(row.output, int)
+    while True:
+        question = TakeSignal(run.task, row, wanted.name, due, is_new, *at_stake.get(), misfit=wanted.misfit)
+        answer = yield from asked(run, question)
+        told_misfits(run, question)
+        if isinstance(answer, Recorded):
+            return answer.row
+        if is_new:
+            run.journal.record(row)
+            is_new = False
+        yield Wait(run, Pause(due, wakes=answer.wakes))
+
+
+def raced(branch: Branch, contenders: Sequence[Awaitable[Any]]) -> Coroutine[Any, Any, tuple[int, Any]]:
+    """Begin them all, or on a replay only the one that won: who won is recorded."""
+    if not contenders:
+        raise InvalidOption("contenders", (), "a race has at least one")
+    for contender in contenders:
+        if not inspect.isawaitable(contender):
+            why = "pass calls, one by one: `race(ctx.wait(...), ctx.sleep(...))`; a child is `.wait().execute(ctx)`"
+            raise InvalidOption("contenders", contender, why)
+    run, key = branch.run, branch.key("race()")
+    run.journal.ask(key)
+    row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.SUCCESS)
+    return _race(run, row, contenders)
+
+
+async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]) -> tuple[int, Any]:
+    run.check()
+    verdict = run.journal.answer(row.key, None)
+    if isinstance(verdict, Replay):
+        winner = decode(verdict.output or "0", int)
+        return winner, await _again(contenders, winner)
+    try:
+        run.admit(row.key)
+        await awaited(in_order(run, row.key, verdict))
+    except BaseException:
+        for contender in contenders:
+            _leave_out(contender)
+        raise
+    stake = Stake(row, {})
+    tasks = [_begun(stake, place, contender) for place, contender in enumerate(contenders)]
+    losers = set(tasks)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        # Recorded before the workflow acts on it: of two that are over, a replay must not choose the other.
+        winner = await awaited(_ending(run, stake, next(place for place, task in enumerate(tasks) if task.done())))
+        losers.discard(tasks[winner])
+    finally:
+        for task in losers:
+            task.cancel()
+    await asyncio.gather(*losers, return_exceptions=True)
+    return winner, await tasks[winner]
+
+
+def _begun(stake: Stake, place: int, contender: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Begin a contender; of those that are calls of ours, only one may take a signal."""
+    if getattr(contender, "cr_code", None) not in CALLS:
+        return asyncio.ensure_future(contender)
+    token = at_stake.set((stake, place))
+    try:
+        return asyncio.ensure_future(contender)
+    finally:
+        at_stake.reset(token)
+
+
+def _ending(run: RunTurn, stake: Stake, place: int) -> Course:
+    """Record who has won: this place, unless a wait has won in the meantime."""
+    run.admit(stake.row.key)
+    if stake.winner is None:
+        answer = yield from asked(run, EndRace(run.task, stake.row, stake, place))
+        assert isinstance(answer, Recorded)
+    return stake.winner
+
+
+def _again(contenders: Sequence[Awaitable[Any]], winner: int) -> asyncio.Future[Any]:
+    """Begin the winner as it was begun before; the others do not begin, but their labels are taken."""
+    begun: asyncio.Future[Any] | None = None
+    for place, contender in enumerate(contenders):
+        if place == winner:
+            begun = asyncio.ensure_future(contender)
+        else:
+            _leave_out(contender)
+    assert begun is not None
+    return begun
+
+
+def _leave_out(contender: Awaitable[Any]) -> None:
+    """Have a contender that has lost before not begin; what it recorded then was asked for."""
+    if isinstance(contender, asyncio.Future):
+        contender.cancel()
+        return
+    if inspect.iscoroutine(contender):
+        branch = current_branch.get()
+        branch.run.made.forgive()  # a call may be inside of it
+        if contender.cr_code not in CALLS:
+            branch.run.journal.ask_under(branch.child(contender.__qualname__).path)
+        contender.close()

@@ -1,0 +1,196 @@
+"""Adding tasks: as the rows of a flush, in pieces of one transaction, or loaded in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from stepwell.base.names import LONGEST_NAME
+from stepwell.errors import IdempotencyConflict, QueueDraining, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.records import TaskId, TaskKind
+from stepwell.store.draft import Alike, Drafted, examples, inputs
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
+from stepwell.store.rows import NewTask
+from stepwell.store.sql import Columns, Same
+from stepwell.store.workflows import Living, create_workflow, find_workflow
+
+CHUNK: Final = 1000
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+LOAD_BYTES: Final = 16 * 1024 * 1024
+ROW_BYTES: Final = 200 + LONGEST_NAME  # what a row weighs besides its JSON
+SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
+
+
+def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int]) -> Script[bool]:
+    """Write tasks of one queue, none with a key, in bulk; False, and nothing is written, if it takes none.
+
+    The queue is locked, so that nobody closes or deletes it before they are there; the time is the database's.
+    """
+    found = yield Call("open_queue", params)
+    if not found:
+        return False
+    queue_id: int = found[0]["id"]
+    now: int = found[0]["now"]
+    begin = size = 0
+    for place, text in enumerate(inputs(tasks)):
+        if size > LOAD_BYTES:
+            yield Call("load_task", {}, _loaded(tasks[begin:place], ids[begin:place], queue_id, now), bulk=True)
+            begin, size = place, 0
+        size += ROW_BYTES + len(text)
+    yield Call("load_task", {}, _loaded(tasks[begin:], ids[begin:], queue_id, now), bulk=True)
+    return True
+
+
+def _loaded(tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> Columns:
+    """Tasks as the rows of `load_task`; the input is the last cell, which is hidden."""
+    shown = [_cells(task, queue_id, now) for task in examples(tasks)]
+    columns = map(Same, shown[0]) if isinstance(tasks, Alike) else zip(*shown, strict=True)
+    return Columns([ids, *columns, inputs(tasks)])
+
+
+def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
+    """A task's row but for its id and its input."""
+    run_at = now + task.delay if task.run_at is None else task.run_at
+    # fmt: off
+    return (str(task.kind), queue_id, run_at <= now, task.priority, run_at, task.max_attempts, task.key_scope,
+            task.tags, now, now)
+    # fmt: on
+
+
+def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
+    """Add in pieces that a statement can carry; the transaction makes them one."""
+    written: set[int] = set()
+    chunk: list[tuple[Value, ...]] = []
+    size = 0
+    for task, task_id in numbered:
+        if chunk and (len(chunk) == CHUNK or size + size_of(task) > CHUNK_BYTES):
+            written.update(row["id"] for row in (yield Call(statement, params, chunk)))
+            chunk, size = [], 0
+        chunk.append(row_of(task, task_id))
+        size += size_of(task)
+    if chunk:
+        written.update(row["id"] for row in (yield Call(statement, params, chunk)))
+    # Asked before the commit: another payload under one of the keys undoes all of it.
+    if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
+        found = found_among(missing, (yield asking_after(missing)))
+        unfound = [task for task, task_id in missing if task_id not in found]
+        if unfound:
+            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
+    return written
+
+
+def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
+    """A new task as the row set `new_task` of tasks.sql."""
+    return (
+        task_id,
+        str(task.kind),
+        task.queue_id,
+        task.priority,
+        task.delay,
+        task.run_at,
+        task.max_attempts,
+        task.key,
+        task.key_scope,
+        task.payload_hash,
+        task.input,
+        task.tags,
+        task.parent_id,
+        int(task.inside),
+    )
+
+
+def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:
+    """By queue and key: two transactions that add the same keys wait for each other once, and never both."""
+    return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
+
+
+def size_of(task: NewTask) -> int:
+    return ROW_BYTES + len(task.input)
+
+
+def asking_after(missing: Sequence[tuple[NewTask, int]]) -> Call:
+    """Ask which task stands where each of these was to be written."""
+    return Call("find_added", rows=[(task_id, task.queue_id, task.key) for task, task_id in missing])
+
+
+def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> dict[int, TaskId]:
+    """The answer, by the id that was to be written: our own write if it is there, else who has the key."""
+    asked = {task_id: task for task, task_id in missing}
+    found: dict[int, TaskId] = {}
+    for row in rows:
+        task, own = asked[row["asked"]], row["asked"] == row["id"]
+        if not own and row["payload_hash"] != task.payload_hash:
+            raise IdempotencyConflict(task.queue, task.key or "", row["id"])
+        if own or row["asked"] not in found:
+            found[row["asked"]] = TaskId(row["id"]) if own else TaskId.found(row["id"])
+    return found
+
+
+def asking_whether_closed(tasks: Sequence[NewTask]) -> Call:
+    """Ask which queues of these tasks take none: one may be neither written nor found because of that."""
+    return Call("closed_queues", rows=[(queue_id,) for queue_id in sorted({task.queue_id for task in tasks})])
+
+
+def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
+    """Say that a queue is being drained or was deleted; nothing if all are open, and a race for a key was lost."""
+    for row in rows:
+        queue = next(task.queue for task in tasks if task.queue_id == row["id"])
+        if row["draining"] is None:
+            raise Refused(f"the queue {queue} is not there any more")
+        raise QueueDraining(queue)
+
+
+# ---- Adding tasks inside the user's own transaction: they are there if it commits, and never were if it does not.
+
+
+def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
+    """Reserve ids, find the queues of these tasks (or make them), and write them."""
+    blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
+    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
+    return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))
+
+
+def add_together(
+    params: dict[str, Value], drafted: Drafted, ids: Sequence[int], living: Living
+) -> Script[list[TaskId]]:
+    """Write tasks of one queue or several, all or none, with these ids; may be repeated with the same."""
+    queues = yield from _queues(params, drafted, living)
+    tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
+    numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
+    written = yield from add_chunks("add_tasks_once", params, numbered)
+    missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
+    found = found_among(missing, (yield asking_after(missing))) if missing else {}
+    if len(found) < len(missing):
+        raise Refused("a key was taken by a transaction that this one cannot see; roll back and try again")
+    return [found.get(task_id) or TaskId(task_id) for task_id in ids]
+
+
+def _queues(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[dict[str, int]]:
+    """The number of each queue by its name; makes nothing before everything that may refuse has been asked."""
+    of_runs = drafted.kind is TaskKind.RUN
+    numbers: dict[str, int | None] = {}
+    for name in sorted(drafted.queues):
+        call = find_workflow(params, name) if of_runs else Call("find_queue", {**params, "name": name})
+        found: list[Row] = yield call
+        if not found and not drafted.queues[name]:
+            raise WorkflowNotFound(name) if of_runs else QueueNotFound(name)
+        numbers[name] = found[0]["id"] if found else None
+    yield from living.checking(drafted.required)
+    made: dict[str, int] = {}
+    for name, number in numbers.items():
+        made[name] = number if number is not None else (yield from _make(params, name, of_runs=of_runs))
+    return made
+
+
+def _make(params: dict[str, Value], name: str, *, of_runs: bool) -> Script[int]:
+    if of_runs:
+        return (yield from create_workflow(params, name))
+    yield Call("add_queue", {**params, "name": name})
+    found: list[Row] = yield Call("find_queue", {**params, "name": name})
+    if not found:
+        raise QueueNotFound(name)
+    queue_id: int = found[0]["id"]
+    return queue_id

@@ -1,0 +1,211 @@
+"""Dead letters: tasks that ended in ERROR, and what people do with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from stepwell.base.durations import datetime_of
+from stepwell.base.names import check_filter, check_id, check_key, check_whole
+from stepwell.errors import DeciderNotFound, InvalidOption, Refused
+from stepwell.records import DeadLetter, Page, TaskKind
+from stepwell.store.audit import What
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.handle import tell_done
+from stepwell.store.retention import remove_belongings
+from stepwell.store.settle import lock_families
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
+CHUNK: Final = 1000
+INPUTS: Final = ":inputs"  # what the name of a decider's queue of inputs ends with
+
+
+@dataclass(eq=False)
+class DeadLetters:
+    """Lists tasks that ended in ERROR, delivers them again, and removes them."""
+
+    _db: Database
+
+    async def page(
+        self,
+        *,
+        queue: str | None,
+        kind: TaskKind | str | None,
+        error: str | None,
+        instance: tuple[str, str] | None,
+        limit: int,
+        after: str | None,
+    ) -> Page[DeadLetter]:
+        """Tasks in ERROR, oldest first."""
+        await self._db.known(queue)
+        await self._known_instance(instance)
+        check_whole("limit", limit, 1, 10_000)
+        after_time, after_id = place_of(after)
+        type_, name = instance or ("", None)
+        kind = None if kind is None else _kind(kind)
+        filters = self._db.params(queue=queue, kind=kind, error=check_filter("error", error), instance=name)
+        filters |= {"effects": f"{type_}:effects", "inputs": f"{type_}:inputs"}
+        place: dict[str, Value] = {"after_time": after_time, "after_id": after_id, "limit": limit + 1}
+        rows = await self._db.driver.read(Call("dead_letters", {**filters, **place}))
+        page = [_dead_letter(row) for row in rows[:limit]]
+        last = rows[limit - 1] if len(rows) > limit else None
+        return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
+
+    async def requeue(self, ids: Sequence[int], queue: str | None, error: str | None, *, succeeded: bool) -> int:
+        """Put tasks in ERROR, or messages that `succeeded`, back to the beginning: those named, or all that fit."""
+        chosen = _filter(ids, queue, error)
+        if succeeded and not ids:
+            raise InvalidOption("succeeded", succeeded, "name the messages by their ids: a filter takes dead letters")
+        await self._db.known(queue)
+        return self._ready(await self._each_chunk(ids, chosen, partial(self._requeue, succeeded=bool(succeeded))))
+
+    async def requeue_runs(self, run_ids: Sequence[int]) -> int:
+        """Put these runs in ERROR back to the beginning; how many that was."""
+        return self._ready(await self._each_chunk(run_ids, {}, self._requeue))
+
+    async def retry(self, run_id: int) -> bool:
+        """Put a run in ERROR back to the beginning; False if it is none, or its key was taken since."""
+        self._db.check()
+        return bool(self._ready(await self._db.driver.transact(partial(self._retry, check_id(run_id)))))
+
+    async def drop(self, ids: Sequence[int], queue: str | None, error: str | None) -> int:
+        """Remove tasks in ERROR: those named, or all that fit the filter."""
+        chosen = _filter(ids, queue, error)
+        await self._db.known(queue)
+        return len(await self._each_chunk(ids, chosen, self._drop))
+
+    def _ready(self, rows: Sequence[Row]) -> int:
+        self._db.tasks.hint({row["queue_id"] for row in rows})
+        return len(rows)
+
+    async def _each_chunk(
+        self,
+        ids: Sequence[int],
+        chosen: dict[str, Value],
+        change: Callable[[Sequence[int]], Script[list[Row]]],
+    ) -> list[Row]:
+        """Change the tasks named, or found by the filter, a bounded number in each transaction."""
+        changed: list[Row] = []
+        if ids:
+            for start in range(0, len(ids), CHUNK):
+                chunk = sorted(ids[start : start + CHUNK])
+                changed += await self._db.driver.transact(partial(change, chunk))
+                tell_done(len(chunk))
+            return changed
+        filters = self._db.params(**chosen, limit=CHUNK)
+        while found := [row["id"] for row in await self._db.driver.read(Call("dead_ids", filters))]:
+            rows = await self._db.driver.transact(partial(change, found))
+            changed += rows
+            tell_done(len(rows))
+            if not rows:
+                break  # somebody else changes the same ones: let them
+        return changed
+
+    def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED, *, succeeded: bool = False) -> Script[list[Row]]:
+        """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
+        yield from lock_families(ids)
+        failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
+        untried = [list(ids)]
+        requeued: list[Row] = []
+        while untried:
+            part = untried.pop()
+            yield Call("savepoint")
+            try:
+                requeued += yield Call(
+                    "requeue", self._db.params(succeeded=succeeded), [(task_id,) for task_id in part]
+                )
+            except Refused:
+                yield Call("rollback_to_savepoint")
+                if len(part) > 1:
+                    untried += [part[: len(part) // 2], part[len(part) // 2 :]]
+            yield Call("release_savepoint")
+        yield from _reopen(failed, requeued)
+        yield from self._db.audit.of_all(self._db.params(), requeued, what)
+        return requeued
+
+    def _retry(self, run_id: int) -> Script[list[Row]]:
+        if not (yield Call("failed_runs", {}, [(run_id,)])):
+            return []
+        return (yield from self._requeue([run_id], What.RETRIED))
+
+    def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
+        yield from lock_families(ids)
+        removed = yield Call("drop", self._db.params(), [(task_id,) for task_id in ids])
+        yield from remove_belongings(removed)
+        return removed
+
+    async def _known_instance(self, instance: object) -> None:
+        """Refuse a misspelt type of decider instead of finding nothing of it."""
+        match instance:
+            case None:
+                return
+            case (str() as type_, str() as name):
+                check_key(name, "instance")
+            case _:
+                raise InvalidOption("instance", instance, 'name it by its type and id: `instance=("order", "42")`')
+        names = [one.name for one in await self._db.queues.all()]
+        known = tuple(name.removesuffix(INPUTS) for name in names if name.endswith(INPUTS))
+        if type_ not in known:
+            raise DeciderNotFound(type_, known)
+
+
+def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:
+    """Let the steps whose failure ended these runs be executed again; what other steps recorded stays."""
+    again = {row["id"] for row in requeued}
+    ended = [(row["id"], row["generation"], _value(row["error"]) or {}) for row in failed if row["id"] in again]
+    if steps := [(run_id, generation, key) for run_id, generation, error in ended for key in error.get("steps", ())]:
+        yield Call("reopen_steps", {}, steps)
+
+
+def _filter(ids: Sequence[int], queue: str | None, error: str | None) -> dict[str, Value]:
+    if bool(ids) == (queue is not None or error is not None):
+        raise InvalidOption("ids", ids, "name the tasks, or give `queue` or `error` to take all that fit")
+    for task_id in ids:
+        if isinstance(task_id, Iterable):
+            raise InvalidOption("ids", task_id, "pass them one by one: `requeue(*ids)`, `drop(*ids)`")
+        check_id(task_id)
+    return {"queue": queue, "error": check_filter("error", error)}
+
+
+def _kind(kind: TaskKind | str) -> TaskKind:
+    try:
+        return TaskKind(kind)
+    except ValueError:
+        raise InvalidOption("kind", kind, f"it is one of {', '.join(TaskKind)}") from None
+
+
+def place_of(after: str | None, beginning: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Where a page goes on, from the text a page gave."""
+    if after is None:
+        return beginning
+    moment, _, task_id = after.partition("-")
+    if not (moment.isdigit() and task_id.isdigit()):
+        raise InvalidOption("after", after, "pass the `next` of the page before, as it is")
+    return int(moment), int(task_id)
+
+
+def _dead_letter(row: Any) -> DeadLetter:
+    return DeadLetter(
+        id=row["id"],
+        kind=TaskKind(row["kind"]),
+        queue=row["queue"],
+        key=row["key"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        payload=_value(row["input"]),
+        error=_value(row["error"]),
+        last_error=row["last_error"],
+        created_at=datetime_of(row["created_at"]),
+        finished_at=datetime_of(row["finished_at"]),
+        last_worker=row["worker_id"],
+        last_worker_name=row["worker_name"],
+    )
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

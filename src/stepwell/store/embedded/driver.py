@@ -1,0 +1,375 @@
+"""A database in a file of this host, or in memory: what SQLite and Turso have in common.
+
+One thread owns the only connection that writes; whatever is pending goes through it one transaction at a time. A
+second thread reads beside it. The heartbeat goes to the front of the writer's queue. Processes that share the file
+queue for it on a file lock, because the database's own busy handler is unfair and would let a beat wait for seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from stepwell.base.futures import ended
+from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.driver import (
+    SAVEPOINT,
+    AsyncJoin,
+    Call,
+    Ddl,
+    Ear,
+    Heard,
+    Hint,
+    Lost,
+    Outside,
+    Own,
+    Row,
+    Script,
+    SessionGuards,
+    SyncJoin,
+    play,
+)
+from stepwell.store.embedded.file import FileEar, Watched
+from stepwell.store.embedded.render import Rendered
+from stepwell.store.embedded.transaction import Tenure
+from stepwell.store.joins.connection import AwaitedCursor, join_through
+from stepwell.store.sql import Statements, fed_rows
+
+T = TypeVar("T")
+BEGIN_WRITING: Final = Call("begin_writing")
+
+
+class Engine(Protocol):
+    """What differs between the embedded databases."""
+
+    name: str
+    joins: bool  # the user's own transaction can be joined
+    many_rows: bool  # a statement takes its whole row set at once, not a row at a time
+
+    def connect(self, *, reading: bool) -> Any:
+        """Open a connection, from the thread that will use it."""
+
+    def translate(self, error: Exception) -> Exception:
+        """Say which of the driver's errors this is; any other error comes back as it is."""
+
+    def write_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Wait for this process's turn among those that write the file."""
+
+    def check_file(self) -> None:
+        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
+
+    def file(self) -> tuple[str, str] | None:
+        """The file and the one on which its writers queue; None if no other process can open it."""
+
+    def joined(self, tx: object) -> Any:
+        """Something that executes statements on the user's own connection, leaving it as it is; or refuse it."""
+
+    def after_commit(self, connection: Any) -> None:
+        """Keep the file in order; called by the writer between transactions, in its turn."""
+
+    def close(self) -> None:
+        """Let go of the file's locks."""
+
+
+class Embedded:
+    """A driver for one embedded database."""
+
+    flush_slots = 1
+    key_slot: int | None = None
+    claims_many_queues = False
+    flush_beats = True
+    pooled = False
+    notifies = False
+
+    def __init__(
+        self,
+        engine: Engine,
+        statements: Statements,
+        guards: SessionGuards,
+        *,
+        timeout: float,
+        separate_reader: bool,
+        watched: Watched | None = None,
+    ) -> None:
+        self.name = engine.name
+        self.guards = guards
+        self._engine = engine
+        self._statements = Rendered(statements, many_rows=engine.many_rows)
+        self._timeout = timeout
+        self._writing = Writing()
+        self._watched = watched  # the file, if other processes may have it open
+        self.hears_others = watched is not None
+        self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
+        self._reader = (
+            ConnectionThread(f"stepwell-{engine.name}-reader", lambda: engine.connect(reading=True))
+            if separate_reader
+            else self._writer
+        )
+
+    async def open(self) -> None:
+        """Open the file; it is made if it is missing."""
+        await self._wait(self._writer.submit(lambda _: None), self._timeout)
+
+    async def close(self) -> None:
+        """Close both connections after what is under way."""
+        for thread in {self._writer, self._reader}:
+            await thread.close()
+        self._engine.close()
+
+    async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
+        """Run the calls as statements of one transaction in the writer's thread."""
+        return await self._wait(self._writer.submit(lambda connection: self._flush(connection, calls)), self._timeout)
+
+    async def transact(
+        self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
+    ) -> T:
+        """Play a script in the writer's thread."""
+        work = self._writer.submit(
+            lambda connection: self._in_transaction(
+                connection, lambda: play(script(), partial(self._answer, connection))
+            )
+        )
+        return await self._wait(work, timeout or self._timeout)
+
+    async def write(self, call: Call) -> list[Row]:
+        """Run one statement in a transaction of the writer."""
+        [rows] = await self.run(0, [call])
+        return rows
+
+    async def read(self, call: Call) -> list[Row]:
+        """Run one statement in the reader's thread."""
+        work = self._reader.submit(partial(self._read, call))
+        return await self._wait(work, self._timeout)
+
+    def _read(self, call: Call, connection: Any) -> list[Row]:
+        self._engine.check_file()
+        return self._answer(connection, call)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
+        """Have the writer to oneself: nobody else writes until the block ends, so it should be short.
+
+        Nobody can end it for a process that is frozen in it, whatever `idle` says: the others wait for it.
+        """
+        async with Tenure(self._writer, self._in_transaction, patience=3 * self._timeout) as tenure:
+            self._writing.began("a transaction of this store, begun with `store.transaction()`,")
+            answer = lambda call: tenure.do(lambda connection: self._answer(connection, call))  # noqa: E731
+            yield Own(tenure, answer, tenure.execute)
+
+    def join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Answer calls through the user's own connection, as it is."""
+        return join_through(tx, self._joined) if self._engine.joins else self._joined(tx)
+
+    def _joined(self, tx: object) -> SyncJoin | AsyncJoin:
+        cursor = self._engine.joined(tx)
+        if isinstance(cursor, AwaitedCursor):
+            return AsyncJoin(partial(self._answer_first_awaited, cursor))
+        return SyncJoin(partial(self._answer_first, cursor))
+
+    def _answer_first(self, cursor: Any, call: Call | Ddl) -> list[Row]:
+        if call == SAVEPOINT:  # outside of a transaction it would be one, and its release a commit
+            self._answer(cursor, BEGIN_WRITING)
+        return self._answer(cursor, call)
+
+    async def _answer_first_awaited(self, cursor: AwaitedCursor, call: Call | Ddl) -> list[Row]:
+        if call == SAVEPOINT:
+            await self._answer_awaited(cursor, BEGIN_WRITING)
+        return await self._answer_awaited(cursor, call)
+
+    def pulse(self) -> EmbeddedPulse:
+        """The front of the writer's queue."""
+        return EmbeddedPulse(self._writer, self._flush)
+
+    def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
+        """Each call as statements of one transaction; nothing is to be told."""
+        if (file := self._engine.file()) is None:
+            return None
+        said = [[(text, dict(values)) for text, values in self._statements.each(call, call.rows)] for call in calls]
+        return Outside(self.name, *file, said, [])
+
+    async def listen(self, heard: Heard, lost: Lost) -> Ear:
+        """Watch the file's version in a thread of its own."""
+        assert self._watched is not None
+        return FileEar(
+            name=f"stepwell-{self.name}-watch",
+            connect=lambda: self._engine.connect(reading=True),
+            watched=self._watched,
+            ready=lambda connection: frozenset(row["id"] for row in self._answer(connection, Call("ready_queues"))),
+            heard=heard,
+            lost=lost,
+        )
+
+    async def notify(self, hint: Hint) -> None:
+        """Nothing to do: who watches the file sees the commit."""
+
+    def _flush(self, connection: Any, calls: Sequence[Call]) -> list[list[Row]]:
+        def body() -> list[list[Row]]:
+            answers: list[list[Row]] = []
+            for call in calls:
+                rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])
+                answers.append(self._statements.execute(connection, call, rows))
+            return answers
+
+        return self._in_transaction(connection, body)
+
+    def _in_transaction(self, connection: Any, body: Callable[[], T]) -> T:
+        self._writing.waits_for("another process")
+        with self._engine.write_turn():
+            self._writing.waits_for("another connection")
+            try:
+                # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
+                connection.execute("begin immediate")
+                self._writing.began("this process")
+                self._engine.check_file()
+                value = body()
+                connection.execute("commit")
+            except Exception as error:
+                # After a full disk the database may have rolled back by itself: ask, do not assume.
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                if (translated := self._engine.translate(error)) is error:
+                    raise  # ours already; raised `from` itself it would be its own cause
+                if type(translated) is StoreBusy:
+                    translated = StoreBusy(f"{self._writing}: {translated}")
+                raise translated from error
+            self._engine.after_commit(connection)
+            return value
+
+    def _answer(self, connection: Any, call: Call | Ddl) -> list[Row]:
+        try:
+            if isinstance(call, Ddl):
+                connection.execute(call.text)
+                return []
+            return self._statements.execute(connection, call, call.rows)
+        except Exception as error:
+            if (translated := self._engine.translate(error)) is error:
+                raise
+            raise translated from error
+
+    async def _answer_awaited(self, cursor: AwaitedCursor, call: Call | Ddl) -> list[Row]:
+        assert isinstance(call, Call)
+        found: list[Row] = []
+        try:
+            for text, values in self._statements.each(call, call.rows):
+                found.extend(await cursor.fetch(text, values))
+        except Exception as error:
+            if (translated := self._engine.translate(error)) is error:
+                raise
+            raise translated from error
+        return found
+
+    async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.wrap_future(work)
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
+                "end it, or pass its connection as `tx=`"
+            ) from error
+
+
+class Writing:
+    """Who writes the file, and since when, as far as this process can tell: it has one writer."""
+
+    def __init__(self) -> None:
+        self._who = "this process"
+        self._since = time.monotonic()
+        self._waits = False
+
+    def __str__(self) -> str:
+        return f"{self._who} has been writing this file for {time.monotonic() - self._since:.0f} s"
+
+    def waits_for(self, who: str) -> None:
+        """Somebody else may write it; what was waited for before and did not come is waited for still."""
+        if not self._waits:
+            self._since = time.monotonic()
+        self._who, self._waits = who, True
+
+    def began(self, who: str) -> None:
+        """It is our turn."""
+        self._who, self._since, self._waits = who, time.monotonic(), False
+
+
+class EmbeddedPulse:
+    """The heartbeat's way: ahead of everything else that waits for the writer."""
+
+    def __init__(self, writer: ConnectionThread, flush: Callable[[Any, Sequence[Call]], list[list[Row]]]) -> None:
+        self._writer = writer
+        self._flush = flush
+
+    def run(self, calls: Sequence[Call], timeout: float) -> list[list[Row]]:
+        """Run the calls in one transaction of the writer."""
+        work = self._writer.submit(lambda connection: self._flush(connection, calls), first=True)
+        try:
+            return work.result(timeout)
+        except concurrent.futures.TimeoutError as error:
+            work.cancel()
+            raise StoreUnavailable(f"no answer in {timeout:g} s") from error
+
+    def close(self) -> None:
+        """The writer is the store's; nothing to close."""
+
+
+class ConnectionThread:
+    """A thread that owns one connection and does what is submitted, one thing after the other."""
+
+    def __init__(self, name: str, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = (
+            collections.deque()
+        )
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # half the price of a semaphore
+        self._closing = False
+        # A daemon: a process may end while another one holds the file.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._started = threading.Lock()
+
+    def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
+        """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        if self._closing:
+            future.set_exception(StoreClosed())
+            return future
+        (self._pending.appendleft if first else self._pending.append)((future, work))
+        self._wake.put(None)
+        with self._started:
+            if self._thread.ident is None:
+                self._thread.start()
+        return future
+
+    async def close(self) -> None:
+        """Finish what is pending and close the connection."""
+        with self._started:
+            self._closing = True
+        self._wake.put(None)
+        await ended(self._thread, 10)
+
+    def _work(self) -> None:
+        connection: Any = None
+        while True:
+            self._wake.get()
+            if not self._pending:
+                if self._closing:
+                    break
+                continue
+            future, work = self._pending.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                if connection is None:
+                    connection = self._connect()
+                future.set_result(work(connection))
+            except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
+                future.set_exception(error)
+            del future, work  # or a connection without work would keep what it read last
+        if connection is not None:
+            connection.close()

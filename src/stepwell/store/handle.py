@@ -1,0 +1,57 @@
+"""Repeating a call to the database until it answers or is no longer worth it: one way for everything but the flush."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from stepwell.base.backoff import waits
+from stepwell.base.clock import Clock
+from stepwell.base.events import StoreLost
+from stepwell.base.telemetry import Telemetry
+from stepwell.errors import StoreBusy, StoreUnavailable
+
+T = TypeVar("T")
+
+
+async def repeated(
+    work: Callable[[], Awaitable[T]], *, clock: Clock, telemetry: Telemetry, within: float, longest_wait: float = 1.0
+) -> T:
+    """The answer of `work`, which must be safe to repeat; the last error if there is none in time."""
+    pauses = waits(longest_wait, clock.random)
+    started = asyncio.get_running_loop().time()
+    while True:
+        try:
+            return await work()
+        except (StoreBusy, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable):
+                telemetry.emit(StoreLost(error.why))
+            if asyncio.get_running_loop().time() - started >= within:
+                raise
+        await asyncio.sleep(next(pauses))
+
+
+# ---- How far long work is: verbs that change many rows do it in pieces, and tell after each how many that was.
+
+
+_watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched(watcher: Callable[[int], object]) -> Iterator[None]:
+    """Have every piece that is done meanwhile, by this task and those it starts, told to the watcher."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def tell_done(count: int) -> None:
+    """Tell that so many more are done."""
+    watcher = _watcher.get()
+    if watcher is not None:
+        watcher(count)

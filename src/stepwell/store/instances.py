@@ -1,0 +1,169 @@
+"""Instances of deciders as the store knows them: what is asked about one, how it stands, what a decision changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from stepwell.store.draft import Drafted
+from stepwell.store.rows import Settlement
+
+TimerKey = tuple[str, str]  # a queue's name, and the key of a timer in it
+
+
+class EventRow(NamedTuple):
+    """An event as it stands in an instance's stream."""
+
+    version: int
+    type: str
+    type_version: int
+    data: str
+    cause: str | None
+    position: int = 0
+    recorded_at: int = 0
+
+
+class ReceiptRow(NamedTuple):
+    """What an input was answered: `applied` or `completed`, and the numbers of its events."""
+
+    outcome: str
+    first: int | None
+    last: int | None
+    at: int = 0
+
+
+class Delivery(NamedTuple):
+    """The turn of a task that an input came with: the task is settled together with what was decided."""
+
+    task_id: int
+    worker: int
+    turn: int
+    settlement: Settlement
+    timer_key: str | None = None  # if it is a timer with a key: as the decider named it
+
+
+class InstanceQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance that is to be looked at, and what is to be known of the inputs that wait for it."""
+
+    type: str
+    name: str
+    schema: int  # of the snapshots that can be read here
+    known: int | None = None  # the version whose state is at hand
+    until: int | None = None  # the last version that is asked for, None for the latest
+    keys: tuple[str, ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()  # inputs that may have been decided: their cause, and after which version
+    deliveries: tuple[Delivery, ...] = ()
+
+
+class Instance(msgspec.Struct, kw_only=True):
+    """An instance as it stands, and its events from what is known of it, or from its snapshot, up to its version."""
+
+    id: int
+    type: str
+    name: str
+    version: int
+    now: int
+    is_completed: bool
+    is_made: bool  # just now: it has no events yet
+    base: int  # the version of the state that the tail is to be applied to ...
+    snapshot: str | None  # ... and that state, None if it is the one at hand, or the first
+    snapshot_version: int
+    tail: list[EventRow] = msgspec.field(default_factory=list)
+    receipts: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by key
+    applied: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by cause, of those that were lost
+    open_tasks: set[int] = msgspec.field(default_factory=set)  # of the deliveries: those that are still their turn's
+
+
+class NewEvent(NamedTuple):
+    """An event to be appended: the row set of `append_events`."""
+
+    instance_id: int
+    version: int
+    type: str
+    type_version: int
+    data: str
+    cause: str
+
+
+class NewReceipt(NamedTuple):
+    """A receipt to be kept: the row set of `add_receipts`."""
+
+    instance_id: int
+    key: str
+    outcome: str
+    first_version: int | None
+    last_version: int | None
+
+
+class NewInstanceTask(NamedTuple):
+    """An effect or a timer to be added: the row set of `add_of_instances`, but for its id."""
+
+    kind: str
+    queue_id: int
+    run_at: int | None
+    max_attempts: int
+    key: str | None
+    input: str
+    instance_id: int
+    inside: int  # 1 if a delivered task led to it: it goes into a queue that is being drained
+
+
+class Change(msgspec.Struct, kw_only=True):
+    """What is written about one instance."""
+
+    id: int
+    now: int  # when it was decided, by the database's clock
+    before: int
+    after: int
+    is_made: bool = False
+    snapshot: str | None = None
+    snapshot_schema: int | None = None
+    completed: bool = False
+    events: list[NewEvent] = msgspec.field(default_factory=list)
+    receipts: list[NewReceipt] = msgspec.field(default_factory=list)
+    cancelled: list[int] = msgspec.field(default_factory=list)  # timers
+    tasks: list[NewInstanceTask] = msgspec.field(default_factory=list)
+    settled: list[Delivery] = msgspec.field(default_factory=list)
+
+
+class Ruling(Protocol):
+    """What came of a decision: what is written about the instances, and the messages and runs that are asked for."""
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """One for each instance."""
+
+    @property
+    def drafted(self) -> Sequence[Drafted]:
+        """Messages and runs, checked and encoded."""
+
+
+R_co = TypeVar("R_co", bound=Ruling, covariant=True)
+
+
+class Proposed(Protocol[R_co]):
+    """What was decided of instances, until it is known which of its timers are there."""
+
+    @property
+    def timers(self) -> Sequence[TimerKey]:
+        """The timers that are to be replaced or cancelled, if they are there."""
+
+    def conclude(self, pending: Mapping[str, int], queues: Mapping[str, int]) -> R_co:
+        """Name what is to be written: `pending` are the tasks of the timers by key, `queues` are numbers."""
+
+
+class Deliberation(Protocol[R_co]):
+    """What is decided between looking at instances and writing about them; asked again, it decides again."""
+
+    @property
+    def queries(self) -> Sequence[InstanceQuery]:
+        """The instances."""
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues of their effects and timers."""
+
+    def propose(self, instances: Sequence[Instance]) -> Proposed[R_co]:
+        """Decide, of instances as they stand."""

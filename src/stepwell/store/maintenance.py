@@ -1,0 +1,145 @@
+"""What is taken and what is worked on: queues being drained, maintenance, work that nobody serves, deleted tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from stepwell.base.durations import Duration, datetime_of, seconds_of
+from stepwell.base.names import is_served
+from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
+from stepwell.records import Maintenance, Unserved
+from stepwell.store.audit import What
+from stepwell.store.driver import Call, Row, Script
+from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
+from stepwell.store.settle import lock_families, wake_parents
+from stepwell.store.workflows import living
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
+MOST_COUNTED: Final = 10_000
+PATIENCE: Final = 0.5  # seconds to wait for those who are adding
+
+
+@dataclass(eq=False)
+class Serving:
+    """What one tenant's part of a store lets in and lets be claimed."""
+
+    _db: Database
+
+    async def drain(self, name: str, *, draining: bool) -> list[int]:
+        """Close a queue to new tasks, or open it again; its number, and that of the other one of a decider."""
+        params = self._db.params(name=name, other=other_of(name), draining=draining)
+        rows = await self._db.driver.transact(partial(_say, Call("drain_queue", params)))
+        if name not in {row["name"] for row in rows}:
+            raise QueueNotFound(name)
+        return sorted(row["id"] for row in rows)
+
+    async def worked_off(self, name: str, wait: Duration) -> int:
+        """Close a queue to new tasks and wait until it has none left to do; how many there are in the end."""
+        until = asyncio.get_running_loop().time() + seconds_of(wait, "wait")
+        queues = await self.drain(name, draining=True)
+        pause = SHORTEST_POLL
+        while left := await self.unfinished(name, queues):
+            rest = until - asyncio.get_running_loop().time()
+            if rest <= 0:
+                break
+            await asyncio.sleep(min(pause, rest))
+            pause = min(LONGEST_POLL, pause * 1.5)
+        return left
+
+    async def unfinished(self, name: str, queues: Sequence[int]) -> int:
+        """How many tasks closed queues still have to work off; 0 only if nobody is adding to them any more."""
+        if count := await self._unfinished(queues):
+            return count
+        # Who began to add before the queue was closed holds its row until they commit: with the row in hand, all that
+        # will ever be there is there. One who keeps it for longer counts as the task they are adding.
+        try:
+            return await self._db.driver.transact(partial(self._count_alone, name, queues), patience=PATIENCE)
+        except StoreBusy:
+            return 1
+
+    async def unserved(self) -> list[Unserved]:
+        """The queues with unfinished tasks that no living worker serves, by name."""
+        queues = await self._db.driver.read(Call("queues", self._db.params()))
+        params = self._db.params(beat_now=self._db.clock.beat_now())
+        serving = await self._db.driver.read(Call("living_handlers", params))
+        handlers = {name for row in living(serving, self._db.driver.guards) for name in json.loads(row["handlers"])}
+        alone = [row for row in queues if not is_served(row["name"], handlers)]
+        counts = [(row["name"], await self._unfinished([row["id"]])) for row in alone]
+        return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]
+
+    async def begin_maintenance(self, reason: str | None) -> None:
+        """Let nobody claim anything."""
+        await self._db.driver.transact(partial(_say, Call("begin_maintenance", self._db.params(reason=reason))))
+
+    async def end_maintenance(self) -> list[int]:
+        """Let everybody claim again; the queues they may claim from."""
+        await self._db.driver.transact(partial(_say, Call("end_maintenance", self._db.params())))
+        return [row["id"] for row in await self._db.driver.read(Call("queues", self._db.params()))]
+
+    async def maintenance(self) -> Maintenance | None:
+        """Since when and why nothing is claimed; None if everything may be."""
+        rows = await self._db.driver.read(Call("maintenance", self._db.params()))
+        return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], rows[0]["running"]) if rows else None
+
+    async def delete(self, task_id: int, reason: str | None) -> bool:
+        """Delete a task softly; False if it is not there, or deleted already. Who waits for it waits no longer."""
+        return bool(await self._db.driver.transact(partial(self._delete, task_id, reason)))
+
+    async def restore(self, task_id: int) -> Row | None:
+        """Bring back a task that was deleted softly; None if it is gone, or not deleted."""
+        return await self._db.driver.transact(partial(self._restore, task_id))
+
+    def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
+        yield from lock_families([task_id])
+        deleted = yield Call("delete_task", self._db.params(id=task_id, reason=reason))
+        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, reason)
+        yield from wake_parents(self._db.params(), [row for row in deleted if row["finished_at"] is None], gone=True)
+        return deleted
+
+    def _restore(self, task_id: int) -> Script[Row | None]:
+        params = self._db.params(id=task_id)
+        yield Call("savepoint")
+        try:
+            rows = yield Call("restore_task", params)
+        except Refused:
+            yield Call("rollback_to_savepoint")
+            if not (holders := (yield Call("key_holder", params))):
+                raise
+            raise KeyTaken(task_id, holders[0]["queue"], holders[0]["key"], holders[0]["id"]) from None
+        yield Call("release_savepoint")
+        yield from self._db.audit.of_all(params, rows, What.RESTORED)
+        return rows[0] if rows else None
+
+    def _count_alone(self, name: str, queues: Sequence[int]) -> Script[int]:
+        found = yield Call("lock_queues", self._db.params(name=name, other=other_of(name)))
+        [row] = yield self._counting(queues)
+        count: int = row["tasks"]
+        # Opened again by somebody else: empty for a moment is not drained.
+        return count if all(row["draining"] for row in found) else max(1, count)
+
+    async def _unfinished(self, queues: Sequence[int]) -> int:
+        [row] = await self._db.driver.read(self._counting(queues))
+        count: int = row["tasks"]
+        return count
+
+    def _counting(self, queues: Sequence[int]) -> Call:
+        return Call("unfinished", {"queue_id": queues[0], "other_id": queues[-1], "most": MOST_COUNTED})
+
+
+def _say(call: Call) -> Script[Sequence[Row]]:
+    return (yield call)
+
+
+def other_of(name: str) -> str:
+    """The other queue of a decider, of effects or of inputs; the queue itself if it is none of these."""
+    for ending, other in ((":effects", ":inputs"), (":inputs", ":effects")):
+        if name.endswith(ending):
+            return name.removesuffix(ending) + other
+    return name

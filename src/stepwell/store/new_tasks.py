@@ -1,0 +1,196 @@
+"""The one way by which new tasks are written, messages and runs alike: in a flush, in bulk, or in the user's own
+transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+
+import msgspec
+
+from stepwell.base.durations import Duration
+from stepwell.errors import QueueNotFound, Refused, StepwellError, WorkflowNotFound
+from stepwell.records import TaskId, TaskKind
+from stepwell.store.add import add_joined, add_together
+from stepwell.store.draft import Addressed, Asked, Draft, Drafted, Unique, drafted_runs
+from stepwell.store.driver import LOCKS, Call, Script
+from stepwell.store.transaction import Transactions, Tx
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
+READ_COMMITTED: Final = "read committed"
+
+
+class MessageOptions(TypedDict, total=False):
+    """How a message is queued; what is not said is 0, none, or up to the handler and the store."""
+
+    priority: int  # a higher one is handled first
+    delay: Duration | None
+    run_at: datetime | None
+    max_attempts: int | None
+    tags: Iterable[str]
+    unique: Unique  # for how long a key is taken
+
+
+class Children(msgspec.Struct, frozen=True):
+    """Runs that another run asks for, ready to be written: with their ids, and the queues that get them."""
+
+    drafted: Drafted
+    ids: Sequence[int]
+    queues: frozenset[int]
+
+
+@dataclasses.dataclass(eq=False)
+class NewTasks:
+    """Makes rows of what has been drafted."""
+
+    _db: Database
+    _transactions: Transactions
+
+    async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
+        """Write tasks that were drafted, in a transaction of theirs or in the user's."""
+        if not drafted.tasks:
+            return []
+        if tx is not None:
+            return await self._add_joined(drafted, tx)
+        try:
+            return await self._write(drafted)
+        except Refused as error:
+            await self._explain(drafted, error)
+        return await self._write(drafted)  # deleted under us; a handler or a workflow makes its queue again
+
+    async def _write(self, drafted: Drafted) -> list[TaskId]:
+        # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
+        if len(drafted.queues) > 1:
+            return await self._write_together(drafted)
+        [(name, create)] = drafted.queues.items()
+        queue_id = await self._number(drafted, name, create=create)
+        if len(drafted.tasks) > 1:
+            return await self._db.tasks.add_many(queue_id, drafted.tasks)
+        return [await self._db.tasks.add(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
+
+    async def _write_together(self, drafted: Drafted) -> list[TaskId]:
+        """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
+        params, asked = self._db.params(), dataclasses.replace(drafted, required={})  # that was seen to already
+        numbers = await self._db.ids.take(len(drafted.tasks))
+        ids = await self._db.transact(lambda: add_together(params, asked, numbers, self._db.living))
+        self._db.tasks.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
+        if delays := [task.delay for task in drafted.tasks if task.delay]:
+            self._db.tasks.alarm.set(min(delays) / 1_000_000)
+        return ids
+
+    def add_here(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        """Write the tasks through the user's own sync connection, in the user's thread, which is this one."""
+        if not drafted.tasks:
+            return []
+        self.share_here(drafted, tx)
+        return self._transactions.play_here(self.joining(drafted), tx)
+
+    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int) -> Children:
+        """Runs that another run asks for, checked, encoded and numbered; nothing is written yet."""
+        drafted = self.drafted_runs(asked)
+        await self.check_workflows(drafted)
+        queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
+        if delays := [task.delay for task in drafted.tasks if task.delay]:
+            self._db.tasks.alarm.set(min(delays) / 1_000_000)
+        tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
+        children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was seen to already
+        return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))
+
+    def draft(self, queue: str | Addressed[Any], **options: Unpack[MessageOptions]) -> Draft:
+        """What messages of one call have in common, checked; nothing is written yet."""
+        known = MessageOptions.__annotations__
+        if unknown := options.keys() - known.keys():
+            raise TypeError(f"enqueue takes no option {min(unknown)!r}; it takes key, tx, {', '.join(known)}")
+        limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
+        return Draft(queue, payload_limit=limit, default_attempts=attempts, **options)
+
+    def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
+        """Runs checked and encoded; nothing is written yet."""
+        limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
+        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts)
+
+    async def check_workflows(self, drafted: Drafted) -> None:
+        """Refuse what has to be refused before anything is written: an unknown name first, then a missing worker."""
+        self._db.check()
+        for name, defines in drafted.queues.items():
+            if not defines:
+                await self._db.workflow_id(name)
+        await self._db.living.check(drafted.required)
+
+    async def share(self, drafted: Drafted, tx: object) -> None:
+        """Make the queues and workflows that are missing before these tasks join a transaction.
+
+        Made inside of it, nobody else could use them, and whoever wanted to would wait, until it ends. One that sees
+        only what was there when it began would not see them: they are made inside of that.
+        """
+        missing = await self._missing(drafted)
+        if missing and await self._transactions.play(_isolation(), tx) == READ_COMMITTED:
+            await self._make(drafted, missing)
+
+    def share_here(self, drafted: Drafted, tx: object) -> None:
+        """As `share`, for a transaction of the user's thread, which is this one."""
+        missing = asyncio.run_coroutine_threadsafe(self._missing(drafted), self._db.loop).result()
+        if missing and self._transactions.play_here(_isolation(), tx) == READ_COMMITTED:
+            asyncio.run_coroutine_threadsafe(self._make(drafted, missing), self._db.loop).result()
+
+    async def _missing(self, drafted: Drafted) -> list[str]:
+        if self._db.driver.key_slot is None:  # one writer: while it is not the user, we would wait for the user
+            return []
+        missing = []
+        for name in (name for name, create in drafted.queues.items() if create):
+            try:
+                await self._number(drafted, name, create=False)
+            except (QueueNotFound, WorkflowNotFound):
+                missing.append(name)
+        return missing
+
+    async def _make(self, drafted: Drafted, names: list[str]) -> None:
+        await self._db.living.check({name: policy for name, policy in drafted.required.items() if policy == "error"})
+        for name in names:
+            try:
+                await (self._db.workflows if drafted.kind is TaskKind.RUN else self._db.queues).create(name, LOCKS)
+            except StepwellError:
+                return  # made by the user in this very transaction, perhaps: whoever joins it finds out
+
+    async def _add_joined(self, drafted: Drafted, tx: object) -> list[TaskId]:
+        await self.share(drafted, tx)
+        ids = await self._transactions.play(self.joining(drafted), tx)
+        if isinstance(tx, Tx):
+            tx.touched.update(drafted.queues)
+        return ids
+
+    def joining(self, drafted: Drafted) -> Script[list[TaskId]]:
+        """Write tasks as part of a transaction that somebody else has begun."""
+        return add_joined(self._db.params(), drafted, self._db.living)
+
+    async def _explain(self, drafted: Drafted, error: Refused) -> None:
+        """Raise why nothing was written, unless a queue was deleted under us that may be made again."""
+        gone = False
+        for name, create in drafted.queues.items():
+            self._db.queues.names.forget(name)
+            self._db.workflows.names.forget(name)
+            try:
+                await self._number(drafted, name, create=False)
+            except (QueueNotFound, WorkflowNotFound) as missing:
+                if not create:
+                    raise missing from error
+                gone = True
+        if not gone:
+            raise error
+
+    async def _number(self, drafted: Drafted, name: str, *, create: bool) -> int:
+        of = self._db.workflow_id if drafted.kind is TaskKind.RUN else self._db.queue_id
+        return await of(name, create=create)
+
+
+def _isolation() -> Script[str]:
+    """How much of what others commit the user's transaction sees."""
+    [row] = yield Call("isolation")
+    level: str = row["level"]
+    return level

@@ -1,0 +1,325 @@
+"""The verbs of a store for the people who look after it: see what is there, measure, steer, bring back, remove.
+
+Apart from `Store`, which has the verbs that applications call, because a file with all of them is too long to be read.
+Each verb is a line or a few over the service that does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from stepwell.base.durations import Duration, microseconds_of
+from stepwell.base.names import check_filter, check_id, check_name
+from stepwell.records import (
+    Aside,
+    AuditInfo,
+    DeadLetter,
+    Health,
+    Maintenance,
+    Page,
+    QueueInfo,
+    QueueStats,
+    TaskKind,
+    Unserved,
+    WorkerInfo,
+    WorkflowInfo,
+)
+from stepwell.store.audit import History
+from stepwell.store.bulk import Bulk
+from stepwell.store.control import Control
+from stepwell.store.dead_letters import DeadLetters
+from stepwell.store.measure import Measure
+from stepwell.store.metrics import DeadCount, Metrics, QueueMetrics
+from stepwell.store.new_tasks import NewTasks
+from stepwell.store.runs import RunFilter, Runs
+from stepwell.store.transaction import Transactions
+from stepwell.store.why import Why
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
+
+class OperatorVerbs:
+    """Queues, tasks, runs and workers as operators see them."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.transactions = Transactions(database)
+        self.new_tasks = NewTasks(database, self.transactions)
+        self.control = Control(database)
+        self._dead_letters = DeadLetters(database)
+        self._runs = Runs(database, self.new_tasks)
+        self._bulk = Bulk(database, self._runs, self.control, self._dead_letters)
+        self._measure = Measure(database)
+        self._history = History(database)
+
+    # ---- Queues and workflows
+
+    async def queues(self) -> Sequence[QueueInfo]:
+        """Every queue, by name."""
+        self._db.check()
+        return await self._db.queues.all()
+
+    async def counts(self, queue: str) -> dict[str, int]:
+        """How many messages of a queue have each status; a status that none has is left out."""
+        await self._db.queue_id(queue)
+        return {str(status): count for status, count in (await self._db.queues.counts(queue)).items()}
+
+    async def pause_queue(self, queue: str) -> None:
+        """Let nobody claim from the queue until it is resumed; what is under way goes on."""
+        self._db.check()
+        await self._db.queues.pause(check_name("queue", queue), paused=True)
+
+    async def resume_queue(self, queue: str) -> None:
+        """Let the queue be claimed from again."""
+        self._db.check()
+        await self._db.queues.pause(check_name("queue", queue), paused=False)
+        self._db.tasks.hint({await self._db.queue_id(queue)})
+
+    async def purge(self, queue: str) -> int:
+        """Delete the queue's messages, whatever their status, except those a worker is executing; how many."""
+        await self._db.queue_id(queue)
+        return await self._db.queues.purge(queue)
+
+    async def delete_queue(self, queue: str) -> None:
+        """Delete a queue; refused with the counts while it has messages, living workers or a workflow."""
+        self._db.check()
+        await self._db.queues.delete(check_name("queue", queue))
+
+    async def drain_queue(self, queue: str, *, wait: Duration = 0) -> int:
+        """Let the queue take no new messages while what is there is worked off; how many are still to do.
+
+        Enqueueing to it raises `QueueDraining`. What pending work leads to goes in and counts: children of runs, and
+        the effects, timers, messages and runs that a decider's pending tasks lead to. The two queues of a decider are
+        drained together, whichever is named. Waits up to `wait` until there are none; 0 says that it is drained.
+        """
+        self._db.check()
+        return await self._db.serving.worked_off(check_name("queue", queue), wait)
+
+    async def reopen_queue(self, queue: str) -> None:
+        """Let a queue that is being drained take messages again."""
+        self._db.check()
+        await self._db.serving.drain(check_name("queue", queue), draining=False)
+
+    async def unserved(self) -> Sequence[Unserved]:
+        """The queues with unfinished messages that no living worker serves, by name; `waiting` is counted to 10,000."""
+        self._db.check()
+        return await self._db.serving.unserved()
+
+    async def workflows(self) -> Sequence[WorkflowInfo]:
+        """Every workflow, by name."""
+        self._db.check()
+        return await self._db.workflows.all()
+
+    async def get_workflow(self, name: str) -> WorkflowInfo:
+        """One workflow; `WorkflowNotFound` if there is none of this name."""
+        self._db.check()
+        return await self._db.workflows.get(check_name("workflow", name))
+
+    async def delete_workflow(self, name: str) -> None:
+        """Remove a workflow and its queue; refused with the counts while it has runs or living workers."""
+        self._db.check()
+        await self._db.queues.delete(check_name("workflow", name), of_workflow=True)
+        self._db.workflows.names.forget(name)
+
+    # ---- Messages and other tasks
+
+    async def delete(self, task_id: int, reason: str | None = None) -> bool:
+        """Delete a task so that it can be restored, until it is pruned; False if it is not there, or deleted already.
+
+        Its status stays, nobody claims it any more, and its key is free at once. One that is being executed may finish
+        and have its outcome recorded.
+        """
+        self._db.check()
+        return await self._db.serving.delete(check_id(task_id), check_filter("reason", reason))
+
+    async def restore(self, task_id: int) -> bool:
+        """Bring back a deleted task as it was; False if it is gone, or was not deleted.
+
+        Raises `KeyTaken`, with the other task's id, if its key has been taken again meanwhile.
+        """
+        self._db.check()
+        restored = await self._db.serving.restore(check_id(task_id))
+        if restored is not None and restored["ready"]:
+            self._db.tasks.hint({restored["queue_id"]})
+        return restored is not None
+
+    async def release(self, task_id: int, *, delay: Duration = 0) -> bool:
+        """Give back a message that was taken by hand, its attempt too; False if it is not taken.
+
+        Its consumer is told False by its verbs from then on. Raises `TaskInUse` if a worker is executing it.
+        """
+        return await self._db.by_hand.release_held(check_id(task_id), microseconds_of(delay, "delay"))
+
+    async def archive(self, task_id: int) -> bool:
+        """Have a message never delivered again and kept as SUCCESS; False if it is finished, or not there.
+
+        Also one that was taken by hand; its consumer is told False from then on. Raises `TaskInUse` if a worker is
+        executing it.
+        """
+        return await self._db.by_hand.archive_unfinished(check_id(task_id))
+
+    async def dead_letters(
+        self,
+        *,
+        queue: str | None = None,
+        kind: TaskKind | str | None = None,
+        error: str | None = None,
+        instance: tuple[str, str] | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[DeadLetter]:
+        """Tasks that ended in ERROR, oldest first: of one queue, kind, type of error, or decider instance if given.
+
+        An `instance` is named by its type and id, `("order", "42")`: its effects, timers and submitted inputs. Raises
+        `DeciderNotFound` if the store has no decider of this type.
+        """
+        page = self._dead_letters.page
+        return await page(queue=queue, kind=kind, error=error, instance=instance, limit=limit, after=after)
+
+    async def requeue(
+        self, *ids: int, queue: str | None = None, error: str | None = None, succeeded: bool = False
+    ) -> int:
+        """Give dead letters all their attempts again: those named, or all of a queue or type of error.
+
+        Returns how many; a task that was cancelled or is still under way is never touched, nor one whose key has been
+        taken again meanwhile. With `succeeded` messages that succeeded are delivered again too, if they are named by
+        their ids: each is the same message as before, with its id and key.
+        """
+        return await self._dead_letters.requeue(ids, queue, error, succeeded=succeeded)
+
+    async def drop(self, *ids: int, queue: str | None = None, error: str | None = None) -> int:
+        """Delete dead letters: those named, or all of a queue or type of error. Returns how many."""
+        return await self._dead_letters.drop(ids, queue, error)
+
+    async def prune(
+        self, older_than: Duration | None = None, *, dead_letters: bool = False, dry_run: bool = False
+    ) -> int:
+        """Remove for good what finished, or was deleted, longer ago than that; dead letters only if asked. How many.
+
+        Without a span it is what the store keeps, `connect(keep=)`: 7 days unless said otherwise. What is not finished
+        is never touched, nor a task whose parent is not. With `dry_run` they are only counted.
+        """
+        self._db.check()
+        return await self._db.retention.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
+
+    # ---- Runs
+
+    async def pause(self, run_id: int, *, reason: str | None = None) -> bool:
+        """Hold a run back until `unpause`; False if it is finished, or is being cancelled.
+
+        One that nobody executes is PAUSED at once. The worker of another stops it as it does for `cancel`, and gives
+        its attempt back: what its steps recorded stays, and the step that is under way will be executed again. If it
+        comes to its end before it is stopped, that does not count: let go, it comes to the same end. Nothing makes it
+        go on meanwhile: signals are kept, and a moment it sleeps for passes. Its children are not held back.
+        """
+        return await self.control.pause(run_id, reason)
+
+    async def unpause(self, run_id: int) -> bool:
+        """Let a run that was held back go on where it was; False if nobody holds it back, or it is finished."""
+        return await self.control.unpause(run_id)
+
+    async def accept(self, run_id: int, *, reason: str | None = None) -> bool:
+        """Let a run go on that is held for its code, as that is now; False if it is not held for that.
+
+        What it has recorded under the names that it was held for is not asked for again, so the step that it was about
+        to execute is executed. Only for this run, and its forks; for these names it will not be held again.
+        """
+        return await self.control.accept(run_id, reason)
+
+    async def why(self, run_id: int) -> Why:
+        """Why a run stands where it stands: a reason for programs, words for people, and what happens next."""
+        return await self.control.why(run_id)
+
+    async def history(self, run_id: int) -> Sequence[AuditInfo]:
+        """What was noted of a run, or of a message, in the order in which it happened: nothing if all went well.
+
+        What is noted at all says `connect(audit=)`; it is kept for 30 days, and not longer than the run.
+        """
+        return await self._history.of(check_id(run_id))
+
+    async def cancel_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
+        """Cancel the unfinished runs that fit, as `cancel` does; how many were cancelled or asked to stop.
+
+        The filter is that of `runs`. Without one, say `everything=True`. Runs triggered meanwhile are left alone. Each
+        transaction is bounded: if one fails, what was done before stays, and the call may be made again.
+        """
+        return await self._bulk.cancel(which, reason)
+
+    async def retry_runs(self, **which: Unpack[RunFilter]) -> int:
+        """Execute the failed runs that fit again, as `retry` does; how many that was. See `cancel_runs`."""
+        return await self._bulk.retry(which)
+
+    async def delete_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
+        """Delete the runs that fit, as `delete` does: they can be restored until they are pruned. How many that was."""
+        return await self._bulk.delete(which, reason)
+
+    # ---- The store as a whole
+
+    async def begin_maintenance(self, reason: str | None = None) -> None:
+        """Let nobody claim anything until `end_maintenance`; what is under way goes on, and no attempt is spent."""
+        self._db.check()
+        await self._db.serving.begin_maintenance(check_filter("reason", reason))
+
+    async def end_maintenance(self) -> None:
+        """Let everybody claim again; does nothing if they may."""
+        self._db.check()
+        self._db.tasks.hint(set(await self._db.serving.end_maintenance()))
+
+    async def maintenance(self) -> Maintenance | None:
+        """Since when and why nothing is claimed, and how many tasks are still being executed; None if it is not so."""
+        self._db.check()
+        return await self._db.serving.maintenance()
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """The newest worker sessions, living and ended."""
+        self._db.check()
+        return await self._db.sessions.latest()
+
+    async def queue_stats(self) -> Sequence[QueueStats]:
+        """How full every queue is, by name; the cost grows with what is unfinished or dead, not with what is done."""
+        return await self._measure.queue_stats()
+
+    async def dead_letter_counts(self) -> Sequence[DeadCount]:
+        """How many dead letters there are, by queue and kind; what has none is left out."""
+        return await self._measure.dead_letter_counts()
+
+    async def set_aside(self) -> Sequence[Aside]:
+        """The runs that go on only when a person lets them: what they need, how many they are, and for how long."""
+        return await self._measure.set_aside()
+
+    async def health(self) -> Health:
+        """What the database says of itself: its version, its clock, and the settings that durability hangs on."""
+        return await self._measure.health()
+
+    async def metrics(self, name: str | None = None, *, window: Duration = "1h") -> Metrics:
+        """What a workflow did in the last `window`, and how it stands; of all workflows together if none is named.
+
+        `"process*"` is every workflow whose name begins so, such as all versions of one. Raises `WorkflowNotFound` if
+        there is none.
+        """
+        return await self._measure.metrics(name, window)
+
+    async def metrics_by_workflow(
+        self, name: str | None = None, *, window: Duration = "1h", join_versions: bool = False, steps: bool = False
+    ) -> Mapping[str, Metrics]:
+        """The same for each workflow, by its name; for those whose name begins so, with `"process*"`.
+
+        With `join_versions`, `process.v1` and `process_v2` are one, called `process`. Steps are told if asked for.
+        """
+        return await self._measure.metrics_by_workflow(name, window, join_versions=join_versions, steps=steps)
+
+    async def queue_metrics(self, *, window: Duration = "1h") -> Mapping[str, QueueMetrics]:
+        """How tasks of each queue were settled in the last `window`, by its name; a queue without any is left out.
+
+        What that costs grows with the minutes of the window, not with the tasks.
+        """
+        return await self._measure.queue_metrics(window)
+
+    async def prometheus(self, *, window: Duration = "5m", events: bool = True) -> str:
+        """What is measured of queues, workers and workflows, in the text format of Prometheus.
+
+        `window` is how far back runs that have ended count; `events` adds what this process has told in its log.
+        """
+        return await self._measure.prometheus(window, events=events)

@@ -1,0 +1,126 @@
+"""What came of a turn, as it is written: one row of the statement `settle`, whoever writes it, and what follows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from stepwell.records import RunStatus, TaskKind
+from stepwell.store.add import ROW_BYTES, row_of
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
+from stepwell.store.pending import Operation
+from stepwell.store.rows import NewTask, Settlement, SettleRow, StepRow
+
+CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run that may leave steps at work
+
+
+def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> SettleRow:
+    """A settlement of one turn as a row."""
+    return SettleRow(
+        task_id,
+        worker,
+        turn,
+        str(done.status),
+        done.delay,
+        done.run_at,
+        int(done.attempt_back),
+        int(done.alone),
+        done.wakes,
+        done.needed,
+        done.output,
+        done.error,
+        done.last_error,
+        int(done.cleans_up),
+        done.input,
+    )
+
+
+def settled_step(row: StepRow) -> tuple[Value, ...]:
+    """A step as the row set of `settle_steps`: written whatever status the settle gives its run."""
+    # fmt: off
+    return (row.run_id, None, row.generation, row.key, row.place, row.status._value_, row.attempt, row.took,
+            row.input, row.output, row.error, row.accepts)
+    # fmt: on
+
+
+def size_of_step(row: StepRow) -> int:
+    """Bytes that a step takes while it waits to be written."""
+    return ROW_BYTES + len(row.input or "") + len(row.output or "") + len(row.error or "") + len(row.accepts or "")
+
+
+def ending_rows(settling: Operation) -> list[tuple[Value, ...]]:
+    """The row set of `end_steps` for a settle: of each end that cuts steps short, one row for each step it writes."""
+    kept = [step[3] for step in settling.steps] or [None]
+    return [(settling.row[0], status._value_, key) for status in CUT_SHORT for key in kept]
+
+
+# ---- Dead letters that are told, in the transaction that makes them: a run that ends in ERROR asks for a run of
+# another workflow, and an effect that is given up sends its instance an input.
+
+
+ATTEMPTS = 3
+DECIDER_ATTEMPTS = 5
+
+
+def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
+    """Ask for a run of the workflow that each of these runs named for its failure; the queues that got one."""
+    if not ended:
+        return set()
+    told = yield from _tell_instances(params, ended)
+    letters = yield Call("letters_of", params, [(run_id,) for run_id in ended])
+    if not letters:
+        return told
+    blocks = yield from reserve_blocks(-(-len(letters) // BLOCK))
+    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
+    rows = []
+    for letter, task_id in zip(letters, ids, strict=False):
+        said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
+        said |= {name: json.loads(letter[name] or "null") for name in ("input", "error")}
+        task = NewTask(
+            TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
+        )
+        rows.append(row_of(task, task_id))
+    yield Call("add_tasks", params, rows)
+    return told | {letter["letter_queue_id"] for letter in letters}
+
+
+def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
+    """Have the deciders of effects that were given up tell it to their instances: an input of its own for each."""
+    effects = yield Call("dead_effects", {}, [(task_id,) for task_id in ended])
+    if not effects:
+        return set()
+    blocks = yield from reserve_blocks(-(-len(effects) // BLOCK))
+    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
+    rows = []
+    for effect, task_id in zip(effects, ids, strict=False):
+        said = json.dumps({"id": effect["instance"], "dead_letter": effect["id"]})
+        queue_id = effect["inputs_queue_id"]
+        task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
+        rows.append(row_of(task, task_id))
+    yield Call("add_tasks", params, rows)
+    return {effect["inputs_queue_id"] for effect in effects}
+
+
+# ---- Runs that were asked for by others: when one ends, its parent is told in the transaction that ends it.
+
+
+GONE: Final = "GONE"
+
+
+def lock_families(ids: Iterable[int]) -> Script[None]:
+    """Lock tasks that are to be changed, with their parents, in the order in which everybody locks them."""
+    if rows := [(task_id,) for task_id in ids]:
+        yield Call("lock_families", {}, rows)
+
+
+def wake_parents(
+    params: dict[str, Value], ended: Iterable[Row], *, status: str = "status", gone: bool = False
+) -> Script[set[int]]:
+    """Count these tasks, if they have ended or are `gone`, off their parents; the queues of parents now ready."""
+    rows = [
+        (row["id"], GONE if gone else row[status], row["parent_id"]) for row in ended if row["parent_id"] is not None
+    ]
+    woken = (yield Call("wake_parents", params, rows)) if rows else []
+    return {row["id"] for row in woken if row["answer"]}

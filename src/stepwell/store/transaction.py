@@ -1,0 +1,213 @@
+"""One commit for everything: a transaction of the store's own, in which its verbs and the user's rows take part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from stepwell.errors import InvalidOption, LeaseLost, StepwellError
+from stepwell.store.database import Database
+from stepwell.store.driver import SAVEPOINT, AsyncJoin, Call, Own, Row, Script, SyncJoin, play, play_async
+from stepwell.store.rows import Claimed
+
+T = TypeVar("T")
+
+
+class Tx:
+    """An open transaction: pass it as `tx=`, and execute statements of your own in it. Made by `store.transaction()`.
+
+    `connection` is asyncpg's on Postgres; elsewhere it has `execute(sql, parameters)` and nothing else.
+    """
+
+    def __init__(self, database: Database, own: Own) -> None:
+        self.database = database
+        self.connection: Any = own.connection
+        self.answer = own.answer
+        self.touched: set[str] = set()  # queues that got something to claim, if it commits
+        self.is_over = False
+        self._execute = own.execute
+
+    async def execute(self, sql: str, *parameters: Any) -> list[Row]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        if self.is_over:
+            raise InvalidOption("tx", self, OVER)
+        return await self._execute(sql, parameters)
+
+
+RELEASE: Final = Call("release_savepoint")
+OVER: Final = "its transaction has ended; begin another with `store.transaction()`"
+
+
+@dataclass(eq=False)
+class Transactions:
+    """Transactions in which several verbs take part: the store's own, and those on connections of the user's."""
+
+    _db: Database
+
+    @contextlib.asynccontextmanager
+    async def begin(self) -> AsyncIterator[Tx]:
+        """Begin one of the store's own; in a body it commits only if the body's turn still stands."""
+        self._db.check()
+        turns = turns_here()
+        async with self._db.driver.transaction(None if turns is None else turns.lease) as own:
+            tx = Tx(self._db, own)
+            try:
+                yield tx
+            finally:
+                tx.is_over = True
+            if turns is not None:
+                await play_async(turns.kept(), own.answer)
+        with contextlib.suppress(StepwellError):  # a hint: who polls finds it
+            self._db.tasks.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
+
+    async def play(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
+        """Play a script in a transaction on the user's loop, or in one of the store's own; an error undoes it alone."""
+        return await self._play(_in_turn(talk, tx), tx, face)
+
+    async def _play(self, talk: Script[T], tx: object, face: str) -> T:
+        self._db.check()
+        match self._join(tx):
+            case AsyncJoin(answer):
+                await answer(SAVEPOINT)
+                try:
+                    value = await play_async(talk, answer)
+                    await answer(RELEASE)
+                except BaseException:
+                    with contextlib.suppress(Exception):  # then the transaction has failed, and commits nothing
+                        async with asyncio.timeout(self._db.options.timeout):  # whoever is cancelled does not hang here
+                            await play_async(_undone(), answer)
+                    raise
+                return value
+            case SyncJoin():
+                raise InvalidOption("tx", tx, f"it belongs to its thread: join it through `stepwell.sync.{face}`")
+
+    def play_here(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
+        """Play a script in a transaction of the user's thread, which is this one; an error undoes it alone."""
+        return self._play_here(_in_turn(talk, tx), tx, face)
+
+    def _play_here(self, talk: Script[T], tx: object, face: str) -> T:
+        match self._join(tx):
+            case SyncJoin(answer):
+                answer(SAVEPOINT)
+                try:
+                    value = play(talk, answer)
+                    answer(RELEASE)
+                except BaseException:
+                    with contextlib.suppress(Exception):  # then the transaction has failed, and commits nothing
+                        play(_undone(), answer)
+                    raise
+                return value
+            case AsyncJoin():
+                raise InvalidOption("tx", tx, f"it belongs to an event loop: join it through `stepwell.{face}`")
+
+    async def fence(self, tx: object) -> None:
+        """Refuse to go on if the turn of the body that calls does not stand; nothing outside of bodies."""
+        if (turns := turns_here()) is not None:
+            await self._play(turns.kept(), tx, "connect(...)")
+
+    def fence_here(self, tx: object) -> None:
+        """As `fence`, for a connection that belongs to this thread."""
+        if (turns := turns_here()) is not None:
+            self._play_here(turns.kept(), tx, "connect(...)")
+
+    def _join(self, tx: object) -> SyncJoin | AsyncJoin:
+        """Take part in a transaction, the store's own or one on the user's connection."""
+        if not isinstance(tx, Tx):
+            return self._db.driver.join(tx)
+        if tx.database is not self._db:
+            raise InvalidOption("tx", tx, "it is a transaction of another store")
+        if tx.is_over:
+            raise InvalidOption("tx", tx, OVER)
+        return AsyncJoin(tx.answer)
+
+
+def _in_turn(talk: Script[T], tx: object) -> Script[T]:
+    """What is to be done in a transaction of the user's: in a body, only if its turn stands. Ours asks at the end."""
+    turns = None if isinstance(tx, Tx) else turns_here()
+    return talk if turns is None else turns.before(talk)
+
+
+def _undone() -> Script[None]:
+    """Undo what came after the savepoint; the transaction is as it was before the call, and goes on."""
+    yield Call("rollback_to_savepoint")
+    yield RELEASE
+
+
+# ---- Whose turn the calling code is: a transaction that a body begins is committed only while its turns stand.
+
+
+class Holder(Protocol):
+    """A worker's session."""
+
+    id: int
+    lost: bool
+    lease: float
+
+    @property
+    def held(self) -> Mapping[int, int]:
+        """The turn of each task that it has."""
+
+
+class Turns:
+    """The turns of the tasks whose body is executed: of one task, or of a batch."""
+
+    __slots__ = ("_session", "_tasks")
+
+    def __init__(self, session: Holder, tasks: Sequence[Claimed]) -> None:
+        self._session = session
+        self._tasks = tasks
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether the session is known to be dead: others have its tasks."""
+        return self._session.lost
+
+    @property
+    def lease(self) -> float:
+        """Seconds that the session may be silent before others take them."""
+        return self._session.lease
+
+    @property
+    def are_held(self) -> bool:
+        """Whether the session still has them all: none was closed."""
+        held = self._session.held
+        return all(held.get(task.id) == task.turn for task in self._tasks)
+
+    def kept(self) -> Script[None]:
+        """Keep the turns from everybody else until the transaction ends; its last statement before the commit."""
+        yield from self._standing("keep_turns")
+
+    def before(self, talk: Script[T]) -> Script[T]:
+        """The same script, if the turns stand when it begins; else nothing is written."""
+        yield from self._standing("check_turns")
+        return (yield from talk)
+
+    def lost(self) -> LeaseLost:
+        """What whoever goes on after the turns are lost is told."""
+        return LeaseLost(self._session.id, self._tasks[0].id)
+
+    def _standing(self, statement: str) -> Script[None]:
+        rows = [(task.id, self._session.id, task.turn) for task in self._tasks]
+        if len((yield Call(statement, {}, rows))) < len(rows):
+            raise self.lost()
+
+
+executing: Final[ContextVar[Turns | None]] = ContextVar("stepwell_executing", default=None)
+
+
+def turns_here() -> Turns | None:
+    """The turns for which the calling code speaks; None outside of bodies.
+
+    Nor for a task that a body left behind, and that goes on after its end was written: nobody else executes that turn.
+    Raises `LeaseLost` in a body whose session is known to be dead.
+    """
+    turns = executing.get()
+    if turns is None:
+        return None
+    if turns.are_lost:
+        raise turns.lost()
+    return turns if turns.are_held else None

@@ -1,0 +1,302 @@
+"""How a verb of the async store becomes one that returns when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from stepwell.errors import ForkError, StoreClosed, Timeout, WrongLoop
+from stepwell.store import store as store_
+from stepwell.store import transaction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Face(Protocol):
+    """A store whose verbs return when they are done."""
+
+    async_store: store_.Store
+    background: LoopThread
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work on the loop of the store behind it."""
+
+
+def verb(
+    verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """The verb of the async store, waited for."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
+
+    return call
+
+
+@contextlib.contextmanager
+def entered(store: Face, block: contextlib.AbstractAsyncContextManager[T, Any]) -> Iterator[T]:
+    """A block of the async store, entered and left on its loop; it hears of the error that ends it."""
+    value = store.wait_for(lambda: _enter(block))
+    try:
+        yield value
+    except BaseException as error:
+        raised = error
+        store.wait_for(lambda: _leave(block, raised))
+        raise
+    store.wait_for(lambda: _leave(block, None))
+
+
+async def _enter(block: contextlib.AbstractAsyncContextManager[T, Any]) -> T:
+    return await block.__aenter__()
+
+
+async def _leave(block: contextlib.AbstractAsyncContextManager[Any, Any], error: BaseException | None) -> None:
+    trace = None if error is None else error.__traceback__
+    await block.__aexit__(None if error is None else type(error), error, trace)
+
+
+def listed(verb: F) -> F:
+    """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
+        return verb(store, queue, list(payloads), **options)
+
+    return cast("F", call)
+
+
+def joinable(verb: F) -> F:
+    """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: Any, **options: Any) -> Any:
+        if options.get("tx") is None:
+            return verb(store, *args, **options)
+        if isinstance(options["tx"], Tx):
+            return verb(store, *args, **{**options, "tx": options["tx"].async_tx})
+        given = inspect.signature(verb).bind(store, *args, **options)
+        (_, queue, payload), options = given.args, given.kwargs
+        check_open(store)
+        tx, one = options.pop("tx"), verb.__name__ == "enqueue"
+        key = options.pop("key" if one else "keys", None)
+        new_tasks = store.async_store.new_tasks
+        draft = new_tasks.draft(queue, **options)
+        ids = new_tasks.add_here(draft.one(payload, key) if one else draft.each(payload, key), tx)
+        return ids[0] if one else ids
+
+    return cast("F", call)
+
+
+def signal_joinable(verb: F) -> F:
+    """The verb; with `tx`, done in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, *args: Any, tx: object = None, **options: Any) -> Any:
+        if tx is None or isinstance(tx, Tx):
+            return verb(store, *args, tx=None if tx is None else tx.async_tx, **options)
+        check_open(store)
+        return store.async_store.signals.send_here(*args, tx=tx, **options)
+
+    return cast("F", call)
+
+
+def check_open(store: Face) -> None:
+    """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
+    store.background.refuse_dead_ends()
+    if not store.background.is_open:
+        raise StoreClosed
+
+
+class Tx:
+    """An open transaction of a sync store; see `stepwell.Tx`."""
+
+    def __init__(self, store: Face, async_tx: transaction.Tx) -> None:
+        self._store = store
+        self.async_tx = async_tx
+
+    def execute(self, sql: str, *parameters: Any) -> list[Any]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        return self._store.wait_for(lambda: self.async_tx.execute(sql, *parameters))
+
+
+# ---- A thread with an event loop, for whoever has none: what the sync face stands on. It knows nothing of stores.
+
+
+Answer = concurrent.futures.Future[Any]
+
+
+class LoopThread:
+    """One event loop in one daemon thread, until it is closed."""
+
+    def __init__(self) -> None:
+        _refuse_running_loop()
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(DaemonThreads())
+        self._lock = threading.Lock()
+        self._answers: set[Answer] = set()
+        self._ending = False
+        self.is_open = True
+        self._thread = threading.Thread(target=self._turn, name="stepwell-sync", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child: the loop's thread stayed with the parent."""
+        return os.getpid() != self._pid
+
+    def wait_for(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Drive the coroutine on the loop, in a copy of the caller's context, and wait for what comes of it."""
+        self.refuse_dead_ends()
+        _refuse_running_loop()
+        if not self.is_open:
+            raise _closed()
+        return self._driven(work(), None)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have the loop call the function soon; from any thread, the loop's own and a signal handler too."""
+        if self.is_inherited:
+            raise ForkError
+        with contextlib.suppress(RuntimeError):  # closed: there is nothing left to tell
+            self._loop.call_soon_threadsafe(function)
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None, *, patience: float = 10) -> None:
+        """Take no more calls, let those under way end, drive `last`, end the loop and its thread."""
+        self.refuse_dead_ends()
+        with self._lock:
+            if not self.is_open:
+                return
+            self.is_open = False
+            answers = tuple(self._answers)
+        concurrent.futures.wait(answers, timeout=patience)
+        try:
+            if last is not None:
+                self._driven(last(), patience, last=True)
+        finally:
+            self._ending = True
+            self.call(self._loop.stop)
+            self._thread.join(patience)
+
+    def refuse_dead_ends(self) -> None:
+        """Raise where waiting for the loop could never end: in a forked child, and on the loop's own thread."""
+        if self.is_inherited:
+            raise ForkError
+        if threading.current_thread() is self._thread:
+            raise WrongLoop(
+                "this is the sync store's own event loop, where waiting for the store would never end; "
+                "make the handler a plain function (it gets a thread), or open a `stepwell.connect` store in it"
+            )
+
+    def _driven(self, coroutine: Coroutine[Any, Any, R], patience: float | None, *, last: bool = False) -> R:
+        call = Call(coroutine)
+        with self._lock:
+            if not self.is_open and not last:
+                coroutine.close()
+                raise _closed()
+            self._answers.add(call.answer)
+            self._loop.call_soon_threadsafe(call.begin)
+        try:
+            result: R = call.answer.result(patience)
+        except concurrent.futures.TimeoutError:
+            if call.answer.done():
+                raise  # the work's own
+            raise Timeout(f"the store's loop did nothing for {patience:g} s; an async handler blocks it") from None
+        except BaseException:
+            # Ctrl-C in this thread: nobody will take the answer, so the work stops, and we leave when it has.
+            if not call.answer.done():
+                self.call(call.cancel)
+                concurrent.futures.wait([call.answer])
+            raise
+        finally:
+            self._answers.discard(call.answer)
+        return result
+
+    def _turn(self) -> None:
+        while not self._ending:
+            # An exit that a task asks for ends the program in an event loop of the user's own. Here it would only leave
+            # every caller waiting for ever, so the loop goes on.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_forever()
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            self._loop.run_until_complete(_end_all())
+        self._loop.close()
+
+
+class Call:
+    """A coroutine on its way to the loop, and the answer on its way back."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.answer: Answer = concurrent.futures.Future()
+        self._coroutine = coroutine
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> None:
+        """Start it; on the loop's thread."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine, context=self._context)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Stop it; on the loop's thread."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self.answer.set_exception(_closed())
+        elif (error := task.exception()) is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(task.result())
+
+
+class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
+    """A thread for each call. The standard pool takes no work once the interpreter ends, which is when we close."""
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[R]:
+        """Call the function in a thread that nobody waits for at exit."""
+        answer: concurrent.futures.Future[R] = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(fn(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - whatever it raises is its outcome
+                answer.set_exception(error)
+
+        threading.Thread(target=work, name="stepwell-sync-call", daemon=True).start()
+        return answer
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise WrongLoop(
+        "a sync store would block the event loop that runs here; use `await stepwell.connect(...)` and its "
+        "async verbs, or call this in a thread with `asyncio.to_thread`"
+    )
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("this store is closed; open another with `stepwell.sync.connect`")
+
+
+async def _end_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -1,0 +1,209 @@
+"""World: a store, a worker and a clock for one test, in which steps can be faked."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, Unpack
+
+from stepwell.base.clock import TestClock
+from stepwell.base.durations import Duration, datetime_of, microseconds_of
+from stepwell.base.telemetry import Telemetry
+from stepwell.connect import ConnectOptions, connect
+from stepwell.errors import InvalidOption
+from stepwell.runs.context import current_run
+from stepwell.step import Step
+from stepwell.store.store import Store
+from stepwell.testing.crash_driver import Doomed
+from stepwell.testing.crashes import Crashes, CrashReport, InputCrashes
+from stepwell.testing.manual_worker import HandWorker, drained, live
+from stepwell.trigger import Trigger
+from stepwell.worker import Serves
+
+UNSAID: Final = object()
+Body = Callable[[], Any]
+BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def world(
+    *serves: Serves, url: str = "memory:", start: datetime = BEGINNING, **options: Unpack[ConnectOptions]
+) -> AsyncIterator[World]:
+    """A store with a clock of its own, and a worker that serves these workflows, handlers and modules.
+
+    The worker works in the background, as in production, but time stands still until the test moves it. `start` is
+    what the clock says at first; `url` and the options are those of `connect`, for a test on another database.
+    """
+    clock = options.setdefault("clock", TestClock(start))
+    if not isinstance(clock, TestClock):
+        raise InvalidOption("clock", clock, "a world's clock is a `TestClock`")
+    options.setdefault("listen", False)
+    async with connect(url, **options) as store, HandWorker(store, serves) as worker:
+        fakes = Fakes()
+        fakes.clocks.add(clock)
+        try:
+            yield World(store, clock, worker, fakes, serves=serves, url=url, options=options)
+        finally:
+            fakes.undo()
+
+
+class World:
+    """One test's store, worker and clock. Made by `world`."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: TestClock,
+        worker: HandWorker,
+        fakes: Fakes,
+        *,
+        serves: Sequence[Serves],
+        url: str,
+        options: ConnectOptions,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self._worker = worker
+        self._serves = serves
+        self._fakes = fakes
+        self._url = url
+        self._options = options
+
+    async def drain(self) -> int:
+        """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""
+        return await drained(self._worker)
+
+    async def advance(self, by: Duration) -> None:
+        """Move the clock, stopping wherever something is due; when it returns all of it is done, each at its time."""
+        until = self.clock.now() + microseconds_of(by, "by")
+        await live(self._worker, self.store, self.clock, until)
+        self.clock.advance((until - self.clock.now()) / 1_000_000)
+
+    def fake(self, step: Step[..., Any], returns: object = UNSAID, raises: object = UNSAID) -> None:
+        """Have a step return or raise this, in this world only, instead of calling its function.
+
+        What comes of it is recorded, and retried, like anything the function would have returned or raised.
+        """
+        self._fakes.put(step, returns, raises)
+
+    async def crash_everywhere(self, trigger: Trigger[Any] | object) -> CrashReport:
+        """Show that a run of this trigger survives the loss of its worker at any moment.
+
+        It is run once as it is. Then again for every database call that its worker made: the worker is cut off before
+        that call reaches the database, and another time after the database did it and before the worker heard. Each
+        time another worker takes the run over. Raises `AssertionError`, with the crash and the calls, unless every
+        run ends with the same result or error and has recorded the same steps. A crash costs the run an attempt.
+
+        In memory every run has a database of its own; elsewhere they are runs of the world's database, and nothing
+        else should wait there. Bodies are executed many times: fake those that must not be.
+
+        With an input in place of the trigger it is sent to its decider, which the world serves, and what has to be the
+        same are the events of every instance, and how its effects and timers ended.
+        """
+        async with self.crashes(trigger) as crashes:
+            return await crashes.everywhere()
+
+    @asynccontextmanager
+    async def crashes(self, trigger: Trigger[Any] | object) -> AsyncIterator[Crashes]:
+        """The crashes of runs of this trigger, for a test that chooses among them; the world's worker rests meanwhile.
+
+        It would take the runs whose workers are to be lost.
+        """
+        await self._worker.__aexit__(None, None, None)
+        try:
+            if not isinstance(trigger, Trigger):
+                ground = self._fresh if self._url.startswith("memory:") else self._shared
+                yield InputCrashes(self._serves, trigger, ground)
+            elif self._url.startswith("memory:"):
+                yield Crashes(self._serves, trigger, self._fresh)
+            else:
+                yield Crashes(self._serves, trigger.options(key=None), self._shared)
+        finally:
+            await self._worker.__aenter__()
+
+    @asynccontextmanager
+    async def _fresh(self, telemetry: Telemetry) -> AsyncIterator[Store]:
+        options: ConnectOptions = {**self._options, "clock": self._clock(), "telemetry": telemetry}
+        async with connect(self._url, **options) as store:
+            yield store
+
+    @asynccontextmanager
+    async def _shared(self, telemetry: Telemetry) -> AsyncIterator[Store]:
+        options = dataclasses.replace(self.store.options, listen=False)
+        driver = Doomed(self.store.driver)  # it never falls silent; it only leaves the other driver open
+        async with Store(driver, self.store.statements, options, self._clock(), telemetry) as store:
+            yield store
+
+    def _clock(self) -> TestClock:
+        clock = TestClock(datetime_of(self.clock.now()))
+        self._fakes.clocks.add(clock)
+        return clock
+
+
+class Fakes:
+    """Replaces the bodies of steps in one world: for the runs of all stores that go by one of its clocks."""
+
+    def __init__(self) -> None:
+        self.clocks: weakref.WeakSet[TestClock] = weakref.WeakSet()
+        self._steps: set[Step[..., Any]] = set()
+
+    def put(self, step: Step[..., Any], returns: object = UNSAID, raises: object = UNSAID) -> None:
+        """Have the step return or raise this instead of calling its function; the last word counts."""
+        if not isinstance(step, Step):
+            raise InvalidOption("step", step, "pass a function decorated with @step")
+        if (returns is UNSAID) == (raises is UNSAID):
+            raise InvalidOption("fake", step.id, "say what the step `returns` or what it `raises`, one of them")
+        if raises is not UNSAID and not _is_exception(raises):
+            raise InvalidOption("raises", raises, "it is an exception, or a class of them")
+        faked = _faked.setdefault(step, Faked(step))
+        faked.bodies[self] = (lambda: returns) if raises is UNSAID else _raising(raises)
+        self._steps.add(step)
+
+    def undo(self) -> None:
+        """Put every function back."""
+        for step in self._steps:
+            faked = _faked[step]
+            del faked.bodies[self]
+            if not faked.bodies:
+                step.definition = faked.definition
+                del _faked[step]
+        self._steps.clear()
+
+
+class Faked:
+    """A step with a body that looks, at every call, to which world the calling run belongs."""
+
+    def __init__(self, step: Step[..., Any]) -> None:
+        self.definition = step.definition
+        self.bodies: dict[Fakes, Body] = {}
+        fn = self._async if self.definition.is_async else self._sync
+        step.definition = dataclasses.replace(self.definition, fn=fn)
+
+    async def _async(self, *args: Any, **kwargs: Any) -> Any:
+        body = self._body()
+        return await self.definition.fn(*args, **kwargs) if body is None else body()
+
+    def _sync(self, *args: Any, **kwargs: Any) -> Any:
+        body = self._body()
+        return self.definition.fn(*args, **kwargs) if body is None else body()
+
+    def _body(self) -> Body | None:
+        clock = current_run().slot.store.clock
+        return next((body for fakes, body in self.bodies.items() if clock in fakes.clocks), None)
+
+
+_faked: Final[dict[Step[..., Any], Faked]] = {}
+
+
+def _is_exception(raises: object) -> bool:
+    return isinstance(raises, BaseException) or (isinstance(raises, type) and issubclass(raises, BaseException))
+
+
+def _raising(raises: Any) -> Body:
+    def body() -> Any:
+        raise raises
+
+    return body

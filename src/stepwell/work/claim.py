@@ -1,0 +1,173 @@
+"""The claims of a worker: what is ready, for the places that are free; suspects alone.
+
+A place is one of the `concurrency` of a worker. It holds one task, or one batch, from the claim until its body ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from stepwell.runs.branches import hidden
+from stepwell.store.poll import Fairness
+from stepwell.store.rows import Claimed
+from stepwell.store.store import Store
+from stepwell.work.body import Served
+from stepwell.work.demand import Demand, FreeSeat, Places, shares
+from stepwell.work.execution import Execution, Home
+from stepwell.work.leases import Leases
+from stepwell.work.session import Session
+from stepwell.work.suspects import SuspectTurns
+from stepwell.work.threads import Threads
+
+MOST_CLAIMED: Final = 10_000  # at once: what a statement and its answer can well carry
+
+
+class Claims:
+    """What one worker claims and executes between its start and its stop."""
+
+    def __init__(self, store: Store, leases: Leases, home: Home, threads: Threads, concurrency: int) -> None:
+        self.demand = Demand(concurrency, {})
+        self.served: dict[int, Served] = {}  # by the number of the queue
+        self.executions: set[Execution] = set()
+        self.left = True  # whether the last claim may have left something that a free place could be given
+        self.is_closed = False  # no place is offered any more
+        self._store = store
+        self._leases = leases
+        self._home = home
+        self._threads = threads
+        self._concurrency = concurrency
+        self._suspects = SuspectTurns(store.options.lease)
+        # Of each lease: of a queue with batches, and of the others (0).
+        self._places: defaultdict[tuple[float, int], Places] = defaultdict(Places)
+        self._fairness: defaultdict[tuple[float, int], Fairness] = defaultdict(Fairness)
+        self._context = hidden()  # what is executed is no code of a run, unless it says so
+
+    def serve(self, served: dict[int, Served]) -> None:
+        """Claim from these queues from now on."""
+        self.demand.serve(
+            {queue_id: one.concurrency for queue_id, one in served.items()},
+            {queue_id: one.batch for queue_id, one in served.items() if one.batch > 1},
+            {queue_id: self._leases.lease_of(one) for queue_id, one in served.items()},
+        )
+        self.served = served
+
+    @property
+    def room(self) -> int:
+        """How many more places may be filled now."""
+        # A place is free when its body has ended, while what came of it is still being written; but no more may wait
+        # to be written than are executed, or a slow database would be owed ever more.
+        return min(self.demand.free, 2 * self._concurrency - len(self.executions))
+
+    async def fill(self, *, drains: bool) -> int:
+        """Fill the free places with what is ready; how many tasks that took. `drains` if a drain waits for all."""
+        if (begun := await self._claim_alone(idle=False, drains=drains)) is not None:
+            return begun
+        # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
+        self.left = self.room <= 0
+        if self.left:
+            return 0
+        claimed = sum([await self._claim_from(queues) for queues in self.demand.turns()])
+        if not claimed and not self.executions:
+            begun = await self._claim_alone(idle=True, drains=drains)
+        return claimed if begun is None else begun
+
+    def offer(self, left: Callable[[], None], queue_id: int, task_id: int) -> FreeSeat | None:
+        """A place for a task that is being added, if it would be the next to be claimed: nothing else waits.
+
+        Not beside a claim, which has been promised all the places that are free. `left` is called when the place was
+        filled, or was not needed.
+        """
+        served = self.served.get(queue_id)
+        session = self._leases.of(served)
+        if served is None or session is None or session.lost or self._leases.are_claiming:
+            return None
+        if self.is_closed or self.left:
+            return None
+        if served.body is None or served.batch > 1 or self.room <= 0 or not self.demand.wanted([queue_id]):
+            return None
+        return FreeSeat(self.demand, session, queue_id, task_id, begin=self._start_added, left=left)
+
+    async def _claim_alone(self, *, idle: bool, drains: bool) -> int | None:
+        """How many suspects were begun, if it is their turn, and nothing else may be; None if it is not."""
+        turns, now = self._suspects, time.monotonic()
+        if not turns.is_on and turns.may_look(now, idle=idle, drains=drains):
+            turns.looked(now, found=await self._store.suspects.wait_in(list(self.served)))
+        if not turns.is_on:
+            return None
+        self.left = True  # so no place is offered, and whatever ends wakes us
+        if any(session.handing for session in self._leases) or not turns.may_claim(now, self.executions):
+            return 0 if turns.is_on else None
+        begun = None if turns.is_over(now) else await self._begin_suspect(now)
+        if begun is None:
+            turns.end(now, left=turns.is_over(now))
+            return None
+        turns.begun(now, begun)
+        return 1
+
+    async def _begin_suspect(self, now: float) -> Execution | None:
+        """Execute one suspect, under the session of its lease; None if there is none for which there is a place."""
+        wanted = [queue_id for queue_id, _ in self.demand.wanted(list(self.served))] if self.room > 0 else []
+        for session in self._leases:
+            queues = [queue_id for queue_id in wanted if self._leases.of(self.served[queue_id]) is session]
+            claimed: list[Claimed] = []
+            if queues:
+                session.claiming(now)
+                try:
+                    claimed = await self._store.suspects.claim(session.id, queues, beside=bool(self.executions))
+                finally:
+                    session.claimed(claimed)
+            if claimed:
+                return self._start((claimed,), session)
+        return None
+
+    async def _claim_from(self, queues: Sequence[int]) -> int:
+        wanted, batch = self.demand.wanted(queues), self.demand.batch(queues[0])
+        limit, session = min(self.room * batch, MOST_CLAIMED), self._leases.of(self.served[queues[0]])
+        self.left |= limit <= 0 or len(wanted) < len(queues)
+        if limit <= 0 or not wanted or session is None:
+            return 0
+        session.claiming(time.monotonic())
+        claimed: list[Claimed] = []
+        try:
+            claimed = await self._claim(session, wanted, limit, (session.lease, queues[0] if batch > 1 else 0))
+        finally:
+            session.claimed(claimed)
+        for calls in shares(claimed, batch):
+            self._start(calls, session)
+        return len(claimed)
+
+    async def _claim(
+        self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, turn: tuple[float, int]
+    ) -> list[Claimed]:
+        now = time.monotonic()
+        tasks, known, fairness = self._store.tasks, self._places[turn], self._fairness[turn]
+        levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if fairness.oldest_is_due() else {}
+        claimed: list[Claimed] = []
+        plain = False
+        if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now, limit)):
+            claimed = await tasks.claim_above(session.id, places, limit)
+            known.claimed(claimed, limit, now, plain=False)
+        if not claimed:
+            # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
+            claimed = await tasks.claim(session.id, wanted, limit, levels=levels)
+            plain = not levels
+            if plain:
+                known.claimed(claimed, limit, now, plain=True)
+        filled = fairness.claimed((task.queue_id for task in claimed), wanted, limit)
+        self.left |= filled or not plain
+        return claimed
+
+    def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> Execution:
+        queue_id = calls[0][0].queue_id
+        self.demand.take(queue_id)
+        execution = Execution(self._store, self.served[queue_id], session, calls, self.demand, home=self._home)
+        self.executions.add(execution)
+        execution.begin(self._threads)
+        return execution
+
+    def _start_added(self, task: Claimed, session: Session) -> None:
+        # As if the claim had begun it: the caller that added the task, and what flushed it, have other contexts.
+        self._context.copy().run(self._start, ((task,),), session)

@@ -1,0 +1,175 @@
+"""What to ask of the next claim: how much, of which queues, from which place. Pure bookkeeping, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from stepwell.store.rows import Claimed
+from stepwell.store.tasks import Place
+from stepwell.work.session import Session
+
+PLAIN_EVERY: Final = 1.0  # seconds; in a backlog, how often the claim looks behind its place again
+
+
+class Demand:
+    """The free places of a worker, over its queues. A place holds one task, or one batch of a queue with batches."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        limits: Mapping[int, int | None],
+        batches: Mapping[int, int] | None = None,
+        leases: Mapping[int, float] | None = None,
+    ) -> None:
+        self._busy: Counter[int] = Counter()
+        self.busy = 0  # how many places are taken
+        self.free = concurrency  # how many more may be taken
+        self._order: list[int] = []
+        self.serve(limits, batches or {}, leases or {})
+
+    def serve(self, limits: Mapping[int, int | None], batches: Mapping[int, int], leases: Mapping[int, float]) -> None:
+        """Go on with these queues, their limits, batches and leases; places that are taken stay taken."""
+        self._limits = limits
+        self._batches = batches
+        self._leases = leases
+        kept = [queue_id for queue_id in self._order if queue_id in limits]
+        self._order = list(dict.fromkeys([*kept, *limits]))
+
+    def take(self, queue_id: int) -> None:
+        """A place is taken for this queue."""
+        self._busy[queue_id] += 1
+        self.busy += 1
+        self.free -= 1
+
+    def give_back(self, queue_id: int) -> None:
+        """A place taken for this queue is free."""
+        self._busy[queue_id] -= 1
+        self.busy -= 1
+        self.free += 1
+
+    def turns(self) -> list[tuple[int, ...]]:
+        """The queues, together where one claim can serve them; another one is first every time, so that none starves.
+
+        A queue with batches has a claim of its own: a limit over several counts tasks, and there a place is many. So
+        have the queues of each lease: a claim is one session's.
+        """
+        if self._order:
+            self._order.append(self._order.pop(0))
+        turns: defaultdict[tuple[float | None, int], list[int]] = defaultdict(list)
+        for queue_id in self._order:
+            alone = queue_id if queue_id in self._batches else 0
+            turns[self._leases.get(queue_id), alone].append(queue_id)
+        return [tuple(queues) for queues in turns.values()]
+
+    def wanted(self, queues: Sequence[int]) -> list[tuple[int, int]]:
+        """Each of these queues that has room, with how many of its tasks fit."""
+        free = self.free
+        wanted = []
+        for queue_id in queues:
+            limit = self._limits[queue_id]
+            places = free if limit is None else min(free, limit - self._busy[queue_id])
+            if places > 0:
+                wanted.append((queue_id, places * self.batch(queue_id)))
+        return wanted
+
+    def batch(self, queue_id: int) -> int:
+        """How many tasks of this queue fit into a place."""
+        return self._batches.get(queue_id, 1)
+
+
+def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[tuple[tuple[Claimed, ...], ...]]:
+    """Claimed tasks as what each place gets, and there as what each call of the body gets.
+
+    Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
+    neighbours twice, and its own attempts are its own.
+    """
+    if batch == 1:  # nobody has neighbours; and there are thousands
+        yield from (((task,),) for task in tasks)
+        return
+    for start in range(0, len(tasks), batch):
+        share = tasks[start : start + batch]
+        alone = ((task,) for task in share if task.suspect or task.attempt > 1)
+        together = tuple(task for task in share if not (task.suspect or task.attempt > 1))
+        yield (together, *alone) if together else tuple(alone)
+
+
+class Places:
+    """How far the claim has come in each queue and priority while there is a backlog.
+
+    With an old snapshot open anywhere in the database, the index entries of everything claimed since then stay, and a
+    claim from the beginning steps over all of them. So in a backlog the claim goes on where it ended, and only once a
+    second looks behind: for what was returned, added late or has another priority. Without a backlog, always from the
+    beginning: then there is nothing to step over, and nothing may be missed for a second.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, int], tuple[int, int]] = {}
+        self._plain_at = float("-inf")
+
+    def above(self, wanted: Sequence[tuple[int, int]], now: float, limit: int = 0) -> list[Place]:
+        """Where to go on, urgent first; nothing if this claim is to look from the beginning."""
+        if now - self._plain_at >= PLAIN_EVERY or not self._last:
+            return []
+        places = []
+        for queue_id, capacity in wanted:
+            known = sorted((priority for queue, priority in self._last if queue == queue_id), reverse=True)
+            if not known or (len(known) > 1 and capacity < limit):
+                return []  # of each priority its capacity may come: together more than the queue has room for
+            places += [(queue_id, capacity, priority, *self._last[queue_id, priority]) for priority in known]
+        return places
+
+    def claimed(self, tasks: Sequence[Claimed], limit: int, now: float, *, plain: bool) -> None:
+        """Remember how far this claim came; forget it all when it found less than it asked for."""
+        if plain:
+            self._plain_at = now
+            self._last.clear()
+        if len(tasks) < limit:
+            self._last.clear()
+            return
+        for place, last in {(task.queue_id, task.priority): (task.run_at, task.id) for task in tasks}.items():
+            self._last[place] = max(self._last.get(place, (0, 0)), last)  # in claim order, so the last is the furthest
+
+
+# ---- A place of a worker that is kept free for a task while that is being added.
+
+
+class FreeSeat:
+    """One place, taken from the moment it is offered: no claim counts on it."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        session: Session,
+        queue_id: int,
+        task_id: int,
+        *,
+        begin: Callable[[Claimed, Session], None],
+        left: Callable[[], None],
+    ) -> None:
+        self.worker = session.id
+        self._demand = demand
+        self._session = session
+        self._queue_id = queue_id
+        self._task_id = task_id
+        self._begin = begin
+        self._left = left
+        demand.take(queue_id)
+        session.handing.add(task_id)
+
+    def taken(self, task: Claimed) -> None:
+        """The task is ours: execute it. A session that was lost meanwhile has lost it as well."""
+        self._session.held[task.id] = task.turn
+        self._leave()
+        if not self._session.lost:
+            self._begin(task, self._session)
+
+    def missed(self) -> None:
+        """It is not, or nobody knows: then the heartbeat finds out."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._demand.give_back(self._queue_id)
+        self._session.handing.discard(self._task_id)
+        self._left()

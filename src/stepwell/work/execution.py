@@ -1,0 +1,387 @@
+"""One place of a worker at work: call the body, judge what came of it, settle."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from stepwell.base.events import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed, TaskUnreadable
+from stepwell.errors import LeaseLost, Refused, Timeout
+from stepwell.records import RunStatus, TaskKind
+from stepwell.runs.cleanup import Deadline
+from stepwell.runs.steps import Showing
+from stepwell.store.pending import Answer
+from stepwell.store.poll import SWEEP_EVERY
+from stepwell.store.rows import Claimed, StepRow, Wish
+from stepwell.store.store import Store
+from stepwell.store.transaction import Turns, executing
+from stepwell.work.body import Served
+from stepwell.work.demand import Demand
+from stepwell.work.outcome import (
+    Cancelled,
+    Ended,
+    Failed,
+    NotThisCode,
+    Outcome,
+    Released,
+    Settled,
+    interrupted,
+    judge,
+    judge_batch,
+    settlement_of,
+)
+from stepwell.work.session import Session
+from stepwell.work.threads import NoThread, Threads
+
+NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
+
+
+class Home(Protocol):
+    """The worker that has the place. Given whole, and not by its methods: each would be an object for every task."""
+
+    showing: Showing
+    context: Context  # in which the end of a task is heard: nobody's, so that it need not be copied for each
+
+    def freed(self) -> None:
+        """The place may be given to another task."""
+
+    def ended(self, execution: Execution) -> None:
+        """Every turn of it is closed."""
+
+
+class Execution:
+    """The turns of the tasks that one place was given: one task, or one batch."""
+
+    __slots__ = (
+        "_calls",
+        "_cleanup",
+        "_demand",
+        "_given_up",
+        "_held",
+        "_home",
+        "_in_body",
+        "_open",
+        "_served",
+        "_stopped",
+        "_waiting",
+        "gave_back",
+        "job",
+        "on_cancel",
+        "on_stop",
+        "session",
+        "settled",
+        "showing",
+        "store",
+        "withheld",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        served: Served,
+        session: Session,
+        calls: Sequence[Sequence[Claimed]],
+        demand: Demand,
+        *,
+        home: Home,
+    ) -> None:
+        self.session = session
+        self.showing = home.showing
+        self.settled = 0
+        self.gave_back = False  # a task that is not finished, and may be claimed again at once
+        self.job: asyncio.Task[None] | None = None
+        self.store = store
+        self._served = served
+        self._calls = calls
+        self._demand = demand
+        self._home = home
+        self._waiting = NONE  # for answers that have to be asked for
+        self._held = 1
+        self._open = sum(map(len, calls))  # turns that are not closed yet
+        self._in_body: int | None = None  # the task whose body is being executed, the first of a batch
+        self._given_up = False
+        self._stopped: Outcome | None = None  # what the body that is being executed was stopped as
+        self.withheld: tuple[StepRow, ...] = ()
+        self.on_stop: Callable[[], None] = _nobody
+        self.on_cancel: Callable[[], None] | None = None
+        self._cleanup: Deadline | None = None  # of the body that is being executed, if its task was cancelled
+
+    def __repr__(self) -> str:
+        return f"<tasks {', '.join(str(task.id) for task in itertools.chain(*self._calls))} of {self._served.queue}>"
+
+    async def run(self, threads: Threads) -> None:
+        """Make each call, and have written what came of it: nothing, if the session was lost under it.
+
+        Nobody waits for the writing: the next call is made, or the place is free, while the database is at it.
+        """
+        for tasks in self._calls:
+            self._settle(tasks, await self._in_all(tasks, threads))
+        if self.job is None:
+            return  # an eager task factory: it has ended before it was begun, and `begin` looks after it
+        # It has come to its end: nobody has to look after it, which would be one more turn of the loop for each task.
+        # And little is kept until the database has answered, for the garbage collector's sake.
+        self.job.remove_done_callback(self._finished)
+        self.job = None
+        self.release()
+
+    def begin(self, threads: Threads) -> None:
+        """Go to work."""
+        self.job = asyncio.get_running_loop().create_task(self.run(threads))
+        # And not in `run`: what is cancelled at once never gets there.
+        self.job.add_done_callback(self._finished, context=self._home.context)
+
+    def hold(self) -> None:
+        """Keep the place for one more user of it: a body in a thread."""
+        self._held += 1
+
+    def release(self) -> None:
+        """Give the place up; it is free when everybody has."""
+        self._held -= 1
+        if self._held == 0:
+            self._demand.give_back(self._calls[0][0].queue_id)
+            self._home.freed()
+
+    def give_up(self) -> None:
+        """Stop the body and begin no other; what has been judged already is still settled."""
+        self._given_up = True
+        if self._in_body is not None:
+            self._cancel_body()
+
+    def stop(self, wish: Wish, task_ids: set[int]) -> None:
+        """Stop the body of a task that was asked to be cancelled or paused; it is settled as that.
+
+        One that cleans up goes on, and is not paused.
+        """
+        if self._in_body not in task_ids or self._cleanup is not None:
+            return
+        if wish is Wish.CANCEL and self.on_cancel is not None and self._stopped is None and not self._given_up:
+            self.on_cancel()
+        elif wish is Wish.CANCEL and self._served.cleanup is None:
+            self._stop_body(Cancelled())
+        else:  # also one that cleans up and has not begun with this turn: it is claimed anew for that
+            self._stop_body(Released())
+
+    def clean_up(self, deadline: Deadline) -> None:
+        """The task was cancelled, and its body cleans up: until then at the latest."""
+        self._cleanup = deadline
+        deadline.watch(lambda: self._stop_body(deadline.failure))
+
+    def abandon(self) -> None:
+        """Stop waiting for a body that does not stop, and for answers that do not come."""
+        self._cancel_body()
+        for job in self._waiting:
+            job.cancel()
+
+    def _stop_body(self, outcome: Outcome) -> None:
+        if self._in_body is not None and self._stopped is None:
+            self._stopped = outcome
+            self._cancel_body()
+
+    def _cancel_body(self) -> None:
+        self.on_stop()
+        if self.job is not None:
+            self.job.cancel()
+
+    def _finished(self, job: asyncio.Task[None]) -> None:
+        if job.cancelled() or job.exception() is not None:
+            self._break_off("cancelled" if job.cancelled() else repr(job.exception()))
+        self.release()
+
+    def _break_off(self, why: str) -> None:
+        """Hold nothing any more: ours has failed, or the process is ending. The heartbeat gives back what we own."""
+        self.store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
+        for task in itertools.chain(*self._calls):
+            self.session.settled(task.id, task.turn)
+        self._open = 0
+        self._home.ended(self)
+
+    def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Outcome | Settled | None]:
+        """What came of the body, if the time that its run has in all is not over before."""
+        outcome = self._outcome(tasks, threads)
+        # Most have no such limit; a coroutine less is a frame less to go through at each of its waits.
+        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has a time of its own
+            return outcome
+        return self._until(self._served.run_timeout, tasks[0], outcome)
+
+    async def _until(
+        self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Outcome | Settled | None]
+    ) -> Outcome | Settled | None:
+        deadline = Deadline.of_run(task, run_timeout, self.store.clock)
+        if deadline.left <= 0:
+            outcome.close()
+            return deadline.failure
+        deadline.watch(lambda: None if self._cleanup is not None else self._stop_body(deadline.failure))
+        try:
+            came = await outcome
+            return came if self._cleanup is not None else deadline.capped(came)
+        finally:
+            deadline.end()
+
+    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
+        """What came of the body; None if the session was lost under it, so that nothing may be written."""
+        if self._served.body is None:
+            return _no_handler(self._served.queue)
+        if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
+            return self._interrupted()
+        self._in_body, self._stopped, self._cleanup = tasks[0].id, None, None
+        executing.set(Turns(self.session, tasks))
+        try:
+            return await self._called(self._served.body(tasks, threads, self))
+        except asyncio.CancelledError:
+            # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
+            if self._given_up:
+                return self._interrupted()
+            if self._stopped is not None:
+                assert self.job is not None
+                self.job.uncancel()  # the next body is not to be taken for cancelled
+                return self._stopped
+            return self._judged(tasks, RuntimeError("the body was cancelled"))
+        except NoThread:
+            return Released(SWEEP_EVERY)
+        except KeyboardInterrupt as error:
+            return self._judged(tasks, interrupted(error))
+        except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
+            return self._judged(tasks, error)
+        finally:
+            self._in_body, self.on_stop, self.on_cancel = None, _nobody, None
+            if self._cleanup is not None:
+                self._cleanup.end()
+
+    def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
+        # Most have no timeout, and its guard is a tenth of what an empty body costs.
+        return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
+
+    async def _in_time(self, body: Awaitable[Ended], timeout: float) -> Ended:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                return await body
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise Timeout(f"the handler of {self._served.queue} ran longer than {timeout:g} s") from error
+
+    def _interrupted(self) -> Outcome | None:
+        return None if self.session.lost else Released()
+
+    def _judged(self, tasks: Sequence[Claimed], error: BaseException) -> Outcome:
+        if len(tasks) > 1:
+            return judge_batch(error)
+        [task] = tasks
+        return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
+
+    def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
+        """Have these turns closed; those of one call go into one flush as far as it has room."""
+        steps, self.withheld = self.withheld, ()
+        if outcome is None or isinstance(outcome, Settled):
+            self.settled += len(tasks) if outcome else 0
+            for task in tasks:
+                self._close(task)
+            return
+        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
+        is_run, cleans_up = tasks[0].kind is TaskKind.RUN, self._cleanup is not None
+        if is_run and (cleans_up or isinstance(outcome, Cancelled | Failed)):
+            settlement = msgspec.structs.replace(settlement, cleans_up=cleans_up, ends_run=True)
+        if steps:
+            settlement = msgspec.structs.replace(settlement, steps=steps)
+        unknown_run = self._served.body is None and is_run
+        if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
+            for task in tasks:
+                answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
+                self._wait_for(task, outcome, answer)
+            return
+        for task in tasks:
+            heard = partial(self._heard, task, outcome)
+            parent, attempt = task.parent_id, task.attempt
+            if not settle_soon(task.id, worker, task.turn, settlement, heard, parent=parent, attempt=attempt):
+                settle = self.store.tasks.settle
+                answer = settle(task.id, worker, task.turn, settlement, parent=parent, attempt=attempt)
+                self._wait_for(task, outcome, answer)
+
+    def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
+        if isinstance(answer, Answer) and answer.value is not None:
+            self._tell(task, outcome, answer.value)
+            self._close(task)
+        else:  # refused, or nobody knows: that has to be asked
+            self._wait_for(task, outcome, self.store.tasks.settled(task.id, self.session.id, task.turn, answer))
+
+    def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
+        job = asyncio.ensure_future(self._waited(task, outcome, answer))
+        self._waiting |= {job}
+        job.add_done_callback(self._has_waited)
+
+    def _has_waited(self, job: asyncio.Task[None]) -> None:
+        self._waiting -= {job}
+
+    async def _waited(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
+        failure: Outcome | None = None
+        try:
+            self._tell(task, outcome, await answer)
+        except LeaseLost:
+            self.store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it; the lease gives the task back
+            if isinstance(error, Refused) and not _is_refusal(outcome):
+                failure = self._judged([task], error)  # which can be written: nothing of the body's is in it
+            else:
+                self.store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
+        finally:
+            if failure is None:
+                self._close(task)
+            else:
+                self._settle([task], failure)
+
+    def _tell(self, task: Claimed, outcome: Outcome, status: str) -> None:
+        self.settled += 1
+        self.gave_back |= status == "PENDING"
+        if task.kind is TaskKind.RUN:
+            self._tell_waiters(task, outcome, status)
+        error = getattr(outcome, "error", None)
+        if error is None:
+            return
+        described = f"{error.get('type')}: {error.get('message')}"[:500]
+        if isinstance(outcome, NotThisCode):
+            self._tell_unreadable(task, str(error.get("message"))[:500])
+        elif isinstance(outcome, Failed) and status == "ERROR":
+            self.store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
+        else:
+            self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
+
+    def _tell_unreadable(self, task: Claimed, error: str) -> None:
+        """Warn once for each session: the task comes again and again, and others like it."""
+        if (cause := (self._served.queue, error)) not in self.session.warned:
+            self.session.warned.add(cause)
+            self.store.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
+
+    def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
+        if task.parent_id is not None and RunStatus(status).finished:
+            self.store.waiting.woken(task.parent_id)
+        if status == RunStatus.CANCELLED:
+            self.store.results.finished([task.id])  # why is written, and not known here
+        elif RunStatus(status).finished:
+            done = settlement_of(outcome)
+            self.store.results.settled(task.id, status, done.output, done.error, self._served.queue)
+
+    def _close(self, task: Claimed) -> None:
+        self.session.settled(task.id, task.turn)
+        self._open -= 1
+        if self._open == 0:
+            self._home.ended(self)
+
+
+def _is_refusal(outcome: Outcome) -> bool:
+    return (getattr(outcome, "error", None) or {}).get("type") == Refused.__name__
+
+
+def _nobody() -> None:
+    """Nobody has to be told."""
+
+
+def _no_handler(queue: str) -> Outcome:
+    message = f"no_handler_registered: a worker claimed {queue} by its prefix and has no handler for it"
+    return Failed({"type": "NoHandler", "message": message}, reason="no_handler_registered")

@@ -1,0 +1,241 @@
+"""The heartbeat: a thread of its own with its own way to the database, for all sessions of a store.
+
+So neither a blocked event loop, nor a busy pool, nor a thousand held tasks can make a living session look dead. While a
+body holds the interpreter, which this thread needs too, a helper in another process beats (`lifeline.py`). A loop that
+is blocked for longer than `hang_after` is given up: neither of them beats for it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import traceback
+from collections import defaultdict
+from functools import partial
+from typing import Final
+
+from stepwell.base.backoff import waits
+from stepwell.base.compat import frame_of
+from stepwell.base.events import InternalTaskFailed, LoopBlocked, StoreLost
+from stepwell.base.futures import ended, passed
+from stepwell.errors import StepwellError, StoreClosed
+from stepwell.store.driver import Pulse
+from stepwell.store.rows import Owned
+from stepwell.store.store import Store
+from stepwell.work.lifeline import Lifeline
+from stepwell.work.session import Session
+
+
+class Heartbeat:
+    """Beats for every session of one store until it has none."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._sessions: dict[int, Session] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._last: threading.Thread | None = None  # it may still be leaving
+        self._quiet = threading.Event()  # no beat is under way, nor will be
+        self._blockade = Blockade(self._loop)
+        self.lifeline = Lifeline(store)
+
+    @classmethod
+    def of(cls, store: Store) -> Heartbeat:
+        """The one heartbeat of a store."""
+        heartbeat: Heartbeat | None = getattr(store, "heartbeat", None)
+        if heartbeat is None:
+            heartbeat = store.heartbeat = cls(store)
+        return heartbeat
+
+    def add(self, session: Session) -> None:
+        """Beat for this session from now on."""
+        with self._lock:
+            self._sessions[session.id] = session
+            session.beat_soon = self._wake.set
+            if self._thread is not None:
+                self._wake.set()  # the helper is to know of it
+            else:
+                before, self._quiet = self._last, threading.Event()
+                work = partial(self._work, before, self._quiet)
+                self._last = self._thread = threading.Thread(target=work, name="stepwell-heartbeat", daemon=True)
+                self._thread.start()
+
+    async def remove(self, session: Session) -> None:
+        """Beat for it no more; when it was the last, no beat is under way when this returns."""
+        with self._lock:
+            self._sessions.pop(session.id, None)
+            last, quiet = (None if self._sessions else self._thread), self._quiet
+        if last is not None:
+            self._wake.set()
+            await passed(lambda: quiet.is_set() or not last.is_alive(), 5)
+
+    async def left(self) -> None:
+        """Return when the thread has ended, and the helper with it, if no session is left."""
+        with self._lock:
+            last = None if self._sessions else self._last
+        if last is not None:
+            await ended(last, 5)
+
+    @property
+    def _lease(self) -> float:
+        """The shortest lease of its sessions: one beat is for all of them."""
+        with self._lock:
+            return min((session.lease for session in self._sessions.values()), default=self._store.options.lease)
+
+    @property
+    def _every(self) -> float:
+        """Seconds between two beats."""
+        return self._lease / 3
+
+    def _work(self, before: threading.Thread | None, quiet: threading.Event) -> None:
+        if before is not None:
+            before.join()  # the helper is one thread's alone
+        while self._go_on():
+            try:
+                self._beat_to_the_end(quiet)
+            except Exception as error:  # noqa: BLE001 - no file for its connection, say: without it the worker is lost
+                self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
+                self._wake.wait(self._every / 2)
+                self._wake.clear()
+            else:
+                return
+
+    def _beat_to_the_end(self, quiet: threading.Event) -> None:
+        """Beat until no session is left."""
+        pulse = self._store.sessions.pulse()
+        self.lifeline.open()
+        try:
+            while self._go_on():
+                self._rest(pulse, self._every if self._is_hung() else self._beat(pulse))
+        finally:
+            if not self._sessions:
+                quiet.set()
+            self.lifeline.close()
+            with contextlib.suppress(Exception):
+                pulse.close()
+
+    def _rest(self, pulse: Pulse, seconds: float) -> None:
+        """Wait until the next beat; the helper is started meanwhile if its time comes."""
+        start = self.lifeline.starts_in()
+        if start < seconds:
+            if not self._wake.wait(start):
+                self._well(pulse)
+            seconds -= start
+        self._wake.wait(seconds)
+        self._wake.clear()
+
+    def _well(self, pulse: Pulse) -> None:
+        """Tell the helper that this process is well; note it if there is none any more."""
+        with self._lock:
+            leases = {worker: self._sessions[worker].lease for worker in sorted(self._sessions)}
+        if leases and self.lifeline.well(leases):
+            with contextlib.suppress(StepwellError):  # for people: nothing relies on it
+                self._store.sessions.note_helper(pulse, list(leases), self.lifeline.kind, timeout=self._every)
+
+    def _is_hung(self) -> bool:
+        """True if the loop has run nothing for too long; its stack is told before that."""
+        if (stack := self._blockade.look(self._lease)) is not None:
+            self._store.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
+        with self._lock:
+            longest = max((session.lease for session in self._sessions.values()), default=0.0)
+        hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)
+        if hung:
+            self.lifeline.blocked()
+        return hung
+
+    def _go_on(self) -> bool:
+        with self._lock:
+            # On a loop that was closed under us nothing goes on: what its sessions hold must be recovered by others.
+            if self._sessions and not self._loop.is_closed():
+                return True
+            self._thread = None
+            return False
+
+    def _beat(self, pulse: Pulse) -> float:
+        """Beat once, and say how long to rest."""
+        with self._lock:
+            workers = sorted(self._sessions)
+        sent_at = time.monotonic()
+        pauses = waits(self._every / 2, self._store.clock.random)
+        while True:
+            try:
+                alive, owned = self._store.sessions.beat(pulse, workers, timeout=self._every)
+            except StoreClosed:
+                with self._lock:
+                    self._sessions.clear()
+                return 0.0
+            except StepwellError as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+            except Exception as error:  # noqa: BLE001 - nothing may end the heartbeat of a living worker
+                self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
+            else:
+                self._tell(workers, alive, owned, sent_at)
+                self._well(pulse)
+                return max(0.0, self._every - (time.monotonic() - sent_at))
+            self._well(pulse)  # it is the database that is not: the helper could not reach it either
+            if self._wake.wait(next(pauses)):
+                return 0.0
+            sent_at = time.monotonic()
+
+    def _tell(self, workers: list[int], alive: set[int], owned: list[Owned], sent_at: float) -> None:
+        by_worker: dict[int, list[Owned]] = defaultdict(list)
+        for task in owned:
+            by_worker[task.worker_id].append(task)
+        for worker in workers:
+            with self._lock:
+                session = self._sessions.get(worker)
+            if session is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                    self._loop.call_soon_threadsafe(session.beaten, worker in alive, by_worker[worker], sent_at)
+
+
+# ---- How long an event loop has run nothing, as another thread of the process sees it.
+
+
+FRAMES: Final = 8  # of the stack: those in which it stands, not those that led there
+
+
+class Blockade:
+    """Made on the loop's own thread; looked at from another."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._asked_at: float | None = None
+        self._looked_at = time.monotonic()
+        self._told = False
+        self.seconds = 0.0
+
+    def look(self, lease: float) -> str | None:
+        """Find out for how many `seconds` it has been blocked; when that is first more than the lease, its stack.
+
+        The innermost call comes first, all in one line: it is for the log.
+        """
+        now = time.monotonic()
+        unseen, self._looked_at = now - self._looked_at, now
+        if self._asked_at is None:
+            self._ask(now)
+        elif unseen > lease:
+            self._asked_at += unseen  # this thread did not run either: the process was stopped, or its interpreter held
+        self.seconds = 0.0 if self._asked_at is None else now - self._asked_at
+        if self.seconds <= lease or self._told:
+            return None
+        self._told = True
+        return self._stack()
+
+    def _ask(self, now: float) -> None:
+        self._asked_at, self._told = now, False
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._asked_at = None
+
+    def _stack(self) -> str:
+        frame = frame_of(self._thread)
+        calls = traceback.extract_stack(frame) if frame is not None else []
+        return " < ".join(f"{call.filename}:{call.lineno} in {call.name}" for call in reversed(calls[-FRAMES:]))

@@ -1,0 +1,105 @@
+"""The sessions of one worker: one for each lease among what it serves.
+
+So a claim is one session's, with one fence, and who is silent for a lease loses what was claimed under that lease and
+nothing else. All of them beat together (`heartbeat.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from stepwell.base.events import SessionStarted
+from stepwell.errors import StepwellError
+from stepwell.store.rows import Owned
+from stepwell.store.sessions import Identity
+from stepwell.store.store import Store
+from stepwell.work.body import Served
+from stepwell.work.heartbeat import Heartbeat
+from stepwell.work.session import Session
+
+
+class Leases:
+    """What a worker has registered: a session for each of its leases, in their order; nothing while it is stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        identity: Identity,
+        on_lost: Callable[[Session], None],
+        on_orphans: Callable[[Session, list[Owned]], None],
+    ) -> None:
+        self._store = store
+        self._identity = identity
+        self._on_lost = on_lost
+        self._on_orphans = on_orphans
+        self._sessions: dict[float, Session] = {}
+        self._are_all = False  # begun: the database may go away between two of them
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(tuple(self._sessions.values()))
+
+    def lease_of(self, served: Served | None) -> float:
+        """Seconds of the lease of what is served: its own, or the store's."""
+        return self._store.options.lease if served is None or served.lease is None else served.lease
+
+    def of(self, served: Served | None) -> Session | None:
+        """The session under which this is executed."""
+        return self._sessions.get(self.lease_of(served))
+
+    @property
+    def are_living(self) -> bool:
+        """Whether it is registered with all of its leases, and none of its sessions is known to be lost."""
+        return bool(self._sessions) and self._are_all and not any(session.lost for session in self)
+
+    @property
+    def are_claiming(self) -> bool:
+        """True while a claim is on its way."""
+        return any(session.is_claiming for session in self)
+
+    async def begin(self, served: Mapping[str, Served]) -> None:
+        """Begin the sessions that are missing, each with what is served under its lease; a prefix is under the store's.
+
+        One that was lost is ended before: it was no death, and nothing that was lost with it has killed anybody.
+        Raises while the database is away; what was begun until then stays.
+        """
+        self._are_all = False
+        for session in self:
+            if session.lost:
+                self._store.tasks.hint(await self._store.sessions.acquit(session.id))
+                await self._end(session, stopping=False)
+        handlers = self._handlers(served)
+        heartbeat = Heartbeat.of(self._store)
+        for lease in [lease for lease in handlers if lease not in self._sessions]:
+            identity = replace(self._identity, handlers=handlers[lease])
+            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.lifeline.kind)
+            session = Session(worker_id, self._on_lost, self._on_orphans, lease=lease)
+            self._sessions[lease] = session
+            heartbeat.add(session)
+            self._store.telemetry.emit(SessionStarted(worker_id))
+        self._sessions = {lease: self._sessions[lease] for lease in handlers}
+        self._are_all = True
+
+    async def end(self, *, stopping: bool) -> None:
+        """End all of them; what they still hold is given back."""
+        for session in self:
+            await self._end(session, stopping=stopping)
+
+    def _handlers(self, served: Mapping[str, Served]) -> Mapping[float, Sequence[str]]:
+        handlers: defaultdict[float, list[str]] = defaultdict(list)
+        for name in self._identity.handlers:
+            handlers[self.lease_of(served.get(name))].append(name)
+        return handlers or {self._store.options.lease: []}
+
+    async def _end(self, session: Session, *, stopping: bool) -> None:
+        self._sessions.pop(session.lease, None)
+        heartbeat = Heartbeat.of(self._store)
+        await heartbeat.remove(session)
+        session.end()
+        with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
+            if session.lost and stopping:
+                await self._store.sessions.acquit(session.id)
+            await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
+        await heartbeat.left()

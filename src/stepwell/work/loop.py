@@ -1,0 +1,358 @@
+"""The worker's loop: claim what is ready, call its body, judge what came of it, settle.
+
+Around it two more: one looks after the store (`upkeep.py`), one beats (in a thread, `heartbeat.py`). A loop
+that fails is reported and started again; nothing a body does can stop them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from stepwell.base.backoff import waits
+from stepwell.base.events import InternalTaskFailed, OrphansReleased, SessionLost, StoreBack, StoreLost
+from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.runs import branches
+from stepwell.runs.steps import Showing
+from stepwell.store.poll import LONGEST_POLL, Polling
+from stepwell.store.rows import Owned, Wish
+from stepwell.store.sessions import Identity
+from stepwell.store.store import Store
+from stepwell.work.body import Served
+from stepwell.work.claim import Claims
+from stepwell.work.execution import Execution
+from stepwell.work.leases import Leases
+from stepwell.work.outcome import Released, settlement_of
+from stepwell.work.session import Session
+from stepwell.work.suspects import Holds
+from stepwell.work.threads import Threads
+from stepwell.work.upkeep import Upkeep
+
+LOOK_EVERY: Final = 1.0  # seconds; how soon a new queue with a prefix of ours is found
+HEAR_EVERY: Final = 0.5  # seconds between looks at what is asked of the bodies under way
+
+
+class Runtime:
+    """One worker at work."""
+
+    def __init__(
+        self,
+        store: Store,
+        served: Sequence[Served],
+        identity: Identity,
+        *,
+        prefixes: tuple[str, ...] = (),
+        concurrency: int,
+        grace: float,
+        poll: float = LONGEST_POLL,
+    ) -> None:
+        self._store = store
+        self._by_name = {one.queue: one for one in served}
+        self._prefixes = prefixes
+        self._looked_at = float("-inf")  # for queues with these prefixes
+        self._holds = Holds(store, self._workflows)
+        self._identity = identity
+        self._concurrency = concurrency
+        self._grace = grace
+        self._threads = Threads(f"stepwell-{identity.name}")
+        self.showing = Showing()
+        self._quiet = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+        self._polling = Polling(store.clock, poll)
+        self._idle = asyncio.Event()
+        self._idle_at = self.claim_number = 0  # of the last claim that found nothing to do, and of the last
+        self._drains = 0
+        self._stopping = self._hurried = False
+        self._labels = False  # whether tasks of this loop are labelled for the runs executed here
+        self._deafen: Callable[[], None] = lambda: None
+        self.leases = Leases(store, identity, self._session_lost, self._orphans_found)
+        self.claims = Claims(store, self.leases, self, self._threads, concurrency)
+        self.executed = 0
+
+    @property
+    def session(self) -> Session | None:
+        """The first of its sessions; None while it is not registered."""
+        return next(iter(self.leases), None)
+
+    @property
+    def is_serving(self) -> bool:
+        """True from when its queues and workflows are made until it stops."""
+        return bool(self._loops)
+
+    async def register(self) -> None:
+        """Begin the sessions, so that others see the worker, and claim nothing yet."""
+        if self.session is None:
+            try:
+                await self._begin_sessions()
+            except BaseException:
+                await self.leases.end(stopping=self._stopping)  # begun or not: no beat for a worker that did not start
+                raise
+
+    async def _register_patiently(self) -> None:
+        """Begin the sessions however long the database is away, slow or locked, as one that runs does; and say so."""
+        lost_at: float | None = None
+        pauses = waits(LONGEST_POLL, self._store.clock.random)
+        while self.session is None:
+            try:
+                await self.register()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+                lost_at = time.monotonic() if lost_at is None else lost_at
+                await asyncio.sleep(next(pauses))
+        if lost_at is not None:
+            self._store.telemetry.emit(StoreBack(time.monotonic() - lost_at))
+
+    def _workflows(self) -> list[int]:
+        return [number for number, one in self.claims.served.items() if one.is_workflow and one.body is not None]
+
+    def replace(self, served: Served) -> None:
+        """Serve a queue with another body from now on; what is under way goes on with the old one. Its lease stays."""
+        served = replace(served, lease=self._by_name[served.queue].lease)
+        self._by_name[served.queue] = served
+        for queue_id, one in self.claims.served.items():
+            if one.queue == served.queue:
+                self.claims.served[queue_id] = served
+
+    async def start(self, *, upkeep: bool = True) -> None:
+        """Register the sessions and begin to serve; `upkeep=False` leaves the store to others."""
+        self._stopping = self._hurried = False
+        self._threads = Threads(f"stepwell-{self._identity.name}")
+        served = self.claims.served
+        # Those of the last start are over: a body that did not stop, and a thread that has a place for longer.
+        self.claims = Claims(self._store, self.leases, self, self._threads, self._concurrency)
+        if self.session is None:
+            await (self._register_patiently() if upkeep else self.register())
+        else:
+            self.claims.serve(served)
+        if any(one.is_workflow for one in self._by_name.values()):
+            self._labels = True
+            branches.install(asyncio.get_running_loop())
+        self.context = contextvars.copy_context()
+        self._store.tasks.on_added(self._added)
+        self._deafen = self._store.tasks.on_wish(self._wished)
+        self._refuse = self._store.tasks.hand_over.on_offer(partial(self.claims.offer, self._quiet.set))
+        self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
+        hearing = self._supervised("control requests", self._hear_forever)
+        self._loops.append(asyncio.create_task(hearing, name="stepwell-requests"))
+        if upkeep:
+            looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
+            self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
+            holding = self._supervised("holds", self._holds.forever)
+            self._loops.append(asyncio.create_task(holding, name="stepwell-holds"))
+
+    async def stop(self) -> None:
+        """Claim nothing more, let bodies end within the grace, give back what is left, end the sessions."""
+        self._claim_no_more()
+        self._polling.wake()
+        with contextlib.suppress(ValueError):
+            self._store.tasks.off_added(self._added)
+            self._deafen()
+            self._refuse()
+        if self._loops:
+            # A claim under way is answered, not cut off: what it takes would be ours, not executed, its attempt lost.
+            await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
+        await _gone(self._loops)
+        self._loops = []
+        try:
+            await self._let_go()
+        finally:  # also of a stop that is cut off: from here on a step is a plain call again
+            if self._labels:
+                self._labels = False
+                branches.uninstall(asyncio.get_running_loop())
+        await self.leases.end(stopping=True)
+
+    async def _let_go(self) -> None:
+        """Let the bodies end within the grace, and give back what is left."""
+        await self._handed_over()
+        await self._all_ended(0 if self._hurried else self._grace)
+        for execution in tuple(self.claims.executions):
+            execution.give_up()
+        await self._all_ended(self._store.options.timeout)
+        # A body that swallows its cancellation is left behind: its session ends, and whatever it does is refused.
+        for execution in tuple(self.claims.executions):
+            execution.abandon()
+        self._store.tasks.give_up({execution.session.id for execution in self.claims.executions})
+        self._threads.close()
+
+    def hurry(self) -> None:
+        """Wait for no body any more: give back at once what is under way."""
+        self._hurried = True
+        for execution in tuple(self.claims.executions):
+            execution.give_up()
+
+    async def drain(self) -> int:
+        """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
+        before = self.executed
+        self._looked_at = float("-inf")
+        await self._store.tasks.wake()
+        await self._holds.look()
+        await self._drained()
+        while not self._stopping and await self._store.tasks.wake():  # due meanwhile
+            await self._drained()
+        return self.executed - before
+
+    def freed(self) -> None:
+        """A place is free again: go on if something waits for it."""
+        if self.claims.left:  # otherwise nothing waits for the place: what comes later is heard of
+            self._polling.wake()
+
+    def ended(self, execution: Execution) -> None:
+        """A place's tasks are all settled, or not ours any more."""
+        self.claims.executions.discard(execution)
+        self.executed += execution.settled
+        if self.claims.left or self._drains or execution.gave_back:
+            self._polling.wake()
+        if not self.claims.executions:
+            self._quiet.set()
+
+    async def _drained(self) -> None:
+        """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
+        wanted = self.claim_number + 1
+        self._drains += 1
+        try:
+            while self._idle_at < wanted and not self._stopping:
+                self._idle.clear()
+                self._polling.wake()
+                await self._idle.wait()
+        finally:
+            self._drains -= 1
+
+    def _claim_no_more(self) -> None:
+        self._stopping = self.claims.is_closed = True
+        self._idle.set()
+
+    async def _claim_forever(self) -> None:
+        branches.current_branch.set(branches.HIDDEN)  # what is executed from here is no run's code, unless it says so
+        pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+        while not self._stopping:
+            # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
+            self._polling.begin()
+            self.claim_number += 1
+            # A thread that outlived its timeout has its place.
+            idle = not self.claims.executions and not self.claims.demand.busy
+            try:
+                claimed = await self._claim_once()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+                await asyncio.sleep(next(pauses))
+                continue
+            pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+            if not claimed and idle:
+                self._idle_at = self.claim_number
+                self._idle.set()
+            if claimed:
+                self._polling.found()
+            if not claimed or not self.claims.left:
+                await self._polling.rest()
+
+    async def _claim_once(self) -> int:
+        """Fill the free places with what is ready; how many tasks that took."""
+        if not self.leases.are_living:
+            await self._begin_sessions()
+        if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
+            await self._find_queues()
+        return await self.claims.fill(drains=self._drains > 0)
+
+    async def _begin_sessions(self) -> None:
+        await self.leases.begin(self._by_name)
+        await self._find_queues()
+
+    async def _find_queues(self) -> None:
+        """Learn the numbers of the queues, making those that are missing.
+
+        After the sessions have begun and name them: from then on they cannot be deleted under us.
+        """
+        served = {await self._number(one): one for one in self._by_name.values()}
+        self._looked_at = time.monotonic()
+        for queue in await self._store.queues() if self._prefixes else ():
+            if queue.name.startswith(self._prefixes) and queue.id not in served:
+                served[queue.id] = Served(queue.name, None, self._store.options.retry)
+        self.claims.serve(served)
+
+    async def _number(self, served: Served) -> int:
+        if served.is_workflow:
+            return await self._store.register_workflow(served.queue, served.dead_letter, served.cleanup)
+        return await self._store.queue_id(served.queue, create=True, anew=True)
+
+    def _session_lost(self, session: Session) -> None:
+        """Others have its tasks now: stop their bodies, write nothing of them, and begin it anew."""
+        self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
+        for execution in tuple(self.claims.executions):
+            if execution.session is session:
+                execution.give_up()
+        self._polling.wake()
+
+    def _wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
+        """Stop those of these turns that are executed here: they were asked to be cancelled or paused."""
+        held = [session.held for session in self.leases]
+        if ours := {task_id for task_id, turn in turns.items() if any(one.get(task_id) == turn for one in held)}:
+            for execution in tuple(self.claims.executions):
+                execution.stop(wish, ours)
+
+    async def _hear_forever(self) -> None:
+        """Hear what is asked of the bodies under way, also of those that record nothing for long."""
+        while not self._stopping:
+            await asyncio.sleep(HEAR_EVERY)
+            for session in self.leases:
+                if session.held:
+                    with contextlib.suppress(StoreBusy, StoreUnavailable):  # others tell of that; it is read again
+                        await self._store.tasks.hear_requests(session.id)
+
+    def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
+        self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
+        for orphan in orphans:
+            job = asyncio.create_task(self._release(session, orphan))
+            self._loops.append(job)
+            job.add_done_callback(self._loops.remove)
+
+    async def _release(self, session: Session, orphan: Owned) -> None:
+        with contextlib.suppress(LeaseLost):
+            await self._store.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
+            self._polling.wake()
+
+    def _added(self, queue_ids: set[int]) -> bool:
+        """Go to work if these are queues of ours and there is a place; True if so."""
+        if self._prefixes and not queue_ids <= self.claims.served.keys():
+            self._looked_at = float("-inf")  # perhaps a queue made since we looked
+        elif queue_ids.isdisjoint(self.claims.served):
+            return False
+        self._polling.wake()
+        return self.claims.room > 0
+
+    async def _handed_over(self) -> None:
+        """Wait for what is being added as ours: it is executed within the grace, or given back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._store.options.timeout):
+                while any(session.handing for session in self.leases):
+                    self._quiet.clear()
+                    await self._quiet.wait()
+
+    async def _all_ended(self, timeout: float) -> None:
+        """Wait until nothing is under way any more, or for that long."""
+        self._quiet.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.claims.executions:
+                    await self._quiet.wait()
+
+    async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        while not self._stopping:
+            try:
+                await loop()
+            except StoreClosed:
+                self._claim_no_more()  # under us: nothing could be settled, so nothing more is begun
+            except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
+                self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
+                await asyncio.sleep(LONGEST_POLL)
+
+
+async def _gone(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,104 @@
+"""A worker's session: which tasks it holds, and what it hears of itself from the database."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from stepwell.base.futures import resolve
+from stepwell.store.rows import Claimed, Owned
+
+
+class Session:
+    """One registration of a worker. Lives on the worker's loop; the heartbeat tells it things there."""
+
+    def __init__(
+        self,
+        worker_id: int,
+        on_lost: Callable[[Session], None],
+        on_orphans: Callable[[Session, list[Owned]], None],
+        *,
+        lease: float,
+    ) -> None:
+        self.id = worker_id
+        self.lease = lease  # seconds that it may be silent
+        self.lost = False
+        self.beat_soon: Callable[[], None] = lambda: None  # the heartbeat sets it
+        self.renewed_at = time.monotonic()  # when the last beat that was answered was sent: the lease began anew
+        self._renewing: asyncio.Future[None] | None = None
+        self._ended = False
+        self.held: dict[int, int] = {}  # task id -> turn
+        self._on_lost = on_lost
+        self._on_orphans = on_orphans
+        self.warned: set[tuple[str, str]] = set()  # queues and what of them this code cannot read: told once
+        self.handing: set[int] = set()  # tasks that are being added as ours: not held yet
+        self._claim_started: float | None = None
+        self._unheld: dict[tuple[int, int], float] = {}
+
+    def claiming(self, since: float) -> None:
+        """A claim is on its way: what it takes is not held yet."""
+        self._claim_started = since
+
+    def claimed(self, tasks: Iterable[Claimed]) -> None:
+        """The claim has answered."""
+        self._claim_started = None
+        self.held.update({task.id: task.turn for task in tasks})
+
+    @property
+    def is_claiming(self) -> bool:
+        """True while a claim is on its way."""
+        return self._claim_started is not None
+
+    def settled(self, task_id: int, turn: int) -> None:
+        """A turn is closed, or given up."""
+        if self.held.get(task_id) == turn:
+            del self.held[task_id]
+
+    async def renew(self, within: float) -> bool:
+        """Have the lease begin anew, if that is longer ago than `within` seconds; False if the session is over.
+
+        Waits while the database is away. All who ask meanwhile share one beat.
+        """
+        asked_at = time.monotonic()
+        while not (self.lost or self._ended) and self.renewed_at < asked_at - within:
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.get_running_loop().create_future()
+                self.beat_soon()
+            await asyncio.shield(self._renewing)
+        return not (self.lost or self._ended)
+
+    def end(self) -> None:
+        """No beat comes any more: let nobody wait for one."""
+        self._ended = True
+        if self._renewing is not None:
+            resolve(self._renewing, None)
+
+    def beaten(self, alive: bool, owned: list[Owned], sent_at: float) -> None:
+        """Hear what the database answered to a beat that was sent at this time.
+
+        A task that the session owns and does not hold comes from a claim whose reply was lost. It would stay so for
+        ever, since this session lives; so it is given back. Only if it was so at two beats, and no claim has been under
+        way since before the first: what such a claim takes looks just the same.
+        """
+        if alive:
+            self.renewed_at = max(self.renewed_at, sent_at)
+        if self._renewing is not None:
+            resolve(self._renewing, None)
+        if not alive:
+            if not self.lost:
+                self.lost = True
+                self._on_lost(self)
+            return
+        unheld = {
+            (task.task_id, task.turn): task
+            for task in owned
+            if self.held.get(task.task_id) != task.turn and task.task_id not in self.handing
+        }
+        oldest_claim = sent_at if self._claim_started is None else self._claim_started
+        # A claim may have begun after the beat was sent and taken the task before it was answered.
+        first_seen = {place: self._unheld.get(place, max(sent_at, oldest_claim)) for place in unheld}
+        orphans = [task for place, task in unheld.items() if first_seen[place] < min(oldest_claim, sent_at)]
+        self._unheld = first_seen
+        if orphans:
+            self._on_orphans(self, orphans)

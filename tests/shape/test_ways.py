@@ -1,0 +1,85 @@
+"""The ways through the library do not become longer."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.shape import sources
+from tests.shape.ways import is_hop
+
+BOUNDS = {  # modules, functions: as counted by `make ways`. A shorter way lowers them, a longer one has to be worth it
+    "enqueue to settled": (38, 161),
+    "trigger to result": (56, 259),
+    "input to effect": (45, 234),
+    "show a run": (50, 208),
+}
+TRIES = 4  # on a busy machine upkeep may run beside every repetition of a way, and a step may look slow
+
+
+def counted() -> dict[str, Any]:
+    """What `make ways` counts, in a process where nothing else runs."""
+    command = [sys.executable, "-m", "tests.shape.ways", "--json"]
+    done = subprocess.run(command, cwd=sources.ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def longer(ways: dict[str, Any]) -> list[str]:
+    return [
+        f"{way}: {ways[way]['modules']} modules and {ways[way]['functions']} functions, bound {modules} and {functions}"
+        for way, (modules, functions) in BOUNDS.items()
+        if ways[way]["modules"] > modules or ways[way]["functions"] > functions
+    ]
+
+
+def test_no_way_through_the_library_becomes_longer() -> None:
+    shortest = counted()
+    assert set(shortest) == set(BOUNDS)
+    for _ in range(TRIES - 1):
+        if not longer(shortest):
+            break
+        again = counted()
+        shortest = {way: min(shortest[way], again[way], key=lambda one: one["functions"]) for way in BOUNDS}
+    assert longer(shortest) == []
+    for way, (_modules, functions) in BOUNDS.items():
+        assert shortest[way]["functions"] > functions / 2, f"{way}: so few that the counting is at fault"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def f(a, b): return g(a, b)",
+        "async def f(self, a, *rest, **more): return await self._store.g(a, *rest, **more)",
+        "def f(self): self._store.g()",
+        "def f(a):\n  'Its promise.'\n  return g(a=a)",
+    ],
+)
+def test_a_function_that_only_passes_on_its_arguments_is_a_hop(function: str) -> None:
+    [node] = ast.parse(function).body
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    assert is_hop(node)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def f(a, b): return g(a, b, 1)",  # adds something
+        "def f(a): return g(a.b)",  # looks into it
+        "def f(a): return G(a)",  # makes something
+        "def f(a): return g(h(a))",
+        "def f(a): return a",
+        "def f(a):\n  g(a)\n  h(a)",
+        "def f(a): return g(a) + 1",
+    ],
+)
+def test_a_function_that_does_something_is_no_hop(function: str) -> None:
+    [node] = ast.parse(function).body
+    assert isinstance(node, ast.FunctionDef)
+    assert not is_hop(node)
