@@ -25,7 +25,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-loops test-pythons flakes soak mutants bench requirements check lint types imports format wheel lock docs reference \
+.PHONY: help demo test test-loops test-pythons flakes soak mutants bench compare requirements check lint types imports format wheel lock docs reference \
 	architecture map ways clean
 
 help: ## list the targets
@@ -64,6 +64,9 @@ mutants: .venv/.ready ## break each rule on purpose and see its test go red
 
 bench: .venv/.ready $(UV_TOOL) ## raw SQL, stepwell and its peers; writes docs/benchmarks.md (ARGS="--quick" to try it)
 	@$(DEV) -m bench --uv $(UV) $(ARGS)
+
+compare: .venv/.ready ## this code beside a revision, or without a shortcut, in alternating rounds (ARGS=--help)
+	@$(DEV) -m bench.compare $(ARGS)
 
 requirements: .venv/.ready ## what is proved on which backend; rewrites the last column of docs/requirements.md
 	@$(PYTEST) -q -p no:randomly --proved=write

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,6 +71,7 @@ class Runner:
     scale: float
     uv: str | None
     say: Callable[[str], None]
+    tree: Path = ROOT  # the version of stepwell that is measured, with the contestants that know it
     _filled: dict[tuple[str, str, State], str] = field(default_factory=dict)
 
     def measure(self, one: Measure) -> Line | None:
@@ -112,8 +114,11 @@ class Runner:
 
     def _play(self, one: Measure, mode: str, request: dict[str, Any], longest: float) -> str:
         command = [str(self._python(one.contestant)), "-m", "bench.play", mode, json.dumps(request)]
+        surroundings = os.environ | ({} if self.tree == ROOT else {"PYTHONPATH": str(self.tree / "src")})
         try:
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=longest, check=False)
+            done = subprocess.run(
+                command, cwd=self.tree, env=surroundings, capture_output=True, text=True, timeout=longest, check=False
+            )
         except subprocess.TimeoutExpired:
             self.say(f"FAILED {one}: no answer in {longest:g} s")
             raise Failed from None

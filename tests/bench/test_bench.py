@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from bench import figures, telling
+from bench import compare, figures, telling
 from bench.__main__ import REFUSED, RESULTS, main
 from bench.contestants import CONTESTANTS
 from bench.contestants.stepwell import Stepwell, connect
@@ -168,3 +168,17 @@ def _writer(queue: Stepwell, sql: str) -> None:
 
     driver: Any = queue._store.driver
     driver._writer.submit(execute).result(10)
+
+
+@pytest.mark.parametrize(("shortcut", "workload"), [("hand-over", "latency"), ("optimistic", "decider.turn")])
+def test_it_compares_this_code_with_itself_without_a_shortcut(
+    shortcut: str, workload: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.ground.check_folder", lambda *_: None)
+    arguments = ["--without", shortcut, "--only", workload, "--backend", "sqlite", "--rounds", "1", "--scale", "0.001"]
+    done = CliRunner().invoke(compare.main, arguments)
+    assert done.exit_code == 0, done.output
+    assert f"| without {shortcut} | this code |" in done.output
+    assert re.search(
+        rf"\| {re.escape(workload)} \| SQLite \| [\d.,]+ \| [\d.,]+ \| [\d.]+ \| [\d.]+ \|  \| 1 \|", done.output
+    )
