@@ -70,6 +70,7 @@ class RunTurn:
         self._bodies = NONE  # in threads, which cannot be stopped
         self._under_way: dict[object, asyncio.Task[Any] | None] = {}  # and who does it, where that is asked for
         self._parked: dict[asyncio.Future[bool | None], Pause] = {}
+        self._alarms: dict[asyncio.Future[bool | None], asyncio.TimerHandle] = {}
         self._look: asyncio.Handle | None = None
         self._stopped = False  # by the worker, which has no time to wait for threads
         slot.on_stop = self.stop
@@ -227,7 +228,7 @@ class RunTurn:
         while pause.due is None or not self.is_past(pause.due):
             waiting: asyncio.Future[bool | None] = self.loop.create_future()
             self._parked[waiting] = pause
-            timer = self.loop.call_later(self._until(pause), resolve, waiting, None)
+            self._alarms[waiting] = self.loop.call_later(self._until(pause), self._alarm, waiting, pause)
             if pause.is_told:
                 self.slot.store.waiting.watch(self.task.id, self._woken)
             self.look_soon()
@@ -235,10 +236,20 @@ class RunTurn:
                 cancelled = await waiting
             finally:
                 del self._parked[waiting]
-                timer.cancel()
+                self._alarms.pop(waiting).cancel()
             self.check()
             if pause.is_told or pause.hesitates or cancelled:
                 return
+
+    def _alarm(self, waiting: asyncio.Future[bool | None], pause: Pause) -> None:
+        """Wake the branch if its time has come, or if it is to ask again.
+
+        A look at the clock does not wake it: a branch that is awake, even for a moment, counts as at work.
+        """
+        if pause.is_told or pause.hesitates or pause.due is None or self.is_past(pause.due):
+            resolve(waiting, None)
+        else:
+            self._alarms[waiting] = self.loop.call_later(self._until(pause), self._alarm, waiting, pause)
 
     def wake_parked(self) -> None:
         """Let all that waits see that the run was cancelled."""
