@@ -233,7 +233,7 @@ PROMISES = {
         ),
     ),
     "trees": Promise(
-        "So does a workflow that nobody thought of",
+        "So does a workflow that was made at random",
         "Random trees of sequences, loops, branches, gathers, task groups, failing steps, sleeps, waits for signals, "
         "children, races and cancelled runs, under random schedules, each cut off at a random database call.",
         lambda of: (
@@ -288,7 +288,7 @@ PROMISES = {
     ),
     "snapshot": Promise(
         "A snapshot held open elsewhere does not make claims dearer",
-        "Somebody's transaction stays open, so nothing that was claimed since can be cleaned up.",
+        "Another transaction stays open, so nothing that was claimed since can be cleaned up.",
         lambda of: (
             f"claim of ten, before and after {of['claimed']:,} others: {of['first']} and {of['last']} pages; "
             f"from the beginning of the index it would be {of['plain_first']} and {of['plain_last']:,}"
@@ -305,10 +305,10 @@ PROMISES = {
     ),
     "crowd": Promise(
         "Fifty sessions after few tasks pay alike and do not wait",
-        "All claim while nobody commits, so that the later ones meet locked tasks only.",
+        "All claim before any of them commits, so the later ones meet only locked tasks.",
         lambda of: (
             f"{of['sessions']} sessions, {of['tasks']} tasks: the first claim {of['first']} pages, the third "
-            f"{of['third']}, the last {of['last']}, nobody waiting for a lock"
+            f"{of['third']}, the last {of['last']}, none waiting for a lock"
         ),
     ),
     "stalls": Promise(
