@@ -43,7 +43,7 @@ def _several(known: Any) -> Any:
 @click.option("--quick", is_flag=True, help="Small sizes and one round: whether it works, not how fast.")
 @click.option("--scale", type=click.FloatRange(0, 10), help=f"Times the sizes (1; with --quick {QUICK}).")
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as JSON instead of tables.")
-@click.option("--write", is_flag=True, help="Write results.json and docs/benchmarks.md although it is not a whole run.")
+@click.option("--write", is_flag=True, help="Write results.json and docs/benchmarks.md even after a partial run.")
 @click.option(
     "--page", "only_page", is_flag=True, help="Make docs/benchmarks.md again from results.json; measures nothing."
 )

@@ -1,4 +1,4 @@
-"""An expense that somebody has to approve: the run waits for a webhook, and outlives the worker that asked.
+"""An expense that needs approval: the run waits for a webhook, and survives the worker that began it.
 
 Run it:  python examples/approval.py
 It uses a temporary SQLite file, or the store that STEPWELL_URL names.
@@ -50,9 +50,9 @@ async def pay(expense: Expense) -> str:
 
 @workflow
 async def reimburse(expense: Expense) -> str:
-    """While it waits nobody holds it: no process, no memory, no lease."""
+    """While it waits, it holds no process, no memory and no lease."""
     await ask(expense)
-    decision = await wait("decision", Decision, timeout="7d", default=Decision(approved=False, by="nobody"))
+    decision = await wait("decision", Decision, timeout="7d", default=Decision(approved=False, by="timeout"))
     if not decision.approved:
         return f"a {expense.what} is refused by {decision.by}"
     return f"{await pay(expense)}, as {decision.by} said"

@@ -1,4 +1,4 @@
-"""Readings of meters, written many at a time: one bad reading spoils nobody's batch.
+"""Readings of meters, written many at a time: one bad reading does not spoil the others.
 
 Run it:  python examples/batch_meters.py
 It uses a temporary SQLite file, or the store that STEPWELL_URL names.
@@ -42,14 +42,14 @@ async def main(url: str) -> None:
         await store.enqueue_many(write, good[:10])
         await Worker(store, [write]).drain()
 
-        # The batch with a bad reading fails as a whole, and each of it comes again alone, at no one's cost.
+        # The batch with a bad reading fails as a whole. Each message then comes again alone and has lost no attempt.
         await store.enqueue_many(write, [*good[10:], Reading("m99", -1)])
         await Worker(store, [write]).drain()
         print(f"{len(written)} of 20 good readings are written")
         for letter in await store.dead_letters(queue=QUEUE):
             print(f"dead letter {letter.payload['meter']}, attempt {letter.attempt}: {letter.last_error}")
 
-        # A whole day in one call: all of it is there or nothing is, however much that is.
+        # A whole day in one call: all messages are written or none.
         day = [Reading(reading.meter, reading.value + hour) for hour in range(24) for reading in good]
         ids = await store.enqueue_many(write, day)
         print(f"{len(ids)} readings of a day are there")

@@ -1,4 +1,4 @@
-"""kill -9 of a worker in the middle of a run: another one goes on, and the bank's own file says what was done.
+"""kill -9 of a worker in the middle of a run: another one continues it, and the bank's own file says what was done.
 
 Run it:  python examples/crash_recovery.py
 It uses a temporary SQLite file, or the store that STEPWELL_URL names.
@@ -22,7 +22,7 @@ UNLUCKY = "UNLUCKY" in os.environ
 
 @step
 async def transfer(month: int) -> str:
-    """At least once: the bank is asked again with the same key if nobody knows whether it was done."""
+    """At least once: if the outcome is unknown, the bank is asked again with the same key."""
     ask_the_bank(f"{current().key} month {month}\n")
     if UNLUCKY and month == 3:
         await asyncio.sleep(60)  # the money has moved, and nothing is recorded yet: here the process is killed

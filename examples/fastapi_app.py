@@ -51,7 +51,7 @@ class Shop:
         self.store = store
 
     async def place(self, order: Order) -> dict[str, Any]:
-        """Committed when it returns: it will be fulfilled, whoever dies. A click that is repeated finds the first."""
+        """Committed when it returns, and fulfilled even if every process dies. A repeated click finds the first run."""
         run_id = await fulfil.trigger(order).options(key=order.number).execute(self.store)
         return {"order": order.number, "new": run_id.created}
 

@@ -1,4 +1,4 @@
-"""Files that arrive in a folder: each is processed once, a broken one waits for somebody, and results are files too.
+"""Files that arrive in a folder: each is processed once, a broken one waits for repair, and results are files too.
 
 Run it:  python examples/file_processing.py
 It uses a temporary SQLite file, or the store that STEPWELL_URL names.
@@ -74,7 +74,7 @@ def main() -> None:
             sync.Worker(store, [process]).drain()
             show(store, again)
 
-            (folder / "tuesday.csv").write_text("desk,9900\n")  # somebody repairs it: another content, another run
+            (folder / "tuesday.csv").write_text("desk,9900\n")  # repaired: another content, another run
             take(store, folder)
             sync.Worker(store, [process]).drain()
         for report in sorted(folder.glob("*.report")):

@@ -1,4 +1,4 @@
-"""Three worker processes on one database: nobody assigns work, and one may leave at any time.
+"""Three worker processes on one database: they need no coordinator, and one may leave at any time.
 
 Run it:  python examples/many_workers.py
 It uses a temporary SQLite file, or the store that STEPWELL_URL names (not Turso, which is for one process).

@@ -1,4 +1,4 @@
-"""An order as a decider: events are what happened, effects what is to be done, a timer what happens if nobody pays.
+"""An order as a decider: events are what happened, effects what is to be done, a timer ends an unpaid order.
 
 Run it: `python examples/order_decider.py` (or with STEPWELL_URL set, on that store).
 """

@@ -44,7 +44,7 @@ async def main() -> None:
 
             for letter in await store.dead_letters(queue="emails"):
                 print(f"dead letter {letter.payload['to']}: {letter.last_error}")
-            mailboxes.add("grace@example.org")  # somebody repairs what was wrong
+            mailboxes.add("grace@example.org")  # repair the cause
             print("requeued", await store.requeue(queue="emails"))
             await work_until_finished(store, ids)
 
@@ -52,7 +52,7 @@ async def main() -> None:
 
 
 async def enqueue(store: Store) -> list[TaskId]:
-    """When `enqueue` has returned, the message is in the database and will be handled, whoever dies."""
+    """When `enqueue` returns, the message is committed. It is handled even if every process dies."""
     key = f"welcome-ada-{uuid4()}"
     first = await store.enqueue(send, Email("ada@example.org", "Welcome"), key=key)
     again = await store.enqueue(send, Email("ada@example.org", "Welcome"), key=key)

@@ -50,7 +50,7 @@ def main() -> None:
 
         for letter in store.dead_letters(queue="invoices"):
             print(f"dead letter {letter.payload['customer']}: {letter.last_error}")
-        addresses["grace"] = "3 Compiler Row"  # somebody repairs what was wrong
+        addresses["grace"] = "3 Compiler Row"  # repair the cause
         print("requeued", store.requeue(queue="invoices"))
         work_until_finished(store, ids)
 

@@ -126,8 +126,8 @@ PROMISES = {
         ),
     ),
     "recovery": Promise(
-        "What a killed worker had under way is taken over",
-        "Within the lease and 5 s; on SQLite at once, because a file lock tells that the process is gone.",
+        "The tasks of a killed worker are taken over",
+        "Within the lease and 5 s; on SQLite at once, because a file lock shows that the process is gone.",
         lambda of: f"lease {of['lease']:.0f} s: executed by another worker after {of['seconds']:.1f} s",
     ),
     "restart": Promise(
@@ -150,8 +150,8 @@ PROMISES = {
         ),
     ),
     "release": Promise(
-        "What outlasts the grace is given back",
-        "After SIGTERM and the grace time a body that is not done is released with its attempt, for another worker.",
+        "Work that outlasts the grace time is given back",
+        "After SIGTERM and the grace time, a body that is not done is released with its attempt, for another worker.",
         lambda of: f"grace {of['grace']:.0f} s: executed by another worker {of['seconds']:.1f} s after SIGTERM",
     ),
     "poison": Promise(
@@ -178,7 +178,7 @@ PROMISES = {
         ),
     ),
     "signal race": Promise(
-        "A signal and the end of its wait: one of them wins",
+        "A signal races with the end of its wait: exactly one wins",
         "Two processes send each run a signal about when its wait is over, or when the run is; two others execute it. "
         "A signal that woke is what the wait returned, one that was kept is taken or not as it returned, one that came "
         "too late is nowhere; and every replay saw the same, by a ledger that stepwell does not know of. Void unless "
@@ -189,7 +189,7 @@ PROMISES = {
         ),
     ),
     "cancel race": Promise(
-        "A cancel and the end of its run: one of them wins",
+        "A cancel races with the end of its run: exactly one wins",
         "Two processes cancel each run while it works, sleeps or completes; two others execute them. A run that was "
         "cancelled, or asked to stop, ends CANCELLED and without a result; one for which it was too late keeps its "
         "own. Void unless each answer was a tenth of them.",
@@ -233,7 +233,7 @@ PROMISES = {
         ),
     ),
     "trees": Promise(
-        "So does a workflow that nobody thought of",
+        "A random workflow survives the loss of its worker",
         "Random trees of sequences, loops, branches, gathers, task groups, failing steps, sleeps, waits for signals, "
         "children, races and cancelled runs, under random schedules, each cut off at a random database call.",
         lambda of: (
@@ -253,7 +253,7 @@ PROMISES = {
         ),
     ),
     "claim": Promise(
-        "The claim costs the same whatever lies around it",
+        "A claim costs the same in a small store and in a large one",
         "With 1,000 ready, 1,000 scheduled and 1,000 finished tasks, then with many more. On Postgres the plans were "
         "made while the table was empty, and what is counted are pages touched, those of the writes included; on "
         "SQLite it is instructions of its machine.",
@@ -287,8 +287,8 @@ PROMISES = {
         ),
     ),
     "snapshot": Promise(
-        "A snapshot held open elsewhere does not make claims dearer",
-        "Somebody's transaction stays open, so nothing that was claimed since can be cleaned up.",
+        "A snapshot held open elsewhere does not make claims slower",
+        "Another transaction stays open, so nothing that was claimed since can be cleaned up.",
         lambda of: (
             f"claim of ten, before and after {of['claimed']:,} others: {of['first']} and {of['last']} pages; "
             f"from the beginning of the index it would be {of['plain_first']} and {of['plain_last']:,}"
@@ -304,11 +304,11 @@ PROMISES = {
         ),
     ),
     "crowd": Promise(
-        "Fifty sessions after few tasks pay alike and do not wait",
-        "All claim while nobody commits, so that the later ones meet locked tasks only.",
+        "Fifty sessions that claim few tasks do not wait for each other",
+        "All claim before any of them commits, so the later ones meet only locked tasks.",
         lambda of: (
             f"{of['sessions']} sessions, {of['tasks']} tasks: the first claim {of['first']} pages, the third "
-            f"{of['third']}, the last {of['last']}, nobody waiting for a lock"
+            f"{of['third']}, the last {of['last']}, none waiting for a lock"
         ),
     ),
     "stalls": Promise(

@@ -127,8 +127,8 @@ CONTESTANTS: Final = {
             ("postgres",),
             "pgqueuer",
             on_uvloop=True,
-            note="runs on uvloop, as it recommends. Its handlers get bytes, which nobody decodes. Jobs leave the queue "
-            "table and are kept as log rows, without their payload.",
+            note="runs on uvloop, as it recommends. Its handlers get bytes, which are not decoded. Jobs leave the "
+            "queue table and are kept as log rows, without their payload.",
         ),
         Contestant("procrastinate", ("postgres",), "procrastinate", most=2_000),
         Contestant(

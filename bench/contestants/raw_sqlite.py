@@ -42,7 +42,7 @@ class RawSqlite:
         "enqueue": "insert, one row a commit, on the loop's own thread",
         "enqueue_many": f"executemany of {CHUNK} rows a commit",
         "drain": f"claim and finish {BATCH} rows a commit, an awaited no-op between",
-        "serving": f"insert; whoever serves asks every {1000 * POLL:g} ms",
+        "serving": f"insert; the worker asks every {1000 * POLL:g} ms",
     }
     unfinished = "select count(*) from raw_task where finished_at is null and run_at is null"
     finished = "select count(*) from raw_task where finished_at is not null"

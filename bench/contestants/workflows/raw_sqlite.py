@@ -51,7 +51,7 @@ class RawSqlite:
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"{BATCH} runs a commit: claim, five times an awaited no-op and an insert of the steps, update",
         "here": "insert, claim, an awaited no-op and an insert for each step, update: a commit each",
-        "elsewhere": f"insert; whoever serves, and whoever waits for the output, asks every {1000 * POLL:g} ms",
+        "elsewhere": f"insert; the worker and the caller each ask every {1000 * POLL:g} ms",
     }
     unfinished = "select count(*) from raw_run where finished_at is null"
     finished = "select count(*) from raw_run where finished_at is not null"

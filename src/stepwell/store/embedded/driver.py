@@ -155,9 +155,9 @@ class Embedded:
 
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
-        """Have the writer to oneself: nobody else writes until the block ends, so it should be short.
+        """Hold the writer: no other connection writes until the block ends, so it should be short.
 
-        Nobody can end it for a process that is frozen in it, whatever `idle` says: the others wait for it.
+        No other process can end it for one that is frozen in it, whatever `idle` says: the others wait.
         """
         async with Tenure(self._writer, self._in_transaction, patience=3 * self._timeout) as tenure:
             self._writing.began("a transaction of this store, begun with `store.transaction()`,")
@@ -289,7 +289,7 @@ class Writing:
         return f"{self._who} has been writing this file for {time.monotonic() - self._since:.0f} s"
 
     def waits_for(self, who: str) -> None:
-        """Somebody else may write it; what was waited for before and did not come is waited for still."""
+        """Another connection may write the file; an earlier wait that has not ended goes on."""
         if not self._waits:
             self._since = time.monotonic()
         self._who, self._waits = who, True

@@ -111,13 +111,13 @@ class FileGuards:
         self._held[worker_id] = descriptor
 
     def release(self, worker_id: int) -> None:
-        """Remove this session's file, whoever held it."""
+        """Remove this session's file, even if another process holds it."""
         self._path(worker_id).unlink(missing_ok=True)
         if (descriptor := self._held.pop(worker_id, None)) is not None:
             os.close(descriptor)
 
     def proves_dead(self, worker_id: int) -> bool:
-        """True if nobody holds the lock of a session that once did."""
+        """True if no process holds the lock of a session that once did."""
         if fcntl is None or worker_id in self._held:
             return False
         try:
@@ -232,7 +232,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
-# ---- Hearing of other processes' commits to an embedded file: nobody tells, so its version is looked at all the time.
+# ---- Hearing of other processes' commits to an embedded file: there are no notifications, so its version is polled.
 
 
 LOOK_EVERY: Final = 0.01
@@ -244,7 +244,7 @@ class Watched(Protocol):
     """A file that other processes write."""
 
     def touched(self) -> object:
-        """Something that is different after anybody has written, long before or just before it is committed."""
+        """Something that is different after any process has written, long before or just before it is committed."""
 
     def version(self, connection: Any) -> int:
         """A number that is different after any other connection has committed."""
@@ -254,8 +254,8 @@ class FileEar:
     """A thread with a connection of its own that looks whether the file was changed, and then what is ready.
 
     It sees the commits of its own process too; a hint for what is claimed already costs nothing. Whether a run was
-    finished by the change is left to those who wait for one. While nobody writes it only asks the file system, which
-    takes a third of the time that a question to the database does.
+    finished by the change is left to the calls that wait for one. While no process writes, it only asks the file
+    system, which takes a third of the time that a query takes.
     """
 
     def __init__(

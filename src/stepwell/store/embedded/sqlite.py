@@ -134,7 +134,7 @@ class SQLite:
         return cursor
 
     def _check_file(self, tx: object, databases: list[Any]) -> None:
-        """Refuse a connection to another file: what it wrote would be there, and nobody here would find it."""
+        """Refuse a connection to another file: what it wrote would be there, and no worker here would find it."""
         [place] = [row["file"] for row in databases if row["name"] == "main"]
         self.check_file()
         if os.path.realpath(place) != self._path:
@@ -161,7 +161,7 @@ class SQLite:
         self._checkpoint_at = size + CHECKPOINT_BYTES if self._checkpoint(connection) else CHECKPOINT_BYTES
 
     def _checkpoint(self, connection: Any) -> bool:
-        """Try to fold the log; True if somebody was in the way.
+        """Try to fold the log; True if another connection was in the way.
 
         Without waiting for them: what was just committed is not answered yet, and every writer waits behind us.
         """

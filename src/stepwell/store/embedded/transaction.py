@@ -111,7 +111,7 @@ class Tenure:
 
 
 def _heard(answer: concurrent.futures.Future[T]) -> asyncio.Future[T]:
-    """The answer on this loop; if it is an error and its asker has gone, nobody has to hear of it."""
+    """The answer on this loop; if it is an error and its caller has gone, the error is not reported."""
     future = asyncio.wrap_future(answer)
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
     return future

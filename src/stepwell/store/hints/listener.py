@@ -1,4 +1,4 @@
-"""Hearing what other processes add, for as long as somebody here waits for it.
+"""Hearing what other processes add, for as long as a call in this process waits for it.
 
 An ear that hears nothing looks like a quiet day: a half-open connection, a pooler and a dead thread are all silent. So
 it has to prove now and then that it hears, and is dropped and opened again when it does not.
@@ -30,7 +30,7 @@ DEAF_PAUSE: Final = 60.0  # listening where nothing was ever heard leaves its tr
 
 
 class Hearing:
-    """Hears other processes for as long as somebody here waits, and notices when it hears nothing any more."""
+    """Hears other processes for as long as a call here waits, and notices when it hears nothing any more."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Hearing:
         self._lost_at: float | None = None
 
     def wanted(self, *, soon: bool = False) -> None:
-        """Somebody waits: begin to hear, if it goes on for a moment; `soon` for one whose waits are all short."""
+        """A call waits: begin to hear if the wait lasts for a moment; `soon` for a caller whose waits are all short."""
         if self._job is not None:
             self._stop_timer()  # it was about to end
         elif self._timer is None and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(0 if soon else OPEN_AFTER, self._begin)
 
     def unwanted(self) -> None:
-        """Nobody waits any more: hear on for a while, somebody may come back."""
+        """No call waits any more: listen for a while longer, because another may come."""
         self._stop_timer()
         if self._job is not None:
             self._timer = asyncio.get_running_loop().call_later(CLOSE_AFTER, self._end)
@@ -124,7 +124,7 @@ class Hearing:
         lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ear = await self._driver.listen(self._hear, partial(resolve, lost))
         try:
-            self._wake(EveryQueue())  # to find by a poll what was added while nobody listened, ...
+            self._wake(EveryQueue())  # to find by a poll what was added while none listened, ...
             self._finished(None)  # ... and what was finished
             while True:
                 if self._driver.notifies:

@@ -1,8 +1,8 @@
 """Hints that there may be something to claim, or a run finished: inside the process, to others, and from them.
 
-Nothing relies on a hint. Whoever waits polls all the time, as if there were none; a hint only ends a pause sooner, so
-one that is lost, late or false costs time and nothing else. That is why they are sent after the commit, in a
-transaction of their own, by nobody who waits for it, and why a failure here is reported once and repaired quietly.
+Nothing relies on a hint. Every call that waits also polls; a hint only ends a pause sooner, so one that is lost, late
+or false costs time and nothing else. That is why hints are sent after the commit, in a transaction of their own, while
+no caller waits for it, and why a failure here is reported once and repaired quietly.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class Wakeups:
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim.
 
-        If somebody here goes to work, the others hear of it a moment later: telling them takes time from the claim.
+        If a worker here takes the work, the others are told a moment later: telling them takes time from the claim.
         """
         taken = self._wake(queue_ids)
         if self._teller is not None:
             self._teller.tell(queue_ids, soon=not taken)
 
     def tell_finished(self, run_id: int, *, soon: bool) -> None:
-        """Say to other processes that a run may be finished; a moment later if somebody here already knows."""
+        """Say to other processes that a run may be finished; a moment later if a caller here already knows."""
         if self._teller is not None:
             self._teller.tell_finished(run_id, soon=soon)
 
@@ -176,7 +176,7 @@ class Teller:
             self._failing = False
         except StoreClosed:
             self._pending = Untold()
-        except Exception as error:  # noqa: BLE001 - whoever added the task was answered long ago
+        except Exception as error:  # noqa: BLE001 - the caller that added the task was answered long ago
             if not self._failing:
                 self._failing = True
                 self._telemetry.emit(NotifyFailed(str(error)))

@@ -37,8 +37,8 @@ class AiosqliteCursor:
                 self._check_file = None
             await cursor.execute(text, given)
             rows = list(await cursor.fetchall())
-        # Python 3.12's `autocommit=True` is not to be seen from here. The first statement writes nothing, so whoever is
-        # refused after it has lost nothing.
+        # Python 3.12's `autocommit=True` is not to be seen from here. The first statement writes nothing, so a
+        # connection that is refused after it has lost nothing.
         if not self._connection.in_transaction:
             self._refuse()
         return rows

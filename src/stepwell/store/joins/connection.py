@@ -1,6 +1,6 @@
 """What a user may pass as `tx`, brought down to the connection of a driver that a store can answer calls through.
 
-No library is imported here for the sake of recognising its objects: whoever passes one has imported it.
+No library is imported here for the sake of recognising its objects: a user who passes one has imported it.
 """
 
 from __future__ import annotations

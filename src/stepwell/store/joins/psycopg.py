@@ -42,7 +42,7 @@ def _check(connection: Connection[Any] | AsyncConnection[Any]) -> None:
     if connection.closed:
         raise InvalidOption("tx", connection, "it is closed; pass an open connection in a transaction")
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
-        # What was sent is not answered yet, so nobody knows whether a transaction is open.
+        # What was sent is not answered yet, so it is unknown whether a transaction is open.
         raise InvalidOption("tx", connection, "it is in pipeline mode; leave the `pipeline()` block first")
     if connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE:
         how = f"{'' if isinstance(connection, Connection) else 'async '}with connection.transaction():"

@@ -23,7 +23,7 @@ from stepwell.errors import (
 )
 from stepwell.store.driver import LOCKS
 
-MARK: Final = "stepwell.mark"  # a setting that nobody else has: whoever still knows it is the session it was given to
+MARK: Final = "stepwell.mark"  # a setting of our own: the server session that has it is the one that got it
 
 
 class Link:
@@ -88,7 +88,7 @@ class Link:
             return
         if self._due <= loop.time():
             self._late = True
-            self._abort()  # whoever waits for the answer is told at once
+            self._abort()  # the caller that waits for the answer is told at once
         else:
             self._timer = loop.call_at(self._due, self._look, loop)
 
@@ -110,7 +110,7 @@ class Link:
             # closing hang too.
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
             told = StoreUnavailable(why)
-        # Cancelled in the middle of an exchange, nobody knows what the connection is in.
+        # Cancelled in the middle of an exchange, the state of the connection is unknown.
         means = error if told is None else told
         if isinstance(means, StoreUnavailable) or not isinstance(means, StepwellError):
             self._abort()
@@ -122,7 +122,7 @@ class Link:
             raise StoreClosed
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._dialer.connect(self._timeout, self._locks)
-            if self._closed:  # meanwhile: whoever closed it could not close this
+            if self._closed:  # meanwhile: `close` could not close this
                 self._abort()
                 raise StoreClosed
         return self._connection

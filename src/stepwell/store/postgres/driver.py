@@ -3,7 +3,7 @@
 A flush is one statement, its parts composed as CTEs, so it is one round trip and one commit. Each flush slot, the claim
 and what may wait for a key have a connection of their own; scripts and reads share a small pool; the heartbeat has its
 own in its own thread.
-Notifying and listening have one each, opened when there is something to tell and while somebody waits.
+Notifying and listening have one each, opened when there is something to tell and while a call waits.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Postgres:
             except StoreLocked:
                 if loop.time() >= until:
                     raise
-            await asyncio.sleep(next(pauses))  # nothing is held meanwhile, and nobody waits behind it
+            await asyncio.sleep(next(pauses))  # nothing is held meanwhile, and no call waits behind it
             turn, locks = self._again, LOCKS_AGAIN  # however many wait for locks, others find a connection
 
     async def _played(self, script: Callable[[], Script[T]], timeout: float | None, patience: float) -> T:
@@ -148,7 +148,7 @@ class Postgres:
 
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
-        """Begin a transaction on a connection that is nobody else's, and plans the user's statements as usual."""
+        """Begin a transaction on a connection of its own, which plans the user's statements as usual."""
         connection = await self._dialer.plain(self._timeout, idle)
         try:
             begun = connection.transaction()
@@ -239,7 +239,7 @@ class Postgres:
         return ear
 
     async def notify(self, hint: Hint) -> None:
-        """Tell it on a connection that nobody else waits for."""
+        """Tell it on a connection that no other call waits for."""
         text, values = self._composer.compose([self._notification(hint)])
         await self._notifier.fetch(text, values)
 
@@ -268,7 +268,7 @@ class PostgresPulse:
     """A connection used from the heartbeat's thread: neither a blocked loop nor a busy pool delays it."""
 
     def __init__(self, dialer: Dialer, composer: Composer) -> None:
-        self._link = Link(dialer, timeout=10, locks=5)  # whoever declares it dead is waited for
+        self._link = Link(dialer, timeout=10, locks=5)  # it waits for a transaction that declares it dead
         self._composer = composer
         self._loop = asyncio.new_event_loop()
 

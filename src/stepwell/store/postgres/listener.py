@@ -28,7 +28,7 @@ def written(hint: Hint) -> str:
 
 
 def read(word: str) -> Hint:
-    """The hint that a word is. Anybody may notify: what cannot be read as ours is a hint for all queues and runs."""
+    """The hint that a word is. Any client may notify: a word that is not ours is a hint for all queues and runs."""
     if found := _PROBE.fullmatch(word):
         return Hint(found[1], probe=int(found[2]))
     if found := _IDS.fullmatch(word):

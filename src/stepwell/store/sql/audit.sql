@@ -4,12 +4,12 @@
 
 -- name: note [postgres]
 -- bound: 6 + 26 a row
--- Note what happened to tasks that this transaction has changed, behind what was noted of them before: whoever changed
--- one has its lock, and what comes later a higher place. A failed step has no lock of its run, only its session's fence:
--- it comes after the claim and before what is done with the run when that session is lost, but against what somebody
--- outside does at the same moment it may have either place.
--- What is noted for an answer is noted once a turn: a step may be recorded, or a cancel asked for, a second time if the
--- first reply was lost.
+-- Write audit rows for tasks that this transaction has changed, after the earlier rows of the same tasks. The
+-- transaction holds the lock of each task, so later rows get a higher place. A failed step does not lock its run,
+-- only the fence of its session: its row comes after the claim and before the rows of a lost session, but it may come
+-- before or after an operator's change at the same moment.
+-- A row that belongs to an answer is written once a turn: a step may be recorded, or a cancel requested, a second
+-- time if the first reply was lost.
 with rows as ({rows new_note})
 insert into {audit} (task_id, place, what, worker_id, turn, attempt, detail, recorded_at)
 select rows.id, nextval('{audit_place}'), rows.what, rows.worker, coalesce(rows.turn, task.turn),

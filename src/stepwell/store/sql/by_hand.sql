@@ -1,5 +1,5 @@
 -- Messages taken by hand: RUNNING with no owner until `run_at`, when the sweep (`wake_due`) brings them back.
--- The turn alone is the fence: whoever took the message later has a higher one.
+-- The turn alone is the fence: a later claim of the message has a higher one.
 
 -- name: take [postgres]
 -- bound: 12 + 18 a row
@@ -49,8 +49,8 @@ returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as 
 -- name: take_suspect
 -- bound: 46
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
--- Hand out one suspect of these queues, if no worker executes it alone: whoever takes it by hand has what is beside it in
--- his own hand, and what he does not acknowledge costs an attempt. So it is no suspect any more.
+-- Hand out one suspect of these queues, if no worker executes it alone. The consumer controls what runs beside it,
+-- and a message that it does not acknowledge costs an attempt. So it is no longer a suspect.
 with picked as materialized (
     select task.id from {task} as task
      where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
@@ -99,7 +99,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 
 -- name: archive_waiting
 -- bound: 36
--- Archive a message that nobody holds, for an operator; the turn says that nobody has had it since it was looked at.
+-- Archive a message that is not held, for an operator; the turn proves that it was not claimed since it was read.
 update {task} set status = 'SUCCESS', ready = false, error = null, last_error = null, finished_at = {now},
        updated_at = {now}
  where id = :id and turn = :turn and kind = 'MESSAGE' and status = 'PENDING' and owner is null and deleted_at is null

@@ -2,7 +2,7 @@
 
 -- name: lock_run
 -- bound: 14
--- Read how a run stands and let nobody change it until this transaction ends.
+-- Read the state of a run, and lock it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
        task.held_at, task.queue_id, task.parent_id, task.generation, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
@@ -11,10 +11,10 @@ select task.id, task.status, task.owner, task.turn, task.finished_at, task.cance
 
 -- name: cancel_tasks
 -- bound: 6 + 21 a row
--- Cancel tasks: at once those that no worker executes, and ask the workers of the others; what is finished stays so. A
--- run that was begun, of a workflow that cleans up, is ready instead, to do so until `cleanup_until`; nobody holds it back
--- any more. Asked once more it goes on with that, until the time is over.
--- Decided in one statement over the row as it stands: a claim or a settle that came first is seen, one that comes later
+-- Cancel tasks: at once those that no worker executes, and ask the workers of the others; finished tasks stay as they
+-- are. A run that was begun, of a workflow that cleans up, is ready instead, to do so until `cleanup_until`; it is no
+-- longer paused. A second request changes nothing: the cleanup continues until the time is over.
+-- Decided in one statement over the current row: it sees a claim or a settle that came first. One that comes later
 -- waits for this row, and finds the request or the end.
 with rows as ({rows id bigint})
 update {task} as task
@@ -51,8 +51,8 @@ delete from {control_request} where worker_id = :worker and task_id = :id and tu
 
 -- name: control_requests
 -- bound: 6 + 1 a row
--- What these sessions are asked to stop: each task with what is asked of it, and of which turn. A table that is empty as
--- long as nobody steers: a probe of its key for each session, and no lock.
+-- The tasks that these sessions are asked to stop, each with the request and its turn. The table is empty as long as
+-- there are no requests: a probe of its key for each session, and no lock.
 with rows as ({rows worker bigint})
 select request.task_id as id, request.request || ' ' || request.turn as answer
   from {control_request} as request where request.worker_id {any_of rows.worker};
@@ -74,13 +74,13 @@ delete from {control_request} where worker_id = :worker;
 
 -- name: cancelled_before
 -- bound: 6 + 1 a row
--- Of these tasks, those that somebody has asked to cancel before.
+-- Of these tasks, those for which a cancel was requested before.
 with rows as ({rows id bigint})
 select task.id from {task} as task where task.id {any_of rows} and task.cancel_requested_at is not null;
 
 -- name: unfinished_children
 -- bound: 6 + 8 a row
--- List the unfinished tasks that these tasks asked for, and which of them somebody has cancelled before.
+-- List the unfinished children of these tasks, and for which of them a cancel was requested before.
 with rows as ({rows id bigint})
 select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
  where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
@@ -165,8 +165,8 @@ returning {own task}id, {own task}status as answer;
 
 -- name: fork_run
 -- bound: 26
--- Write a run like another one, with a key of nobody's: it goes on from steps that are copied. Its turns are counted from
--- one, since what is recorded of a run is read from its second turn on. Nothing comes back if it was written before.
+-- Write a copy of a run without a key: it continues from steps that are copied. Its turns are counted from one,
+-- because a run's records are read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
                     cause, created_at, updated_at)
 select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,

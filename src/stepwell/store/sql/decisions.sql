@@ -1,6 +1,6 @@
--- The statements of a decision, in the order in which it is made: look at the instance under its lock, find out what
--- was decided before, move it on, and write what that leads to. A decision is one transaction; whoever writes about an
--- instance has locked its row first, so nothing about it changes in between.
+-- The statements of a decision, in the order in which it is made: read the instance under its lock, find out what was
+-- decided before, advance it, and write what that leads to. A decision is one transaction. Every transaction that
+-- writes about an instance locks its row first, so nothing about it changes in between.
 
 -- name: lock_instances
 -- bound: 6 + 6 a row
@@ -22,7 +22,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
 
 -- name: look_at_instances
 -- bound: 6 + 8 a row
--- Say how these instances stand, as `lock_instances` does, without keeping anybody from moving them on.
+-- Read the state of these instances, as `lock_instances` does, without a lock.
 with rows as ({rows type name, name text, known bigint}),
 named as materialized (
     select rows.known, (select instance.id from {instance} as instance
@@ -37,7 +37,7 @@ select instance.id, instance.type, instance.name, instance.version, instance.com
 
 -- name: make_instances
 -- bound: 6 + 12 a row
--- Make these instances, with no event yet; one that somebody else has made is left out.
+-- Create these instances, with no event yet; one that another transaction has created is left out.
 with rows as ({rows id bigint, type name, name text})
 insert into {instance} (id, tenant, type, name, version, created_at, updated_at)
 select rows.id, :tenant, rows.type, rows.name, 0, {now}, {now} from rows where true
@@ -147,7 +147,7 @@ on conflict (instance_id, key) do update
 
 -- name: cancel_timers
 -- bound: 6 + 14 a row
--- Let these timers not be delivered, by nobody: also whoever has claimed one finds it gone.
+-- Cancel these timers: none is delivered, and a worker that has claimed one finds it gone.
 with rows as ({rows id bigint})
 update {task} as task
    set status = 'CANCELLED', ready = false, owner = null, finished_at = {now}, updated_at = {now}
@@ -187,7 +187,8 @@ returning id;
 
 -- name: keep_answer
 -- bound: 6 + 23 a row
--- Keep what the handler of an effect answered, before anybody acts on it; nothing comes back if it is not his any more.
+-- Keep the answer of an effect's handler before it is decided; nothing comes back if the worker no longer holds the
+-- task.
 with rows as ({rows id bigint, worker bigint, turn bigint, output json}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}

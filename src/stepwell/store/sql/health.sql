@@ -34,8 +34,8 @@ select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as rea
 -- name: set_aside
 -- unbounded: it counts for people, and looks at every run that is paused.
 -- scans workflow: a look for each.
--- Count the runs of a tenant that go on only when somebody lets them, by what they need: an operator holds them back, they
--- are held for their code, or they wait for a signal without an end; and say since when the first of each has waited.
+-- Count the runs of a tenant that continue only on request, by what they need: an operator has paused them, they are
+-- held for their code, or they wait for a signal without a deadline; and say since when the first of each has waited.
 with own as (
     select queue.id from {workflow} as workflow {one_of queue.id workflow.queue_id} where queue.tenant = :tenant
 )

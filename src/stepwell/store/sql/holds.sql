@@ -1,5 +1,5 @@
--- Runs that are held for their code: due at a moment that never comes (`:never`), by which the index of what is due finds
--- them, until somebody accepts them or other code lets them go.
+-- Runs that are held for their code: due at a time that never comes (`:never`), by which the index of due tasks finds
+-- them, until an operator accepts them or other code releases them.
 
 -- name: any_held
 -- bound: 6 + 1 a row

@@ -49,7 +49,7 @@ insert into {migration} (number, name, applied_at) values (:number, :name, {now}
 select set_config('search_path', cast(:place as text), true);
 
 -- name: look_in [sqlite]
--- A name has no place here; its prefix is taken off by whoever compares.
+-- A name has no place here; the code that compares removes its prefix.
 select 1;
 
 -- name: catalogue [postgres]

@@ -19,7 +19,7 @@ select id, name, paused, draining, created_at from {queue} where tenant = :tenan
 
 -- name: pause_queue
 -- bound: 26
--- Let nobody claim from the queue, or let them again; what is under way goes on.
+-- Stop or resume all claims from the queue; tasks that are being executed continue.
 update {queue} set paused = :paused where tenant = :tenant and name = :name returning id;
 
 -- name: purgeable
@@ -41,7 +41,8 @@ returning id, queue_id, status, finished_at, parent_id;
 
 -- name: lock_queues
 -- bound: 8
--- Let nobody add to a queue, or to both of a decider, until this transaction ends; waits for those that are adding.
+-- Refuse adds to a queue, or to both of a decider, until this transaction ends; waits for transactions that are
+-- adding.
 select queue.id, queue.draining from {queue} as queue
  where queue.tenant = :tenant and queue.name in (:name, :other) order by queue.id {for_update};
 

@@ -1,4 +1,4 @@
--- What whoever waits for runs reads.
+-- What is read by callers that wait for runs.
 
 -- name: endings
 -- bound: 12 + 6 a row

@@ -111,14 +111,14 @@ update {worker} as worker
 -- unbounded: it looks at all that the session held, to begin with the first.
 -- Give back up to :limit tasks that are RUNNING under a session with no fence. Run after `lower_fence`, as a
 -- statement of its own: only a new snapshot sees the claim that `lower_fence` waited for.
--- What was lost with others gets its attempt back and is a suspect: not ready, `claim_alone` takes it. The one whose
--- death it was keeps the loss, and ends in ERROR when it has no attempt left or was lost as often as it may be executed;
--- so does, after its last attempt, what a session left behind that ended by its own wish: that makes no suspects. With
--- one attempt there is no second execution. A task somebody asked to cancel is not run again, unless it may still clean
--- up: time alone ends that. One that is held back is PAUSED until it is let go, its attempt given back: whoever paused it
--- was told that it is.
--- What may end with this is left to later while somebody else has locked its parent: nobody waits for a parent here,
--- holding the fence and its children.
+-- A task that was lost with others gets its attempt back and is a suspect: not ready, `claim_alone` takes it. A task
+-- that was lost alone keeps the loss, and ends in ERROR when it has no attempt left or was lost as often as it may be
+-- executed. A task that a session left when it ended normally makes no suspect, and ends in ERROR after its last
+-- attempt. With one attempt there is no second execution. A task with a requested cancel is not executed again,
+-- unless it may still clean up: only time ends that. A task with a requested pause is PAUSED until it is unpaused,
+-- its attempt given back: the operator was told that it is paused.
+-- A task whose end would change a parent is left to a later call while another transaction has locked the parent:
+-- this statement holds the fence and the children, and must not wait for a parent.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with death as materialized (
     select coalesce((select worker.held is not null from {worker} as worker where worker.id = :worker), false) as died,
@@ -191,7 +191,7 @@ returning {own task}id, {own task}queue_id;
 
 -- name: forget_loss
 -- bound: 12
--- Let what this session left behind, and nobody has given back yet, make no suspects either.
+-- Let the tasks that this session left behind, and that were not given back yet, make no suspects either.
 update {worker} set held = null, blamed = null where id = :worker and held is not null;
 
 -- name: stranded_owners

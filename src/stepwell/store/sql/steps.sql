@@ -45,9 +45,9 @@ returning {own step}run_id as id, {own step}key as answer;
 
 -- name: record_late
 -- bound: 6 + 13 a row
--- Record what the bodies of steps returned after their run was cancelled or has failed, if nobody has claimed the run
--- since: the turn is the fence, and the task is locked, so that a claim comes before this or finds it. A step that has a
--- result keeps it.
+-- Record what the bodies of steps returned after their run was cancelled or has failed, if the run was not claimed
+-- since: the turn is the fence, and the task is locked, so that a claim comes before this or finds it. A step that
+-- has a result keeps it.
 with rows as ({rows run_id bigint, turn bigint, generation bigint, key name, place bigint, attempt bigint, took bigint,
                     input json, output json}),
 stopped as materialized (

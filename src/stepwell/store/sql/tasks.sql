@@ -16,10 +16,10 @@ update {block} set taken = taken + :count where name = 'task' returning taken as
 -- name: add_tasks
 -- bound: 6 + 20 a row
 -- Write new tasks; they may be claimed from `run_at` on, at once if that is not in the future.
--- A row that cannot be written fails the statement; one for a queue that is gone is not written, nor one from outside for
--- a queue that is being drained: what pending work leads to (`inside`) is worked off with it. The queue is locked, so that
--- whoever deletes or drains it waits for us. That is once for a statement what a foreign key would do for every row, for a
--- third of all that adding a task costs.
+-- A row that cannot be written fails the statement. A row for a queue that is gone is not written, nor one from
+-- outside for a queue that is being drained; what pending work leads to (`inside`) is accepted. The queue is locked,
+-- so that a transaction that deletes or drains it waits for this one. That does once for a statement what a foreign
+-- key would do for every row, which would be a third of the cost of adding a task.
 with rows as ({rows new_task}),
 taking as materialized (
     select queue.id, queue.draining from {queue} as queue where queue.id {any_of rows.queue_id} {for_key_share}
@@ -122,9 +122,9 @@ select there.asked, task.id, task.payload_hash from there {one_of task.id there.
 -- bound: 12 + 18 a row
 -- Take up to :limit ready tasks of the queues and priorities named, an index walk for each in the order given, for a
 -- session whose fence stands. The fence is locked, so no task can be taken for a session that is being declared dead.
--- What was picked is locked, so its place in the table tells it as surely as its id, without looking it up again; what
--- somebody changed after this statement's snapshot is at another place, and is left to the next claim.
--- The pause is asked for by a sub-select: given a join, the planner would choose the order of the queues.
+-- A picked row is locked, so its place in the table identifies it as surely as its id, without another lookup. A row
+-- that was changed after this statement's snapshot is at another place, and is left to the next claim.
+-- The pause is checked by a sub-select: given a join, the planner would choose the order of the queues.
 with rows as ({rows queue_id bigint, capacity bigint, least bigint, most bigint}),
 fence as (
     select worker_id from {fence} where worker_id = :worker and slot = :slot for share
@@ -278,16 +278,16 @@ select level.queue_id, level.priority,
 
 -- name: settle
 -- bound: 6 + 29 a row
--- Close the turns of these tasks with what came of them, for sessions whose fence stands and turns that are
--- still theirs; a task that does not come back was no longer theirs and is left as it is. A task somebody asked
--- to cancel ends CANCELLED whatever came of it, unless it is not finished and may still clean up (`{cancelled}`): then
--- it is ready for that, and if this turn has begun with it, when that goes on. One that
--- is held back is PAUSED whatever came of it, its attempt given back and nothing of this turn's end kept: it comes to the
--- same end when it is let go. A deleted one is not made ready again.
--- One that is PAUSED is ready at once if a signal came since it looked (`wakes` is what it saw), or if the children it
--- needs to end before it can go on (`needed`) have all been counted off since.
--- One with an `input` restarts: its next generation begins with that, at attempt 0 and with a deadline of its own; unless
--- it is cancelled, or held back: then it is replayed as it is, and will restart.
+-- Close the turns of these tasks with their outcomes, for sessions whose fence stands and turns that are still
+-- theirs; a task that does not come back was no longer theirs and is not changed. A task with a requested cancel ends
+-- CANCELLED whatever its outcome, unless it is not finished and may still clean up (`{cancelled}`): then it is ready
+-- for that, and if this turn has begun its cleanup, when that continues. A task with a requested pause is PAUSED
+-- whatever its outcome, its attempt given back and nothing of this turn's end kept: it comes to the same end when it
+-- is unpaused. A deleted one is not made ready again.
+-- One that is PAUSED is ready at once if a signal came since it checked (`wakes` is what it saw), or if the children
+-- it needs to end before it can continue (`needed`) have all been counted off since.
+-- One with an `input` restarts: its next generation begins with that, at attempt 0 and with a deadline of its own;
+-- unless it is cancelled or paused: then it is replayed as it is, and will restart.
 -- `is true` keeps the planner from finding each task among all that its session owns, by the index of the owner.
 with rows as ({rows id bigint, worker bigint, turn bigint, status name, delay bigint, run_at bigint,
                     attempt_back bigint, alone bigint, wakes bigint, needed bigint, output json, error json,
@@ -396,15 +396,15 @@ returning queue_id as id, '' as answer;
 
 -- name: turns_of
 -- bound: 6 + 3 a row
--- Say how these tasks stand now: for a settle whose reply was lost, and for whoever asks after a refusal.
+-- Read the current turns of these tasks: for a settle whose reply was lost, and to explain a refusal.
 with rows as ({rows id bigint})
 select task.id, task.turn, task.owner, task.status, task.generation from rows join {task} as task on task.id = rows.id
  where task.id {any_of rows};
 
 -- name: wake_due
 -- bound: 12 + 18 a row
--- Make ready up to :limit tasks whose moment has come and that nobody holds back. One dequeued by hand whose time is up
--- has used an attempt: it comes back, or ends in ERROR when that was the last.
+-- Make ready up to :limit tasks that are due and not paused. One dequeued by hand whose time is up has used an
+-- attempt: it comes back, or ends in ERROR when that was the last.
 with due as materialized (
     select task.id from {task} as task
      where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null

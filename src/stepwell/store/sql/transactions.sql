@@ -2,8 +2,9 @@
 
 -- name: begin_writing [sqlite]
 -- bound: 8
--- Write nothing, first of all in a transaction of the user's own: it begins with its first write, by the settings of its
--- connection, and what is read afterwards is read under the write lock, so nobody overtakes it.
+-- Write nothing, as the first statement in a transaction of the user's own: it begins with its first write, by the
+-- settings of its connection, and what is read afterwards is read under the write lock, so no other writer comes
+-- between.
 update {block} set taken = taken where name = 'task' returning taken;
 
 -- name: begin_writing [postgres]
@@ -33,7 +34,7 @@ select set_config('lock_timeout', :locks, true) as locks;
 
 -- name: held_tasks [postgres]
 -- bound: 8 + 5 a row
--- Of these tasks, those whose rows somebody else's transaction holds; the others are held by this one from now on.
+-- Of these tasks, those whose rows another transaction holds; this transaction holds the others from now on.
 with rows as ({rows id bigint}),
 free as materialized (
     select task.id from {task} as task where task.id {any_of rows} order by task.id for no key update skip locked
@@ -57,9 +58,11 @@ select set_config('idle_in_transaction_session_timeout', :longest, true) as long
 
 -- name: keep_turns
 -- bound: 6 + 7 a row
--- Of these turns, those that stand. Nobody takes them from their session until the transaction ends; that is why it is
--- the last statement of one, and not the first: whoever cancels or recovers the task waits no longer than for a commit.
--- The task's row and not the fence: a process that is frozen here holds up nobody else's recovery.
+-- Of these turns, those that stand. They cannot be taken from their session until the transaction ends. That is why
+-- it is the last statement of one, and not the first: a cancel or a recovery of the task waits no longer than for a
+-- commit.
+-- It locks the task's row and not the fence: a process that is frozen here does not block the recovery of other
+-- tasks.
 with rows as ({rows id bigint, worker bigint, turn bigint})
 select task.id from {task} as task join rows on rows.id = task.id
  where task.id {any_of rows}
@@ -69,7 +72,7 @@ select task.id from {task} as task join rows on rows.id = task.id
 
 -- name: check_turns [postgres]
 -- bound: 6 + 6 a row
--- Of these turns, those that stand now, for a transaction that somebody else commits: nothing is locked.
+-- Of these turns, those that stand now, for a transaction that the user commits: nothing is locked.
 with rows as ({rows id bigint, worker bigint, turn bigint})
 select task.id from {task} as task join rows on rows.id = task.id
  where task.id {any_of rows}

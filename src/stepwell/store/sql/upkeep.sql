@@ -1,6 +1,6 @@
--- What looking after a store does: remove what has outlived its time, delete softly and bring back, drain a queue, stop
--- all claiming, find work that nobody serves. Whatever removes many rows takes a bounded number of them in a
--- transaction, along an index, and leaves those that somebody else has locked to them.
+-- The upkeep of a store: remove expired rows, delete softly and restore, drain a queue, stop all claims, find work
+-- that no worker serves. Each statement that removes many rows takes a bounded number of them in a transaction, along
+-- an index, and skips rows that another transaction has locked.
 
 -- name: moment
 -- bound: 0
@@ -53,8 +53,8 @@ delete from {task} where id {any_of old} returning id;
 -- name: remove_deleted
 -- bound: 12 + 10 a row
 -- Remove up to :limit tasks of a tenant that were deleted softly before the moment given: waiting ones too, which
--- nobody can claim, but none that is being executed, was finished since, or has a parent that may still ask for it. One
--- taken by hand is not swept any more when it is deleted; it goes when its time has been up for as long.
+-- cannot be claimed, but none that is being executed, was finished since, or has a parent that may still ask for it.
+-- One taken by hand is not swept any more when it is deleted; it goes when its time has been up for as long.
 with old as materialized (
     select task.id from {task} as task
      where task.deleted_at is not null and task.deleted_at < :before and task.owner is null
@@ -211,7 +211,7 @@ select (select count(*) from (select 1 as one from {task} as task
 
 -- name: begin_maintenance
 -- bound: 8
--- Let nobody claim anything of a tenant; said again, it only changes the reason.
+-- Stop all claims of a tenant; a second call only changes the reason.
 insert into {maintenance} (tenant, reason, began_at) values (:tenant, :reason, {now})
 on conflict (tenant) do update set reason = excluded.reason
 returning tenant as id;

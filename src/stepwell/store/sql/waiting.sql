@@ -2,10 +2,10 @@
 
 -- name: lock_turns
 -- bound: 6 + 5 a row
--- Of these turns, those that stand and were not asked to cancel, or clean up. Their runs are locked until the transaction
--- ends: nobody signals them, cancels them, counts off their children or takes them from a lost worker meanwhile. That is their fence:
--- a statement of its own, so that what follows sees all that was committed before the lock.
--- The fences of their sessions come first, as everywhere: whoever ends a session takes them before its tasks.
+-- Of these turns, those that stand and were not asked to cancel, or clean up. Their runs are locked until the
+-- transaction ends: no signal, cancel, end of a child or recovery changes them meanwhile. That is their fence: a
+-- statement of its own, so that what follows sees all that was committed before the lock.
+-- The fences of their sessions come first, as everywhere: the end of a session takes them before its tasks.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
 fence as materialized (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
@@ -99,8 +99,8 @@ returning run_id as id;
 
 -- name: wake_run
 -- bound: 12
--- Note that a signal came: a run that looked before will see it when it pauses. One that waits for it, and that nobody
--- holds back, is ready.
+-- Note that a signal came: a run that checked before will see it when it pauses. One that waits for it, and is not
+-- held back, is ready.
 update {task} as task set wakes = wakes + 1,
        status = case when :waits and status = 'PAUSED' and held_at is null then 'PENDING' else status end,
        ready = ready or (:waits and status = 'PAUSED' and {may_be_ready task}),
@@ -111,8 +111,8 @@ returning id, queue_id, ready;
 
 -- name: wake_parents
 -- bound: 6 + 23 a row
--- Count ended runs off those that asked for them; a parent that needed as many is ready, unless somebody holds it back.
--- Fed by the rows of a statement that ended tasks, in its transaction; parents are locked in order.
+-- Count ended runs off their parents; a parent that needed as many is ready, unless it is held back. Fed by the rows
+-- of a statement that ended tasks, in its transaction; parents are locked in order.
 with rows as ({rows id bigint, answer name, parent_id bigint}),
 ended as materialized (
     select rows.parent_id as id, count(*) as children from rows
