@@ -30,6 +30,7 @@ TABLES: Final = (
 # Rows that may be gone through for each page of a bound: a loop over a whole table costs time in memory too.
 ROWS_A_PAGE: Final = 25
 MORE: Final = 1.25  # what a statement may touch is so many times its bound, ...
+MORE_COMPOSED: Final = 1.5  # (as part of a flush: by then hundreds of others have left dead versions of the same rows)
 SLACK: Final = 4  # ... and so many pages
 NOTHING: Final = frozenset(("held_tasks", "oldest_writer"))  # what finds only what another transaction holds
 
@@ -132,7 +133,8 @@ def wrong(said: Mapping[str, Bound], calls: Sequence[Call], plan: dict[str, Any]
     # Each explain is rolled back and leaves dead versions of the same few rows behind, which a vacuum would remove, and
     # with them the plans; and in a fuller store an index may be a page deeper. What the test is for, a walk over what
     # the store holds, touches thousands.
-    bound = SLACK + MORE * sum(part.of(rows) for part, rows in zip(parts, rows_in(calls, plan), strict=True))
+    more = MORE if len(calls) == 1 else MORE_COMPOSED
+    bound = SLACK + more * sum(part.of(rows) for part, rows in zip(parts, rows_in(calls, plan), strict=True))
     if touched(plan) > bound:
         return f"{touched(plan)} buffers, and its bound is {bound:g}"
     if looked_at(plan) > ROWS_A_PAGE * (1 + bound):
