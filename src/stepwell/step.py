@@ -14,13 +14,14 @@ from stepwell.base.definitions import declare
 from stepwell.base.durations import Duration, timeout_of
 from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, NotInRun
-from stepwell.runs.branches import Branch, current_branch, is_serving
+from stepwell.runs.branches import Branch, is_serving
 from stepwell.runs.call import Definition, StepCall, checked_step
 from stepwell.runs.children import course
 from stepwell.runs.requests import awaited, followed
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.values.arguments import Arguments
+from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
 R = TypeVar("R")

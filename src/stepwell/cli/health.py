@@ -19,10 +19,11 @@ from typing import Any, Final
 
 from stepwell.cli.command import USAGE, Stop
 from stepwell.errors import StepwellError
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.call import Attempt
 from stepwell.store.exposition import CONTENT_TYPE
 from stepwell.store.store import Store
+from stepwell.work.current import current_branch
 from stepwell.worker import Worker
 
 PATIENCE: Final = 2.0  # seconds, for the asker's request and for the database's answer

@@ -27,7 +27,7 @@ from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
 from stepwell.records import Page, TaskId, TaskKind
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.call import current_attempt
 from stepwell.runs.context import current
 from stepwell.store.draft import Drafted
@@ -36,6 +36,7 @@ from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.values.codec import decode, encode
 from stepwell.work.body import Served
+from stepwell.work.current import current_branch
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in Decider

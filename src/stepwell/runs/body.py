@@ -12,6 +12,7 @@ from stepwell.base.events import StepsUnasked
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
+from stepwell.runs.long_steps import LongSteps
 from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
@@ -59,17 +60,19 @@ class Definition(Protocol):
 
 def run_body(workflow: Definition) -> Body:
     """What a worker calls for a run of this workflow."""
-    return partial(_execute, workflow)
+    return partial(_execute, workflow, LongSteps())
 
 
-async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Ended:
+async def _execute(
+    workflow: Definition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
+) -> Ended:
     [task] = tasks
     arguments = workflow.arguments.decode(task.input or "null")
     # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
     recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
-    run.arguments = workflow.arguments
+    run.arguments, run.long_steps = workflow.arguments, long_steps
     if workflow.cleanup is not None or task.cleanup_until is not None:
         run.cleanup = Cleanup(run, workflow.cleanup)
     try:

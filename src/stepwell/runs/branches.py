@@ -8,15 +8,17 @@ So loops, gathers of steps and gathers of whole sequences find their records aga
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stepwell.base.compat import AnyCoroutine, caller, made_by, unwrapped
 from stepwell.errors import InvalidOption, NotInRun, PermanentError, TaskFactoryReplaced
+from stepwell.work.current import current_branch
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn
@@ -119,19 +121,6 @@ def other_colour(run: RunTurn, call: str) -> PermanentError:
     return PermanentError(f"{how}, or `ctx`, in {place_of(frame.f_code, frame.f_lasti)}")
 
 
-HIDDEN: Final = object()
-# The branch whose calls are being made. Something else where a step is a plain call: the attempt whose body is being
-# executed, or `HIDDEN` in a handler. None where no worker called.
-current_branch: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("stepwell_branch", default=None)
-
-
-def hidden() -> contextvars.Context:
-    """This context, with the run out of sight: what is done in it is no call of its workflow."""
-    context = contextvars.copy_context()
-    context.run(current_branch.set, HIDDEN)
-    return context
-
-
 class Factory:
     """A task factory that gives every task created inside a run its branch, and leaves all others alone."""
 
@@ -158,6 +147,17 @@ class Factory:
         if self.before is not None:
             return self.before(loop, coro, **options)
         return asyncio.Task(coro, loop=loop, **options)
+
+
+@contextlib.contextmanager
+def labelled() -> Iterator[None]:
+    """Give branches to the tasks that runs create on this loop, until the block ends."""
+    loop = asyncio.get_running_loop()
+    install(loop)
+    try:
+        yield
+    finally:
+        uninstall(loop)
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:

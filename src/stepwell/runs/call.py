@@ -15,12 +15,13 @@ from stepwell.base.backoff import Retry
 from stepwell.base.names import LONGEST_NAME
 from stepwell.errors import InvalidName, InvalidOption
 from stepwell.records import RunStatus
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.turn import RunTurn
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import check_type, encode_ordered
+from stepwell.work.current import current_branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from stepwell.runs.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared, in_order
 from stepwell.runs.requests import Adding, Course, Wait, asked
-from stepwell.runs.steps import course_of, failure_of
+from stepwell.runs.step_errors import failure_of
+from stepwell.runs.steps import course_of
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits

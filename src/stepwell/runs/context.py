@@ -13,7 +13,7 @@ from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import NotInRun
 from stepwell.records import RunId
 from stepwell.runs import notes
-from stepwell.runs.branches import Branch, current_branch, other_colour
+from stepwell.runs.branches import Branch, other_colour
 from stepwell.runs.call import Attempt, Definition, StepCall, current_attempt, definition_of
 from stepwell.runs.children import (
     called,
@@ -31,6 +31,7 @@ from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, noted_now, raced, sleeping, waiting_for
 from stepwell.store.draft import Asked
+from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
 T = TypeVar("T")

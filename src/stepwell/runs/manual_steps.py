@@ -14,7 +14,8 @@ from stepwell.runs.journal import Due, GaveUp, Replay, Waiting
 from stepwell.runs.notes import noted
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Record, awaited, recording, waited_until
-from stepwell.runs.steps import failure_of, retry_at
+from stepwell.runs.step_errors import failure_of
+from stepwell.runs.steps import retry_at
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import StepRow

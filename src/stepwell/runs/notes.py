@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stepwell.errors import LeaseLost
-from stepwell.runs.branches import hidden
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.store.tasks import PROGRESS_LIMIT
 from stepwell.values.codec import encode
+from stepwell.work.current import hidden
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn

@@ -7,9 +7,9 @@ from typing import Any
 
 from stepwell.base.definitions import declared_names
 from stepwell.base.events import RunHeld
+from stepwell.base.program import CHILD, FUNCTION, Program
 from stepwell.records import RunStatus
 from stepwell.runs.journal import Due, Verdict
-from stepwell.runs.program import CHILD, FUNCTION, Program
 from stepwell.runs.requests import Read, Request, recorded
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import HELD, StepRow

@@ -15,20 +15,21 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from stepwell.base.names import is_shielded
+from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.runs.branches import CALLS, current_branch
+from stepwell.runs.branches import CALLS
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.conditions import is_met
 from stepwell.runs.notes import noted
 from stepwell.runs.pause import Pause, Unwinding
-from stepwell.runs.program import program
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked
 from stepwell.store.pending import Answer
 from stepwell.store.questions import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
+from stepwell.work.current import current_branch
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
 

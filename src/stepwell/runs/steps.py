@@ -6,10 +6,7 @@ The course of a call is written once, as a script that asks for what takes time:
 from __future__ import annotations
 
 import contextlib
-import itertools
-import time
 from collections.abc import Generator
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +15,9 @@ import msgspec
 from stepwell.base.backoff import Retry
 from stepwell.base.clock import chance_of
 from stepwell.base.durations import microseconds_of
-from stepwell.errors import Paused, SerializationError, StepFailed
+from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus
-from stepwell.runs.call import Attempt, Definition, StepCall
+from stepwell.runs.call import Attempt, StepCall
 from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared
@@ -38,13 +35,14 @@ from stepwell.runs.requests import (
     unrecorded,
     waited_until,
 )
+from stepwell.runs.step_errors import failure_of, kept_of
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import accepts, misfit_of, told_misfits
 from stepwell.store.questions import Recorded, TakeSignal
 from stepwell.store.rows import StepRow
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
-from stepwell.work.outcome import GAVE_UP, RECORDED, STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
+from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
 
 
 def course_of(call: StepCall) -> Course:
@@ -142,8 +140,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         run.admit(call.key)
     attempt = Attempt(call, number, has_row)
     attempt.late = partial(_returned_late, attempt)
-    showing = run.slot.showing
-    showing.begin(attempt)
+    run.long_steps.begin(attempt)
     try:
         try:
             returned = yield attempt
@@ -156,7 +153,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         pause = pause_of(error, _policy(call)) if isinstance(error, Exception) else None
         done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
     finally:
-        showing.end(attempt)
+        run.long_steps.end(attempt)
     run.admit_result(done, attempt.shown)
     if done.status.finished:  # before the workflow hears of it
         yield from recording(Record(run, done, attempt, has_row))
@@ -244,119 +241,3 @@ def _same(back: Any, value: Any) -> bool:
         return bool(back == value)
     except Exception:  # noqa: BLE001 - a value that cannot be compared cannot be shown to be the same
         return False
-
-
-# ---- What a step gave up with, recorded so that its exception can be raised on the first run and on every replay
-# alike.
-
-
-KEPT_LIMIT: Final = 1 << 18  # bytes of what an exception was given, or holds
-PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that asked for the step
-
-
-def kept_of(error: Exception, raises: tuple[type[Exception], ...]) -> dict[str, Any]:
-    """What is recorded of an exception besides its message, if its class is among `raises` or below one of them."""
-    named = next((cls for cls in raises if isinstance(error, cls)), None)
-    if named is None:
-        return {}
-    told: dict[str, Any] = {"args": _stored(list(_arguments_of(error))), "fields": _fields_of(error)}
-    if type(error) not in raises:
-        told["as"] = named.__name__
-    return told
-
-
-def failure_of(definition: Definition, key: str, error: str) -> Exception:
-    """The exception of a step that gave up, from what is recorded: of a class of `raises`, else `StepFailed`."""
-    told: dict[str, Any] = decode(error)
-    kind, message = str(told.get("type", "error")), str(told.get("message", ""))
-    named = told.get("as", kind)
-    found = [_built(cls, told) for cls in definition.raises if cls.__name__ == named]
-    failure = next((one for one in found if one is not None), None) or StepFailed(key, kind, message, told)
-    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
-    BaseException.__setattr__(failure, RECORDED, {name: told[name] for name in PASSED_ON if name in told})
-    return failure
-
-
-def _built(cls: type[Exception], told: dict[str, Any]) -> Exception | None:
-    """The exception once more; None if it cannot be.
-
-    By its class, if that makes the same of what it was given. Many make their message of other arguments, or take them
-    by name only: such a one is put together without asking the class.
-    """
-    args, fields = told.get("args"), told.get("fields") or {}
-    if args is None:
-        return None
-    with suppress(Exception):
-        made = cls(*args)
-        if str(made) == told.get("message") and all(vars(made).get(name) == fields[name] for name in fields):
-            return made
-    with suppress(Exception):
-        put = cls.__new__(cls, *args)
-        BaseException.__setattr__(put, "args", tuple(args))
-        vars(put).update(fields)
-        return put
-    return None
-
-
-def _arguments_of(error: Exception) -> tuple[Any, ...]:
-    made: Any = error.__reduce__() if isinstance(error, OSError) else ()  # it has more than it shows: the file
-    arguments: tuple[Any, ...] = made[1] if made and made[0] is type(error) else error.args
-    return arguments
-
-
-def _fields_of(error: Exception) -> dict[str, Any]:
-    """What the exception holds by name, as far as it comes back as itself, and all of it fits."""
-    kept: dict[str, Any] = {}
-    for name, value in vars(error).items():
-        with suppress(Exception):  # it cannot be stored, or not be compared
-            if not name.startswith("__") and decode(encode(value)) == value:
-                kept[name] = value
-    return _stored(kept) or {}
-
-
-def _stored(value: Any) -> Any:
-    try:
-        return decode(encode(value, limit=KEPT_LIMIT))
-    except SerializationError:
-        return None
-
-
-# ---- Steps that take a while are recorded as RUNNING, so that people can see them at work; short ones only when they
-# end.
-
-
-SHOW_AFTER: Final = 0.02
-
-
-class Showing:
-    """The attempts of one worker's steps whose bodies are being executed, oldest first."""
-
-    def __init__(self) -> None:
-        self._begun: dict[Attempt, None] = {}
-        self._looking = False
-
-    def begin(self, attempt: Attempt) -> None:
-        """An attempt begins; any thread may say so."""
-        self._begun[attempt] = None
-        if not self._looking:
-            self._looking = True
-            run = attempt.call.run
-            run.on_loop(lambda: run.loop.call_later(SHOW_AFTER, self._look))
-
-    def end(self, attempt: Attempt) -> None:
-        """The attempt has ended; any thread may say so. On the loop, `attempt.shown` is then as it stays."""
-        self._begun.pop(attempt, None)
-
-    def _look(self) -> None:
-        old = time.monotonic() - SHOW_AFTER
-        for attempt in [*itertools.takewhile(lambda one: one.since <= old, tuple(self._begun))]:
-            run = attempt.call.run
-            # By one of two: the thread in which the attempt has just ended, or this.
-            taken = self._begun.pop(attempt, self) is not self
-            if taken and not run.unwinding:
-                row = attempt.call.row(RunStatus.RUNNING, attempt.number, attempt.took)
-                attempt.shown = run.slot.store.recorded.begin(row, run.task.owner, has_row=attempt.has_row)
-        for attempt in tuple(self._begun)[:1]:
-            attempt.call.run.loop.call_later(SHOW_AFTER, self._look)
-            return
-        self._looking = False

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepwell.errors import NotInRun
-from stepwell.runs.branches import Branch, current_branch, hidden
+from stepwell.runs.branches import Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Journal
 from stepwell.runs.pause import Unwinding
 from stepwell.runs.turn import RunTurn, is_stopped
 from stepwell.store.rows import Claimed
 from stepwell.work.body import Slot
+from stepwell.work.current import current_branch, hidden
 from stepwell.work.threads import Threads, in_thread
 
 T = TypeVar("T")

@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus
-from stepwell.runs.branches import HIDDEN, Branch, Made, current_branch
+from stepwell.runs.branches import Branch, Made
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.journal import Journal
 from stepwell.runs.notes import Progress, keep, noted
@@ -28,8 +28,12 @@ from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.work.body import Slot
+from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.outcome import Held
 from stepwell.work.threads import Threads, in_thread
+
+if TYPE_CHECKING:
+    from stepwell.runs.long_steps import LongSteps
 
 T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
@@ -43,6 +47,7 @@ class RunTurn:
     """A run while it is executed. Lives on the worker's loop."""
 
     is_sync = False
+    long_steps: LongSteps  # of its workflow in this worker
     is_at_work = False  # True while code of its own runs elsewhere, unseen by the loop
 
     def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:

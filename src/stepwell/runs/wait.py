@@ -16,7 +16,7 @@ from stepwell.base.events import SignalSetAside
 from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.records import RunStatus
-from stepwell.runs.branches import CALLS, Branch, current_branch
+from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Due, Replay, Waiting
 from stepwell.runs.notes import note
@@ -38,6 +38,7 @@ from stepwell.store.questions import EndRace, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
 from stepwell.values.codec import decode, encode
 from stepwell.values.fields import schema_of
+from stepwell.work.current import current_branch
 
 NOTHING: Final = object()
 STOPPED: Final = "!"  # behind the key of a sleep: the run was cancelled in it

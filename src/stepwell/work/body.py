@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.store import Store
+from stepwell.work.deadline import Deadline
 from stepwell.work.outcome import Ended
 from stepwell.work.session import Session
 from stepwell.work.threads import Threads
-
-if TYPE_CHECKING:
-    from stepwell.runs.cleanup import Deadline
-    from stepwell.runs.steps import Showing
 
 
 class Slot(Protocol):
@@ -25,7 +23,6 @@ class Slot(Protocol):
 
     store: Store
     session: Session
-    showing: Showing
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
     on_stop: Callable[[], None]  # told before the body is cancelled
     on_cancel: Callable[[], None] | None  # told that somebody has cancelled the task, if the body sees to that itself
@@ -59,4 +56,5 @@ class Served:
     dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR
     run_timeout: float | None = None  # seconds that a run has in all, from its first start
     cleanup: float | None = None  # seconds that a run has to clean up after it was cancelled
+    while_served: Callable[[], AbstractContextManager[None]] = nullcontext  # entered while a worker serves it
     lease: float | None = None  # seconds that a worker which executes it may be silent; None is the store's

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stepwell.runs.branches import hidden
 from stepwell.store.poll import Fairness
 from stepwell.store.rows import Claimed
 from stepwell.store.store import Store
 from stepwell.work.body import Served
+from stepwell.work.current import hidden
 from stepwell.work.demand import Demand, FreeSeat, Places, shares
 from stepwell.work.execution import Execution, Home
 from stepwell.work.leases import Leases

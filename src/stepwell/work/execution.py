@@ -14,14 +14,13 @@ import msgspec
 from stepwell.base.events import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed, TaskUnreadable
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
-from stepwell.runs.cleanup import Deadline
-from stepwell.runs.steps import Showing
 from stepwell.store.pending import Answer
 from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, StepRow, Wish
 from stepwell.store.store import Store
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
+from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
 from stepwell.work.outcome import (
     Cancelled,
@@ -45,7 +44,6 @@ NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 class Home(Protocol):
     """The worker that has the place. Given whole, and not by its methods: each would be an object for every task."""
 
-    showing: Showing
     context: Context  # in which the end of a task is heard: nobody's, so that it need not be copied for each
 
     def freed(self) -> None:
@@ -76,7 +74,6 @@ class Execution:
         "on_stop",
         "session",
         "settled",
-        "showing",
         "store",
         "withheld",
     )
@@ -92,7 +89,6 @@ class Execution:
         home: Home,
     ) -> None:
         self.session = session
-        self.showing = home.showing
         self.settled = 0
         self.gave_back = False  # a task that is not finished, and may be claimed again at once
         self.job: asyncio.Task[None] | None = None

@@ -18,21 +18,19 @@ from typing import Final
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, OrphansReleased, SessionLost, StoreBack, StoreLost
 from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
-from stepwell.runs import branches
-from stepwell.runs.steps import Showing
 from stepwell.store.poll import LONGEST_POLL, Polling
 from stepwell.store.rows import Owned, Wish
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.work.body import Served
 from stepwell.work.claim import Claims
+from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.execution import Execution
 from stepwell.work.leases import Leases
 from stepwell.work.outcome import Released, settlement_of
 from stepwell.work.session import Session
-from stepwell.work.suspects import Holds
 from stepwell.work.threads import Threads
-from stepwell.work.upkeep import Upkeep
+from stepwell.work.upkeep import Holds, Upkeep
 
 LOOK_EVERY: Final = 1.0  # seconds; how soon a new queue with a prefix of ours is found
 HEAR_EVERY: Final = 0.5  # seconds between looks at what is asked of the bodies under way
@@ -61,7 +59,6 @@ class Runtime:
         self._concurrency = concurrency
         self._grace = grace
         self._threads = Threads(f"stepwell-{identity.name}")
-        self.showing = Showing()
         self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._polling = Polling(store.clock, poll)
@@ -69,7 +66,7 @@ class Runtime:
         self._idle_at = self.claim_number = 0  # of the last claim that found nothing to do, and of the last
         self._drains = 0
         self._stopping = self._hurried = False
-        self._labels = False  # whether tasks of this loop are labelled for the runs executed here
+        self._while_served = contextlib.ExitStack()
         self._deafen: Callable[[], None] = lambda: None
         self.leases = Leases(store, identity, self._session_lost, self._orphans_found)
         self.claims = Claims(store, self.leases, self, self._threads, concurrency)
@@ -130,9 +127,8 @@ class Runtime:
             await (self._register_patiently() if upkeep else self.register())
         else:
             self.claims.serve(served)
-        if any(one.is_workflow for one in self._by_name.values()):
-            self._labels = True
-            branches.install(asyncio.get_running_loop())
+        for one in self._by_name.values():
+            self._while_served.enter_context(one.while_served())
         self.context = contextvars.copy_context()
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
@@ -162,9 +158,7 @@ class Runtime:
         try:
             await self._let_go()
         finally:  # also of a stop that is cut off: from here on a step is a plain call again
-            if self._labels:
-                self._labels = False
-                branches.uninstall(asyncio.get_running_loop())
+            self._while_served.close()
         await self.leases.end(stopping=True)
 
     async def _let_go(self) -> None:
@@ -228,7 +222,7 @@ class Runtime:
         self._idle.set()
 
     async def _claim_forever(self) -> None:
-        branches.current_branch.set(branches.HIDDEN)  # what is executed from here is no run's code, unless it says so
+        current_branch.set(HIDDEN)  # what is executed from here is no run's code, unless it says so
         pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
         while not self._stopping:
             # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.

@@ -8,14 +8,9 @@ a lease; from then on it counts as part of the furniture, and others are execute
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
-from stepwell.base.events import StoreLost
-from stepwell.errors import StoreBusy, StoreUnavailable
-from stepwell.runs.program import program
-from stepwell.store.store import Store
 from stepwell.work.execution import Execution
 
 LOOK_EVERY: Final = 0.5  # seconds; how soon a busy worker hears that there are suspects
@@ -82,33 +77,3 @@ class SuspectTurns:
         assert self._since is not None
         self._rests_until = now + (now - self._since)
         self._since, self._under_way, self._left = None, None, left
-
-
-# ---- Runs that are held for the code of others: this worker's may be another, and then it lets them go, once each.
-
-
-LOOK_AT_HOLDS_EVERY: Final = 5.0  # seconds, about
-
-
-class Holds:
-    """Looks for runs of a worker's workflows that other code has held."""
-
-    def __init__(self, store: Store, queue_ids: Callable[[], Collection[int]]) -> None:
-        self._store = store
-        self._queue_ids = queue_ids
-
-    async def forever(self) -> None:
-        """Look at once, which mends held runs after a deploy, and then now and then: a run may be held later."""
-        while True:
-            try:
-                await self.look()
-            except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost.by(error))
-            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._store.clock.random()))
-
-    async def look(self) -> int:
-        """Let go what other code has held; the sources are read only if something is held. How many runs that was."""
-        queue_ids = self._queue_ids()
-        if not await self._store.control.any_held(queue_ids):
-            return 0
-        return await self._store.control.let_go_held(queue_ids, (await program()).code)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, StoreLost, WorkUnserved
+from stepwell.base.program import program
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.sessions import Recovery
@@ -15,6 +16,7 @@ from stepwell.store.store import Store
 
 ROUND_EVERY: Final = 60.0  # seconds between two rounds of retention, about
 ROUND_AGAIN: Final = 1.0  # after a round that left something
+LOOK_AT_HOLDS_EVERY: Final = 5.0  # seconds, about
 REPORT_EVERY: Final = 600.0  # how often work that nobody serves is looked for
 
 
@@ -95,3 +97,27 @@ class Tidying:
         except Exception as error:  # noqa: BLE001 - whatever it is, the next round tries again
             self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
         return False
+
+
+class Holds:
+    """Looks for runs of a worker's workflows that other code has held."""
+
+    def __init__(self, store: Store, queue_ids: Callable[[], Collection[int]]) -> None:
+        self._store = store
+        self._queue_ids = queue_ids
+
+    async def forever(self) -> None:
+        """Look at once, which mends held runs after a deploy, and then now and then: a run may be held later."""
+        while True:
+            try:
+                await self.look()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._store.clock.random()))
+
+    async def look(self) -> int:
+        """Let go what other code has held; the sources are read only if something is held. How many runs that was."""
+        queue_ids = self._queue_ids()
+        if not await self._store.control.any_held(queue_ids):
+            return 0
+        return await self._store.control.let_go_held(queue_ids, (await program()).code)
