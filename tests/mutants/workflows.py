@@ -99,7 +99,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that restarts keeps a step of its last generation",
         "protocol-11",
-        "runs/notes.py",
+        "runs/background_writes.py",
         "    elif run.restarts_with is None:",
         "    else:",
         SETTLING + "test_a_run_that_restarts_keeps_nothing_of_a_step_that_waited",

@@ -29,9 +29,6 @@ MOST_FRAMES: Final = 5  # from the caller of a task factory up to the function o
 RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 
-# ---- what a task of asyncio waits for ------------------------------------------------------------------------------
-
-
 def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
     """The future that a task waits for, if it is not done. Looks at `Task._fut_waiter`."""
     waiter: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
@@ -96,9 +93,6 @@ def _next_completed() -> CodeType | None:
     return next((one for one in inside if isinstance(one, CodeType) and one.co_name == "_wait_for_one"), None)
 
 
-# ---- who has made a task, and of what ------------------------------------------------------------------------------
-
-
 def unwrapped(coro: AnyCoroutine) -> AnyCoroutine | None:
     """The coroutine that the workflow has asked to be a task, where a library makes the task of one around it.
 
@@ -148,9 +142,6 @@ _PLACES: Final = _codes(
     asyncio.TaskGroup.__aexit__,
     getattr(asyncio.TaskGroup, "_aexit", None),  # since Python 3.12
 )
-
-
-# ---- CPython -------------------------------------------------------------------------------------------------------
 
 
 def mark_as_async(called: Any) -> None:

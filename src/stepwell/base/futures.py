@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+LOOK_EVERY: Final = 0.002
 
 
 def resolve(future: asyncio.Future[T], answer: T | BaseException) -> None:
@@ -28,18 +29,9 @@ def resolve_all(futures: Iterable[asyncio.Future[T]], error: BaseException) -> N
         resolve(future, error)
 
 
-# ---- Tasks of the store's own, apart from whoever happened to cause them.
-
-
 def begin_apart(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Begin the work in a context of its own, past any task factory: those are for the tasks of users."""
     return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, context=contextvars.Context())
-
-
-# ---- Waiting for a thread to end, without a thread to wait in: when the interpreter ends, none can be started.
-
-
-LOOK_EVERY: Final = 0.002
 
 
 async def ended(thread: threading.Thread, within: float) -> None:

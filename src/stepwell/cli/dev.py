@@ -20,8 +20,8 @@ from stepwell.cli.output import say
 from stepwell.cli.supervisor import PARENT
 from stepwell.connect import Config
 from stepwell.errors import StepwellError
+from stepwell.operate.format import short, span
 from stepwell.operate.status import took, word_of
-from stepwell.operate.words import short, span
 from stepwell.records import Run, RunStatus
 
 PAUSE: Final = 0.3

@@ -12,7 +12,7 @@ import click
 
 from stepwell.cli.command import USAGE, Invocation, Stop, asks_store
 from stepwell.cli.output import patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, span
+from stepwell.operate.format import ago, span
 
 if TYPE_CHECKING:
     from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics

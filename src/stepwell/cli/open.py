@@ -17,7 +17,7 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.cli.command import FAILED, NO_STORE, NOT_FOUND, REFUSED, USAGE, Stop
 from stepwell.connect import Config, file_of, open_store
 from stepwell.errors import CannotOpen, StoreBusy, StoreUnavailable, StoreUnusable
-from stepwell.operate.find import NameRefused
+from stepwell.operate.lookup import NameRefused
 from stepwell.store.store import Store
 
 LONGEST_WAIT: Final = 1.0  # seconds between two tries

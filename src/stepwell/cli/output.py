@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
-from stepwell.operate.words import plain
+from stepwell.operate.format import plain
 
 if TYPE_CHECKING:
     from stepwell.cli.command import Invocation

@@ -10,7 +10,7 @@ import click
 
 from stepwell.cli.command import FAILED, NOT_FOUND, OK, REFUSED, USAGE, Invocation, Stop, asks_store, sure
 from stepwell.cli.output import patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, many, short, span
+from stepwell.operate.format import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store

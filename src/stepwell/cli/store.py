@@ -10,11 +10,11 @@ import click
 
 from stepwell.cli.command import FAILED, OK, Invocation, asks_store
 from stepwell.cli.output import drawable, is_lively, patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, many, short, span
+from stepwell.operate.format import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.operate.doctor import Finding
-    from stepwell.operate.look import Overview
+    from stepwell.operate.overview import Overview
     from stepwell.store.store import Store
 
 WIDTH = 8  # of the bar of a queue
@@ -115,7 +115,7 @@ def end(asked: Invocation) -> None:
 
 
 async def _watch(store: Store, asked: Invocation, every: float, *, once: bool) -> None:
-    from stepwell.operate.look import overview_of
+    from stepwell.operate.overview import overview_of
     from stepwell.operate.status import as_json
 
     if asked.as_json:
@@ -136,7 +136,7 @@ async def _redraw(store: Store, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from stepwell.operate.look import overview_of
+    from stepwell.operate.overview import overview_of
 
     encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, screen=True) as live:

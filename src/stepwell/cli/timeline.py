@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from stepwell.cli.output import drawable, is_lively, say
-from stepwell.operate.look import ChildRun, Mark, RunLook, look_at
+from stepwell.operate.format import ago, short, span
+from stepwell.operate.run_view import ChildRun, Mark, RunView, view_of
 from stepwell.operate.status import took, word_of
 from stepwell.operate.timeline import WIDTH, Bar, Scale, bar_of, begin_of, length_of, scale_of, unrecorded
-from stepwell.operate.words import ago, short, span
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.store import Store
 
@@ -25,7 +25,7 @@ LOST: Final = "worker lost"
 PAUSE: Final = 0.2  # seconds between two looks at a run that is followed
 
 
-def lines_of(look: RunLook) -> list[str]:
+def lines_of(look: RunView) -> list[str]:
     """The whole picture of a run."""
     bars = [bar_of(step) for step in look.steps]
     scale = scale_of(look, bars)
@@ -42,7 +42,7 @@ def lines_of(look: RunLook) -> list[str]:
     return [*_head(look), "", *picture, *_past(look), *_family(look), *_error(look.run, look.steps), *below]
 
 
-def _head(look: RunLook) -> list[str]:
+def _head(look: RunView) -> list[str]:
     run = look.run
     about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
     if (seconds := length_of(look)) is not None:
@@ -93,7 +93,7 @@ def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
     return f"│{''.join(cells)}│"
 
 
-def _past(look: RunLook) -> list[str]:
+def _past(look: RunView) -> list[str]:
     """What happened to the run, in words, with the time since its beginning."""
     begin = begin_of(look)
     if not look.marks:
@@ -108,7 +108,7 @@ def _past(look: RunLook) -> list[str]:
     return ["", *lines]
 
 
-def _family(look: RunLook) -> list[str]:
+def _family(look: RunView) -> list[str]:
     """The children of the run, as a tree."""
     if not look.children:
         return []
@@ -161,7 +161,7 @@ async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until:
             if until is not None and asyncio.get_running_loop().time() - began >= until:
                 break
             if view is not None:
-                view.show(lines_of(await look_at(store, run)))
+                view.show(lines_of(await view_of(store, run)))
             elif not quiet:
                 await _tell_steps(store, run, told)
             await asyncio.sleep(PAUSE)

@@ -150,7 +150,7 @@ async def _work(
     names = [name for each in serves for name in names_of(each)]
     one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
     if above is not None:
-        Heartbeat.of(store).lifeline.supervised(above.pipe)
+        Heartbeat.of(store).helper.supervised(above.pipe)
     async with healthy(health, store, one, 0 if above is None else above.number):
         if once:
             attempts = await one.drain()

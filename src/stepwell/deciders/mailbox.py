@@ -32,6 +32,8 @@ from stepwell.store.instances import Delivery
 MOST_INPUTS: Final = 500  # a transaction
 LOOK_EVERY: Final = 1.0  # seconds
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one input at a time
+REMEMBERED: Final = 10_000
+Place = tuple[str, str]  # an instance, by its type and id
 
 
 class Decide(Protocol):
@@ -230,13 +232,6 @@ def _fail(batch: Iterable[Pending], error: BaseException) -> None:
     for pending in batch:
         if pending.answer is not None:
             resolve(pending.answer, error)
-
-
-# ---- Inputs that wait for their decision, and what a process knows of the instances they are for.
-
-
-Place = tuple[str, str]  # an instance, by its type and id
-REMEMBERED: Final = 10_000
 
 
 class Pending(msgspec.Struct, eq=False):

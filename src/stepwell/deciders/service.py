@@ -19,10 +19,10 @@ from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.decide import Decided, DecisionCase
 from stepwell.deciders.effects import DeciderBodies, enveloped
+from stepwell.deciders.history import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
 from stepwell.deciders.optimistic import OptimisticDecisions
 from stepwell.deciders.proposal import ATTEMPTS, effects_queue, inputs_queue
-from stepwell.deciders.read import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
@@ -42,6 +42,7 @@ S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in Decider
 E = TypeVar("E")
 X = TypeVar("X")
+AnyDecider = Decider[Any, Any, Any, Any]
 LANES: Final = 2  # transactions of decisions at once, where the database writes for several
 SNAPSHOT_EVERY: Final = 100
 
@@ -317,12 +318,6 @@ def _answer_of(decided: Decided) -> Receipt:
     [item] = decided.outcomes[0].items
     assert item.receipt is not None
     return item.receipt
-
-
-# ---- What a module stands for as far as deciders are concerned; workers and the command line go by this.
-
-
-AnyDecider = Decider[Any, Any, Any, Any]
 
 
 def deciders_in(modules: Iterable[ModuleType], known: Collection[str] = ()) -> Iterator[AnyDecider]:

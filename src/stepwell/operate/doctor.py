@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from stepwell._version import __version__
 from stepwell.base.names import is_served
-from stepwell.operate.words import ago, many, span
+from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
 from stepwell.store.schema import latest
 from stepwell.store.store import Store

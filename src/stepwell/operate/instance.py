@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
 from stepwell.deciders.diagram import StateMachineView
-from stepwell.deciders.read import OutstandingInfo
+from stepwell.deciders.history import OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine import Engine
 from stepwell.errors import StepwellError
-from stepwell.operate.find import NameRefused
-from stepwell.operate.words import plain, short, span
+from stepwell.operate.format import plain, short, span
+from stepwell.operate.lookup import NameRefused
 from stepwell.store.instances import EventRow, InstanceQuery
 from stepwell.store.store import Store
 from stepwell.values.codec import encode
@@ -24,7 +24,7 @@ NO_CODE: Final = 0  # the schema of snapshots that no code here can read
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceLook:
+class InstanceView:
     """An instance as it stood at the version `at`; `states` are those before and at it, if its code is at hand."""
 
     type: str
@@ -38,7 +38,7 @@ class InstanceLook:
     status: str | None
 
 
-async def look_at(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceLook:
+async def view_of(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceView:
     """Read what there is to show of an instance; raises `NameRefused` if it has no events, or no such version."""
     family = None if engine is None else engine.registry.of_type(type)
     standing = await store.decisions.look(InstanceQuery(type=type, name=id, schema=NO_CODE, until=0))
@@ -56,10 +56,10 @@ async def look_at(store: Store, engine: Engine | None, type: str, id: str, at: i
         view = family.decider
         status = view.state_info(states[1]).status if isinstance(view, StateMachineView) else None
     waits = await (engine or Engine(store)).outstanding(type, id)
-    return InstanceLook(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
+    return InstanceView(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
 
 
-def as_json(look: InstanceLook) -> dict[str, Any]:
+def as_json(look: InstanceView) -> dict[str, Any]:
     """An instance as JSON has it."""
     events = [
         {"version": one.version, "type": one.type, "data": json.loads(one.data), "recorded_at": recorded_at(one)}

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from stepwell.base.durations import datetime_of
-from stepwell.operate.look import RunLook
+from stepwell.operate.format import span
+from stepwell.operate.run_view import RunView
 from stepwell.operate.status import glyph_of
-from stepwell.operate.words import span
 from stepwell.records import RunStatus, StepInfo
 
 WIDTH: Final = 40  # columns of the scale
@@ -75,7 +75,7 @@ def _awaited(step: StepInfo) -> str:
     return "a signal"
 
 
-def scale_of(look: RunLook, bars: Sequence[Bar]) -> Scale:
+def scale_of(look: RunView, bars: Sequence[Bar]) -> Scale:
     """The scale from the beginning of a run to its end, or to now."""
     ends = [bar.end for bar in bars if bar.end is not None]
     return Scale.over(begin_of(look), look.run.finished_at or max([datetime.now(UTC), *ends]), bars)
@@ -125,21 +125,21 @@ class Scale:
         return at - self.begin - hidden
 
 
-def begin_of(look: RunLook) -> datetime:
+def begin_of(look: RunView) -> datetime:
     """When the run first began: what it recorded before a retry is older than its last start."""
     run = look.run
     known = [run.started_at, *(step.started_at for step in look.steps)]
     return min((one for one in known if one is not None), default=run.created_at)
 
 
-def length_of(look: RunLook) -> float | None:
+def length_of(look: RunView) -> float | None:
     """Seconds from its first beginning to its end, or to now; None if it has not begun."""
     if look.run.started_at is None:
         return None
     return ((look.run.finished_at or datetime.now(UTC)) - begin_of(look)).total_seconds()
 
 
-def unrecorded(look: RunLook) -> list[str]:
+def unrecorded(look: RunView) -> list[str]:
     """Sentences about what a reader might look for and the store does not keep."""
     run, steps, missing = look.run, look.steps, []
     if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):

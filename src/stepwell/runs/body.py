@@ -26,7 +26,7 @@ from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, 
 from stepwell.work.threads import Threads
 
 
-class Definition(Protocol):
+class WorkflowDefinition(Protocol):
     """A workflow, as far as executing it goes."""
 
     @property
@@ -58,13 +58,13 @@ class Definition(Protocol):
         """Whether a new step is refused while recorded ones of its branch have not been asked for."""
 
 
-def run_body(workflow: Definition) -> Body:
+def run_body(workflow: WorkflowDefinition) -> Body:
     """What a worker calls for a run of this workflow."""
     return partial(_execute, workflow, LongSteps())
 
 
 async def _execute(
-    workflow: Definition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
+    workflow: WorkflowDefinition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
 ) -> Ended:
     [task] = tasks
     arguments = workflow.arguments.decode(task.input or "null")
@@ -97,7 +97,7 @@ async def _execute(
     return _done(workflow, run, returned)
 
 
-def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
+def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
     """The end of a run, if what it returned can be stored and read back."""
     store, task = run.slot.store, run.task
     if unasked := run.journal.unasked:
@@ -128,7 +128,7 @@ def _set_aside(run: RunTurn, error: Exception, policy: Retry) -> Suspended:
     return Suspended(due, 0.0 if due is None else (due - run.now()) / 1_000_000, said=told_of(pause))
 
 
-def _context(workflow: Definition, run: RunTurn) -> tuple[Context | SyncContext, ...]:
+def _context(workflow: WorkflowDefinition, run: RunTurn) -> tuple[Context | SyncContext, ...]:
     if not workflow.arguments.takes_context:
         return ()
     return (SyncContext(run) if run.is_sync else Context(run),)

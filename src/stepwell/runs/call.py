@@ -25,7 +25,7 @@ from stepwell.work.current import current_branch
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class StepDefinition:
     """What a step is: how it is called, how often it is tried, and as what its result comes back."""
 
     name: str
@@ -46,13 +46,15 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
     key: str
     place: int
-    definition: Definition
+    definition: StepDefinition
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     input: str | None
 
     @classmethod
-    def made(cls, branch: Branch, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
+    def made(
+        cls, branch: Branch, definition: StepDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StepCall:
         """Take the call's number now, when it is made; when it is awaited is up to the loop."""
         run = branch.run
         key = branch.key(definition.name)
@@ -101,18 +103,15 @@ def current_attempt() -> Attempt | None:
     return found if isinstance(found, Attempt) else None
 
 
-# ---- What a step is called and how: a definition from whatever was given to `ctx.step`.
-
-
 _LAMBDA: Final = "<lambda>"
 _read: Final[weakref.WeakKeyDictionary[Callable[..., Any], Arguments]] = weakref.WeakKeyDictionary()
 
 
-def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[Definition, tuple[Any, ...]]:
+def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[StepDefinition, tuple[Any, ...]]:
     """The step that is meant, and the arguments it is called with."""
     if not isinstance(step, str):
         definition = getattr(step, "definition", None)
-        if not isinstance(definition, Definition):
+        if not isinstance(definition, StepDefinition):
             raise InvalidOption("step", step, "it is a name followed by a function, or a function decorated with @step")
         return definition, args
     name = checked_step(step)
@@ -120,16 +119,16 @@ def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[Defin
         raise InvalidOption("step", step, 'a name is followed by what to call: `ctx.step("fetch", fetch, url)`')
     fn, *rest = args
     decorated = getattr(fn, "definition", None)
-    if isinstance(decorated, Definition):
+    if isinstance(decorated, StepDefinition):
         declared = decorated.returns if returns is None else _checked(returns)
         return replace(decorated, name=name, returns=declared), tuple(rest)
     is_async = inspect.iscoroutinefunction(fn)
     if not rest and getattr(fn, "__name__", None) == _LAMBDA:
-        return Definition(name, fn, None, Any if returns is None else _checked(returns), is_async=is_async), ()
+        return StepDefinition(name, fn, None, Any if returns is None else _checked(returns), is_async=is_async), ()
     arguments = _arguments_of(fn)
     declared = arguments.returns if returns is None else _checked(returns)
     taken = arguments if arguments.names or rest else None
-    return Definition(name, fn, taken, declared, is_async=is_async), tuple(rest)
+    return StepDefinition(name, fn, taken, declared, is_async=is_async), tuple(rest)
 
 
 def checked_step(name: object) -> str:

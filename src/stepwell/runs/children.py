@@ -282,9 +282,6 @@ def _typed(output: Any, type_: Any, key: str) -> Any:
     return output if type_ is Any or output is None else decode(json.dumps(output), type_, what=f"result of {key}")
 
 
-# ---- Which course a step call takes: its body is executed here, or by any worker of the queue it names.
-
-
 def course(call: StepCall) -> Course:
-    """The course of a call."""
+    """The course of a call: its body is executed here, or by a worker of the queue that the step names."""
     return course_of(call) if call.definition.queue is None else spawned(call)

@@ -12,9 +12,9 @@ from stepwell.base.clock import chance_of
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import NotInRun
 from stepwell.records import RunId
-from stepwell.runs import notes
+from stepwell.runs.background_writes import tell
 from stepwell.runs.branches import Branch, other_colour
-from stepwell.runs.call import Attempt, Definition, StepCall, current_attempt, definition_of
+from stepwell.runs.call import Attempt, StepCall, StepDefinition, current_attempt, definition_of
 from stepwell.runs.children import (
     called,
     checked_triggers,
@@ -44,7 +44,7 @@ class IsStep(Protocol[P, T_co]):
     """A decorated step."""
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> StepDefinition:
         """What it is."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
@@ -91,7 +91,7 @@ class Current:
 
         Any JSON value, up to 16 KiB. In a step's body too, and in threads that carry the run.
         """
-        notes.tell(self._run, value)
+        tell(self._run, value)
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus
+from stepwell.runs.background_writes import noted
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import Definition, checked_step
+from stepwell.runs.call import StepDefinition, checked_step
 from stepwell.runs.journal import Due, GaveUp, Replay, Waiting
-from stepwell.runs.notes import noted
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Record, awaited, recording, waited_until
 from stepwell.runs.step_errors import failure_of
@@ -142,4 +142,4 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
 
 
 def _failure(key: str, error: str) -> Exception:
-    return failure_of(Definition(key, acquired, None, Any), key, error)
+    return failure_of(StepDefinition(key, acquired, None, Any), key, error)

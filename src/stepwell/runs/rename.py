@@ -7,7 +7,8 @@ from typing import Any
 
 from stepwell.base.definitions import declared_names
 from stepwell.base.events import RunHeld
-from stepwell.base.program import CHILD, FUNCTION, Program
+from stepwell.base.program import Program
+from stepwell.base.source_names import CHILD, FUNCTION
 from stepwell.records import RunStatus
 from stepwell.runs.journal import Due, Verdict
 from stepwell.runs.requests import Read, Request, recorded

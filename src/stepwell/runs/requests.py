@@ -17,11 +17,11 @@ import msgspec
 from stepwell.base.names import is_shielded
 from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
+from stepwell.runs.background_writes import noted
 from stepwell.runs.branches import CALLS
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.conditions import is_met
-from stepwell.runs.notes import noted
 from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn

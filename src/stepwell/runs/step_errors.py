@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from stepwell.errors import SerializationError, StepFailed
-from stepwell.runs.call import Definition
+from stepwell.runs.call import StepDefinition
 from stepwell.values.codec import decode, encode
 from stepwell.work.outcome import GAVE_UP, RECORDED
 
@@ -25,7 +25,7 @@ def kept_of(error: Exception, raises: tuple[type[Exception], ...]) -> dict[str, 
     return told
 
 
-def failure_of(definition: Definition, key: str, error: str) -> Exception:
+def failure_of(definition: StepDefinition, key: str, error: str) -> Exception:
     """The exception of a step that gave up, from what is recorded: of a class of `raises`, else `StepFailed`."""
     told: dict[str, Any] = decode(error)
     kind, message = str(told.get("type", "error")), str(told.get("message", ""))

@@ -19,10 +19,10 @@ from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus
+from stepwell.runs.background_writes import Progress, keep, noted
 from stepwell.runs.branches import Branch, Made
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.journal import Journal
-from stepwell.runs.notes import Progress, keep, noted
 from stepwell.runs.pause import Pause, Unwinding, first_of
 from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow

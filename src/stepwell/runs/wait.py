@@ -16,10 +16,10 @@ from stepwell.base.events import SignalSetAside
 from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.records import RunStatus
+from stepwell.runs.background_writes import note
 from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Due, Replay, Waiting
-from stepwell.runs.notes import note
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import in_order
 from stepwell.runs.requests import (

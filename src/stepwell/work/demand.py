@@ -132,11 +132,8 @@ class Places:
             self._last[place] = max(self._last.get(place, (0, 0)), last)  # in claim order, so the last is the furthest
 
 
-# ---- A place of a worker that is kept free for a task while that is being added.
-
-
 class FreeSeat:
-    """One place, taken from the moment it is offered: no claim counts on it."""
+    """A place that a worker keeps free for a task while the task is being added: no claim counts on it."""
 
     def __init__(
         self,

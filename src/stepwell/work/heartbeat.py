@@ -1,8 +1,8 @@
 """The heartbeat: a thread of its own with its own way to the database, for all sessions of a store.
 
 So neither a blocked event loop, nor a busy pool, nor a thousand held tasks can make a living session look dead. While a
-body holds the interpreter, which this thread needs too, a helper in another process beats (`lifeline.py`). A loop that
-is blocked for longer than `hang_after` is given up: neither of them beats for it any more.
+body holds the interpreter, which this thread needs too, a helper process beats instead (`helper_connection.py`).
+Neither of them beats any more for an event loop that has been blocked for longer than `hang_after`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from stepwell.errors import StepwellError, StoreClosed
 from stepwell.store.driver import Pulse
 from stepwell.store.rows import Owned
 from stepwell.store.store import Store
-from stepwell.work.lifeline import Lifeline
+from stepwell.work.helper_connection import HelperConnection
 from stepwell.work.session import Session
+
+FRAMES: Final = 8  # the innermost frames of the stack of a blocked loop that are reported
 
 
 class Heartbeat:
@@ -41,7 +43,7 @@ class Heartbeat:
         self._last: threading.Thread | None = None  # it may still be leaving
         self._quiet = threading.Event()  # no beat is under way, nor will be
         self._blockade = Blockade(self._loop)
-        self.lifeline = Lifeline(store)
+        self.helper = HelperConnection(store)
 
     @classmethod
     def of(cls, store: Store) -> Heartbeat:
@@ -107,20 +109,20 @@ class Heartbeat:
     def _beat_to_the_end(self, quiet: threading.Event) -> None:
         """Beat until no session is left."""
         pulse = self._store.sessions.pulse()
-        self.lifeline.open()
+        self.helper.open()
         try:
             while self._go_on():
                 self._rest(pulse, self._every if self._is_hung() else self._beat(pulse))
         finally:
             if not self._sessions:
                 quiet.set()
-            self.lifeline.close()
+            self.helper.close()
             with contextlib.suppress(Exception):
                 pulse.close()
 
     def _rest(self, pulse: Pulse, seconds: float) -> None:
         """Wait until the next beat; the helper is started meanwhile if its time comes."""
-        start = self.lifeline.starts_in()
+        start = self.helper.starts_in()
         if start < seconds:
             if not self._wake.wait(start):
                 self._well(pulse)
@@ -132,9 +134,9 @@ class Heartbeat:
         """Tell the helper that this process is well; note it if there is none any more."""
         with self._lock:
             leases = {worker: self._sessions[worker].lease for worker in sorted(self._sessions)}
-        if leases and self.lifeline.well(leases):
+        if leases and self.helper.well(leases):
             with contextlib.suppress(StepwellError):  # for people: nothing relies on it
-                self._store.sessions.note_helper(pulse, list(leases), self.lifeline.kind, timeout=self._every)
+                self._store.sessions.note_helper(pulse, list(leases), self.helper.kind, timeout=self._every)
 
     def _is_hung(self) -> bool:
         """True if the loop has run nothing for too long; its stack is told before that."""
@@ -144,7 +146,7 @@ class Heartbeat:
             longest = max((session.lease for session in self._sessions.values()), default=0.0)
         hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)
         if hung:
-            self.lifeline.blocked()
+            self.helper.blocked()
         return hung
 
     def _go_on(self) -> bool:
@@ -193,14 +195,8 @@ class Heartbeat:
                     self._loop.call_soon_threadsafe(session.beaten, worker in alive, by_worker[worker], sent_at)
 
 
-# ---- How long an event loop has run nothing, as another thread of the process sees it.
-
-
-FRAMES: Final = 8  # of the stack: those in which it stands, not those that led there
-
-
 class Blockade:
-    """Made on the loop's own thread; looked at from another."""
+    """How long an event loop has run nothing. Created on the thread of the loop, read from another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

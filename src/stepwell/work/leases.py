@@ -74,7 +74,7 @@ class Leases:
         heartbeat = Heartbeat.of(self._store)
         for lease in [lease for lease in handlers if lease not in self._sessions]:
             identity = replace(self._identity, handlers=handlers[lease])
-            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.lifeline.kind)
+            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.helper.kind)
             session = Session(worker_id, self._on_lost, self._on_orphans, lease=lease)
             self._sessions[lease] = session
             heartbeat.add(session)

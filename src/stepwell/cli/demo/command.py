@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stepwell.cli.command import FAILED, INTERRUPTED, NO_STORE
-from stepwell.cli.demo.crew import NoServer, PostgresServer
+from stepwell.cli.demo.processes import NoServer, PostgresServer
 from stepwell.cli.demo.story import Result, Story, View
 from stepwell.cli.demo.views import Plain, Silent
 from stepwell.cli.output import is_lively

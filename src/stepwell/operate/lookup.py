@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from stepwell.errors import RunNotFound, StepwellError
+from stepwell.operate.format import IN_PART, STATUS_WORDS
 from stepwell.operate.status import word_of
-from stepwell.operate.words import IN_PART, STATUS_WORDS
 from stepwell.records import Page, Run, RunStatus
 from stepwell.store.store import Store
 

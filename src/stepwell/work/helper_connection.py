@@ -29,7 +29,7 @@ START_AGAIN_AFTER: Final = 3600.0  # a helper that had lived for so long may be 
 GOODBYE: Final = 2.0
 
 
-class Lifeline:
+class HelperConnection:
     """The line to the helper of one store's workers, if they have one."""
 
     def __init__(self, store: Store) -> None:

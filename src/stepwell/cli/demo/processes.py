@@ -1,4 +1,4 @@
-"""The worker processes of the demo. None of them outlives it."""
+"""The processes of the demo: its workers, and a Postgres server of its own if it is asked for. None outlives it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
+
+NOBODY: Final = 65534
+PATIENCE: Final = 30.0
+LEASE: Final = "2s"  # how long a killed worker's silence is waited for; the default is 30 s
+SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
 
 
 class Crew:
@@ -86,15 +91,6 @@ class Crew:
     def complaints(self) -> str:
         """The end of what they wrote to their standard error."""
         return self._complaints.read_text(errors="replace")[-2000:] if self._complaints.exists() else ""
-
-
-# ---- A Postgres server for the demo alone: started in its temporary folder, and gone with it.
-
-
-NOBODY: Final = 65534
-PATIENCE: Final = 30.0
-LEASE: Final = "2s"  # how long a killed worker's silence is waited for; the default is 30 s
-SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
 
 
 class NoServer(Exception):  # noqa: N818 - it says what is missing
