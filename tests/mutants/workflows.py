@@ -375,7 +375,7 @@ WORKFLOW_MUTANTS = (
         "a step that gave up is tried again because its error is a transient one",
         "E-12",
         "work/outcome.py",
-        "    if hasattr(error, GAVE_UP):  # it is recorded, and no further attempt will call the step again\n"
+        "    if hasattr(error, GAVE_UP):  # it is recorded: no further attempt calls the step again\n"
         "        return True\n    if isinstance(error, policy.transient):\n        return False\n",
         "    if isinstance(error, policy.transient):\n        return False\n    if hasattr(error, GAVE_UP):\n"
         "        return True\n",
