@@ -1,7 +1,7 @@
 """Which names this program declares: what is decorated in this process, and what the sources of its modules say.
 
-Asked for only when a run is about to execute something new beside what it recorded and has not asked for. The sources
-are read then, each once, in a thread: the stack of whoever asks may be too deep for the parser.
+It is read only when a run is about to execute a new step while it has recorded others that it has not reached. Each
+source is read once, in a thread: the stack of the caller may be too deep for the parser.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A step, one call of it, and one attempt of that call: the plain values that the course of a step is made of."""
+"""A step, a call of it, and an attempt of that call, as plain values."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from stepwell.work.current import current_branch
 
 @dataclass(frozen=True, slots=True)
 class StepDefinition:
-    """What a step is: how it is called, how often it is tried, and as what its result comes back."""
+    """A step: its function, its options, and the type of its result."""
 
     name: str
     fn: Callable[..., Any]
     arguments: Arguments | None  # None if it takes none
     returns: Any
-    retry: Retry | None = None  # None leaves it to the store
+    retry: Retry | None = None  # None for that of the store
     timeout: float | None = None
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = False
-    queue: str | None = None  # whose workers execute it, as a child of the run that calls it
-    known_as: str | None = None  # what its body is told as its key where it is executed for a run elsewhere
+    queue: str | None = None  # its workers execute the step, as a child of the run that calls it
+    known_as: str | None = None  # the key that its body sees if it is executed for another run
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):
-    """One call of a step within a run: which, by its key, and with what."""
+    """One call of a step within a run: its key and its arguments."""
 
     run: RunTurn
     key: str
@@ -55,7 +55,7 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
     def made(
         cls, branch: Branch, definition: StepDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StepCall:
-        """Take the call's number now, when it is made; when it is awaited is up to the loop."""
+        """The call, with the next number of its name: it counts when it is made, not when it is awaited."""
         run = branch.run
         key = branch.key(definition.name)
         run.journal.ask(key)
@@ -64,32 +64,32 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
             text = None
         else:
             stored = args[1:] if arguments.takes_context else args
-            if definition.queue is not None:  # elsewhere the body gets what is given, and the text is only compared
+            if definition.queue is not None:  # otherwise the text is only compared
                 arguments.refuse_losses(stored, kwargs)
             text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, encode_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 
     @property
     def lasting_key(self) -> str:
-        """A text that is the same in every attempt of this call, wherever its body is executed, and nowhere else."""
+        """A text that is the same in every attempt of this call, and unique to it."""
         return self.definition.known_as or f"{self.run.task.lasting_key}/{self.key}"
 
     def row(self, status: RunStatus, attempt: int, took: int) -> StepRow:
-        """What is recorded of the call."""
+        """The row that records the call."""
         task = self.run.task
         return StepRow(task.id, task.generation, self.key, self.place, status, attempt, self.input, took=took)
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One try of a call, while its body is being executed."""
+    """One attempt of a call, while its body is being executed."""
 
     call: StepCall
     number: int
     has_row: bool
     since: float = msgspec.field(default_factory=time.monotonic)
-    shown: Operation | None = None  # the write that says it is at work, if it takes a while
-    inputs: int = 0  # to deciders, that its body has asked for
-    late: Callable[[Any], object] | None = None  # told what a body returned after its run was stopped
+    shown: Operation | None = None  # the write of its row as RUNNING, if it takes long
+    inputs: int = 0  # the number of inputs that its body has sent to deciders
+    late: Callable[[Any], object] | None = None  # called with what a body returned after its run was stopped
 
     @property
     def took(self) -> int:
@@ -98,7 +98,7 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 def current_attempt() -> Attempt | None:
-    """The attempt whose body asks; None anywhere else. While a body is executed it stands in place of the branch."""
+    """The attempt whose body calls this; None elsewhere. During a body it takes the place of the branch."""
     found = current_branch.get()
     return found if isinstance(found, Attempt) else None
 
@@ -108,7 +108,7 @@ _read: Final[weakref.WeakKeyDictionary[Callable[..., Any], Arguments]] = weakref
 
 
 def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[StepDefinition, tuple[Any, ...]]:
-    """The step that is meant, and the arguments it is called with."""
+    """The definition of a step given to `ctx.step`, and the arguments of its function."""
     if not isinstance(step, str):
         definition = getattr(step, "definition", None)
         if not isinstance(definition, StepDefinition):
@@ -148,7 +148,7 @@ def _checked(returns: Any) -> Any:
 def _arguments_of(fn: Callable[..., Any]) -> Arguments:
     try:
         known = _read.get(fn)
-    except TypeError:  # not every callable can be kept a weak reference to
+    except TypeError:  # not every callable supports weak references
         return Arguments.of(fn, "step")
     if known is None:
         known = _read[fn] = Arguments.of(fn, "step")

@@ -1,8 +1,7 @@
-"""The cleanup of a run that was cancelled: what it may still do inside a shield, what it is refused, and until when.
+"""The cleanup of a cancelled run: which calls it may still make inside a shield, which are refused, and until when.
 
-Where the run is stopped is the same on every replay: recorded calls answer, and the first call outside of a shield that
-nothing recorded answers raises. So a cleanup that was cut short, by a failure, a lost worker or a wait of its own, is
-gone on with where it was.
+The run is stopped at the same place on every replay: recorded calls return, and the first unrecorded call outside of a
+shield raises. So a cleanup that was interrupted, by a failure, a lost worker or a wait, continues where it was.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-LOOK_AGAIN: Final = 0.1  # seconds between looks for branches that wait for the world outside
-REST: Final = 0.05  # seconds before a shield is refused to a run that is given back: code that asks on must rest
+LOOK_AGAIN: Final = 0.1  # seconds between looks for branches that wait for something outside the run
+REST: Final = 0.05  # seconds before a shield is refused to a run that is given back, or code that retries would spin
 
 Cancelled = asyncio.CancelledError
 
@@ -34,19 +33,19 @@ class Stopped(asyncio.CancelledError):
 
 
 class Cleanup:
-    """How one turn of a run goes on when the run is cancelled. Lives on the worker's loop."""
+    """The cleanup within one turn of a run. Used on the worker's loop only."""
 
     def __init__(self, run: RunTurn, limit: float | None) -> None:
-        self.limit = limit  # in seconds; None if its workflow does not clean up any more
+        self.limit = limit  # seconds; None if its workflow no longer cleans up
         self.is_under_way = run.task.cleanup_until is not None
         self._run = run
         self._shielded: set[asyncio.Task[Any]] = set()
-        self._bodies: set[asyncio.Task[Any]] = set()  # that may be stopped, by the task that awaits them
-        self._stopped: set[asyncio.Task[Any]] = set()  # once is enough: the second time would hit its cleanup
+        self._bodies: set[asyncio.Task[Any]] = set()  # the tasks that await a body outside of a shield
+        self._stopped: set[asyncio.Task[Any]] = set()  # a second time would cancel its cleanup
         self._look: asyncio.TimerHandle | None = None
         run.slot.on_cancel = self.begin
         if run.task.cleanup_until is not None:
-            # However late it was claimed, it has a turn: what nobody executed in time was not cleaned up in time.
+            # However late the run was claimed, its cleanup has its full time.
             self._begin(max(run.task.cleanup_until, run.task.claimed_at + self._span))
 
     @property
@@ -54,9 +53,9 @@ class Cleanup:
         return int((self.limit or 0) * 1_000_000)
 
     def begin(self) -> None:
-        """Somebody has cancelled the run: it is stopped outside of its shields, once, and ends by itself.
+        """The run was cancelled: stop it outside of its shields, once; it ends by itself.
 
-        One that is being given back is left alone: it is claimed anew for its cleanup.
+        A run that is being given back is left alone: it is claimed again for its cleanup.
         """
         run = self._run
         if self.is_under_way or run.unwinding:
@@ -68,12 +67,12 @@ class Cleanup:
         run.wake_parked()
 
     def end(self) -> None:
-        """The run has come to its end; asked by the task that executes it."""
+        """The run has ended. Called by the task that executes it."""
         if self._look is not None:
             self._look.cancel()
         task = asyncio.current_task()
         if self.is_under_way and task is not None and not self._run.unwinding:
-            _calm(task)  # what its place executes next was not cancelled
+            _calm(task)  # or the next body of its place would count as cancelled
 
     def admit(self, key: str) -> None:
         """Refuse a call outside of a shield, while the run is being cancelled."""
@@ -81,7 +80,7 @@ class Cleanup:
             raise Stopped
 
     def refuses(self, key: str) -> bool:
-        """True if nothing is done under this key any more."""
+        """True if a call with this key is refused."""
         return self.is_under_way and not is_shielded(key)
 
     def joined(self, task: asyncio.Task[Any], path: str) -> None:
@@ -91,7 +90,7 @@ class Cleanup:
             task.add_done_callback(self._shielded.discard)
 
     async def stoppable(self, body: Awaitable[T]) -> T:
-        """Wait for an async body outside of a shield, which is stopped when somebody cancels the run."""
+        """Wait for an async body outside of a shield; it is stopped when the run is cancelled."""
         task = asyncio.current_task()
         assert task is not None
         self._bodies.add(task)
@@ -111,7 +110,7 @@ class Cleanup:
             return False
         self._shielded.add(task)
         if self.is_under_way:
-            _calm(task)  # or a timeout or a task group in there would take it for cancelled once more
+            _calm(task)  # or a timeout or a task group inside would count it as cancelled
         return True
 
     def leave(self, task: asyncio.Task[Any] | None) -> None:
@@ -127,9 +126,9 @@ class Cleanup:
             self._look = run.loop.call_soon(self._sweep)  # type: ignore[assignment]  # a handle, too
 
     def _sweep(self) -> None:
-        """Stop the branches that wait for the world outside, where no call of ours could refuse to go on.
+        """Stop the branches that wait for something outside the run, where no call could be refused.
 
-        Not before the run has asked for all that it recorded outside of its shields: it was further than this.
+        Not before the run has reached all that it has recorded outside of its shields: the replay is not there yet.
         """
         run = self._run
         if run.unwinding:
@@ -146,7 +145,7 @@ class Cleanup:
 
 
 class Shield:
-    """Lets what is called inside of it go on although the run is being cancelled: `async with shield():`."""
+    """A block whose calls are made even if the run is being cancelled: `async with shield():`."""
 
     def __init__(self) -> None:
         self._cleanup: Cleanup | None = None
@@ -156,13 +155,13 @@ class Shield:
     def __enter__(self) -> Self:
         branch = current_branch.get()
         if not isinstance(branch, Branch):
-            raise NotInRun("shield() was called where no code of a workflow runs; use it there, around its steps")
+            raise NotInRun("shield() was called outside of a workflow; use it in a workflow, around its steps")
         branch.check_caller(SHIELD)
         run = branch.run
         if run.cleanup is None or run.cleanup.limit is None:
             why = "say how long its runs may clean up: `@workflow(cleanup='60s')`"
             raise InvalidOption("shield", run.workflow, why)
-        run.check()  # a run that goes to sleep, is paused or was lost is not over: it must not be undone
+        run.check()  # a run that goes to sleep, is paused or was lost is not over, and must not undo its work
         self._cleanup, self._task = run.cleanup, None if run.is_sync else asyncio.current_task()
         self._first = run.cleanup.enter(self._task)
         inner = branch.child(SHIELD)
@@ -192,11 +191,11 @@ class Shield:
 
 
 def shield() -> Shield:
-    """A block in which a run goes on although it was cancelled: around steps that undo what it did.
+    """A block in which a cancelled run goes on, around steps that undo what it did.
 
-    In the `finally` or `except Cancelled` of a workflow with `@workflow(cleanup=...)`, which says for how long. Outside
-    of a shield a run that was cancelled begins nothing more. While a run only goes to sleep, is paused or was lost,
-    entering a shield raises: it is not over.
+    Use it in a `finally` or `except Cancelled` of a workflow with `@workflow(cleanup=...)`, which sets the time limit.
+    Outside of a shield a cancelled run begins no more steps. If the run only goes to sleep, is paused or was lost,
+    entering a shield raises: the run is not over.
     """
     return Shield()
 

@@ -1,4 +1,4 @@
-"""Long steps are recorded as RUNNING, so that people can see them at work; short ones only when they end."""
+"""Long steps: they are recorded as RUNNING, so that people can see them; short steps only when they end."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SHOW_AFTER: Final = 0.02
 
 
 class LongSteps:
-    """The attempts of one worker's steps whose bodies are being executed, oldest first."""
+    """The attempts under way of one workflow in one worker, oldest first."""
 
     def __init__(self) -> None:
         self._begun: dict[Attempt, None] = {}
         self._looking = False
 
     def begin(self, attempt: Attempt) -> None:
-        """An attempt begins; any thread may say so."""
+        """An attempt begins. Any thread may call this."""
         self._begun[attempt] = None
         if not self._looking:
             self._looking = True
@@ -28,14 +28,14 @@ class LongSteps:
             run.on_loop(lambda: run.loop.call_later(SHOW_AFTER, self._look))
 
     def end(self, attempt: Attempt) -> None:
-        """The attempt has ended; any thread may say so. On the loop, `attempt.shown` is then as it stays."""
+        """The attempt has ended. Any thread may call this; on the loop, `attempt.shown` does not change afterwards."""
         self._begun.pop(attempt, None)
 
     def _look(self) -> None:
         old = time.monotonic() - SHOW_AFTER
         for attempt in [*itertools.takewhile(lambda one: one.since <= old, tuple(self._begun))]:
             run = attempt.call.run
-            # By one of two: the thread in which the attempt has just ended, or this.
+            # Only one removes it: the thread in which the attempt has just ended, or this.
             taken = self._begun.pop(attempt, self) is not self
             if taken and not run.unwinding:
                 row = attempt.call.row(RunStatus.RUNNING, attempt.number, attempt.took)

@@ -1,4 +1,4 @@
-"""What a step gave up with, recorded so that the same exception is raised on the first run and on every replay."""
+"""The errors of steps that gave up, recorded so that every replay raises the same exception as the first run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stepwell.runs.call import StepDefinition
 from stepwell.values.codec import decode, encode
 from stepwell.work.outcome import GAVE_UP, RECORDED
 
-KEPT_LIMIT: Final = 1 << 18  # bytes of what an exception was given, or holds
-PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that asked for the step
+KEPT_LIMIT: Final = 1 << 18  # bytes of the arguments, or of the fields, of an exception
+PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that called the step
 
 
 def kept_of(error: Exception, raises: tuple[type[Exception], ...]) -> dict[str, Any]:
-    """What is recorded of an exception besides its message, if its class is among `raises` or below one of them."""
+    """What is recorded of an exception besides its message, if it is an instance of a class in `raises`."""
     named = next((cls for cls in raises if isinstance(error, cls)), None)
     if named is None:
         return {}
@@ -26,7 +26,7 @@ def kept_of(error: Exception, raises: tuple[type[Exception], ...]) -> dict[str, 
 
 
 def failure_of(definition: StepDefinition, key: str, error: str) -> Exception:
-    """The exception of a step that gave up, from what is recorded: of a class of `raises`, else `StepFailed`."""
+    """The exception of a step that gave up, from its record: of a class in `raises`, else `StepFailed`."""
     told: dict[str, Any] = decode(error)
     kind, message = str(told.get("type", "error")), str(told.get("message", ""))
     named = told.get("as", kind)
@@ -38,10 +38,10 @@ def failure_of(definition: StepDefinition, key: str, error: str) -> Exception:
 
 
 def _built(cls: type[Exception], told: dict[str, Any]) -> Exception | None:
-    """The exception once more; None if it cannot be.
+    """The exception built again; None if that is not possible.
 
-    By its class, if that makes the same of what it was given. Many make their message of other arguments, or take them
-    by name only: such a one is put together without asking the class.
+    By calling its class, if the result has the same message and fields. Many classes build their message from other
+    arguments, or take them by keyword only: such an exception is built without calling `__init__`.
     """
     args, fields = told.get("args"), told.get("fields") or {}
     if args is None:
@@ -59,16 +59,16 @@ def _built(cls: type[Exception], told: dict[str, Any]) -> Exception | None:
 
 
 def _arguments_of(error: Exception) -> tuple[Any, ...]:
-    made: Any = error.__reduce__() if isinstance(error, OSError) else ()  # it has more than it shows: the file
+    made: Any = error.__reduce__() if isinstance(error, OSError) else ()  # its args lack the file name
     arguments: tuple[Any, ...] = made[1] if made and made[0] is type(error) else error.args
     return arguments
 
 
 def _fields_of(error: Exception) -> dict[str, Any]:
-    """What the exception holds by name, as far as it comes back as itself, and all of it fits."""
+    """The attributes of the exception that JSON preserves; none if together they are too large."""
     kept: dict[str, Any] = {}
     for name, value in vars(error).items():
-        with suppress(Exception):  # it cannot be stored, or not be compared
+        with suppress(Exception):  # it cannot be stored or compared
             if not name.startswith("__") and decode(encode(value)) == value:
                 kept[name] = value
     return _stored(kept) or {}

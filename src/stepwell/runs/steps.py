@@ -1,6 +1,6 @@
-"""A step call: answered from the journal, or its body executed and what came of it recorded.
+"""A step call: answered from the journal, or its body is executed and the result recorded.
 
-The course of a call is written once, as a script that asks for what takes time: a body, a write, a wait.
+The course of a call is a generator, for async and sync workflows alike: it yields requests for a body, a write, a wait.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
     run, told = call.run, decode(row.error or "{}")
     condition = told.get("resume_condition")
     races = at_stake.get()[0] is not None
-    # A run that had not been signalled when it was claimed has nothing to ask: what came since, its end will find.
+    # If no signal had come when the run was claimed, it does not ask now: the end of the turn finds later ones.
     is_unasked = not run.task.wakes and not run.journal.knows(row) and not races
     seen: int | None = 0 if is_unasked else None
     while True:
         check_at = None if row.output is None else decode(row.output, int)
         is_due = check_at is not None and run.is_past(check_at)
-        if races and not run.journal.knows(row):  # who wins changes the rows of the others
+        if races and not run.journal.knows(row):  # the winner of a race changes the rows of the others
             yield from recorded(run, row)
         if seen is None or is_due:
             fits = partial(misfit_of, call.definition.name, call.definition.returns)
@@ -100,7 +100,7 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
             told_misfits(run, question)
             if isinstance(answer, Recorded):
                 return Replay(answer.row.output)
-            if question.misfits:  # with which it was recorded
+            if question.misfits:  # the question has written the row too
                 run.journal.record(row)
             seen = answer.wakes
         if not is_due:
@@ -126,14 +126,14 @@ def _next_check(run: RunTurn) -> int:
 
 
 def resumes_at(run: RunTurn, pause: Paused) -> int | None:
-    """When a pause is over by time, or its condition is asked; None if only a signal or an operator ends it."""
+    """When a pause ends, or its condition is checked; None if only a signal or an operator ends it."""
     if pause.resume_after is not None:
         return run.now() + microseconds_of(pause.resume_after, "resume_after")
     return None if pause.resume_condition is None else _next_check(run)
 
 
 def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
-    """Call the body once and record what came of it: the row, and the value or the exception."""
+    """Call the body once and record the result: returns the row, and the value or the exception."""
     run = call.run
     if run.notes:
         yield Noted(run)
@@ -144,7 +144,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     try:
         try:
             returned = yield attempt
-        except KeyboardInterrupt as error:  # in a branch of its own it would end the loop, and the worker with it
+        except KeyboardInterrupt as error:  # raised in another task it would end the loop, and the worker with it
             raise interrupted(error) from None
         output, value = stored_as(call, returned)
         done = _succeeded(attempt, output)
@@ -155,7 +155,7 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
     finally:
         run.long_steps.end(attempt)
     run.admit_result(done, attempt.shown)
-    if done.status.finished:  # before the workflow hears of it
+    if done.status.finished:  # before the workflow sees the result
         yield from recording(Record(run, done, attempt, has_row))
     else:  # a step that waits is recorded with its run
         run.on_loop(lambda: run.slot.store.recorded.withdraw(attempt.shown))
@@ -171,7 +171,7 @@ def _succeeded(attempt: Attempt, output: str) -> StepRow:
 
 
 def _returned_late(attempt: Attempt, returned: Any) -> None:
-    """Keep what a body in a thread returned after its run was stopped; what cannot be stored is not worth an error."""
+    """Keep what a body in a thread returned after its run was stopped, if it can be stored."""
     run = attempt.call.run
     with contextlib.suppress(Exception):
         done = _succeeded(attempt, stored_as(attempt.call, returned)[0])
@@ -179,7 +179,7 @@ def _returned_late(attempt: Attempt, returned: Any) -> None:
 
 
 def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
-    """A step that has paused itself: until somebody resumes it, or its condition, asked now and then, is met."""
+    """The row of a step that has paused itself, until it is resumed or its condition is met."""
     run = attempt.call.run
     return msgspec.structs.replace(
         attempt.call.row(RunStatus.PAUSED, attempt.number, attempt.took),
@@ -190,7 +190,7 @@ def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
 
 
 def told_of(pause: Paused) -> dict[str, Any]:
-    """What is stored of a pause."""
+    """A pause as it is stored."""
     return {"type": "Paused", "message": str(pause), "resume_condition": pause.resume_condition}
 
 
@@ -212,14 +212,14 @@ def _policy(call: StepCall) -> Retry:
 
 
 def retry_at(policy: Retry, failed: StepRow) -> int:
-    """When a failed attempt is followed by the next: from what is recorded, so that it is the same for everybody."""
+    """When the next attempt is due after a failed one; computed from the record, so that every worker agrees."""
     retry_after = decode(failed.error or "{}").get("retry_after")
     delay = policy.delay(failed.attempt, chance_of(f"{failed.run_id}/{failed.key}/{failed.attempt}"))
     return (failed.finished_at or 0) + int(1_000_000 * (delay if retry_after is None else retry_after))
 
 
 def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
-    """A result as JSON text, and as it will come back from there: the caller gets that on the first run too."""
+    """A result as JSON text, and as it is read back: the caller gets the latter on the first run too."""
     declared, kind = call.definition.returns, type(value)
     limit = call.run.slot.store.options.payload_limit
     text = encode(value, limit=limit, what=f"result of {call.key}")
