@@ -1,4 +1,4 @@
-"""Which names this program declares: what is decorated in this process, and what the sources of its modules say.
+"""The names that this program declares: by decorators in this process, and in the sources of its modules.
 
 It is read only when a run is about to execute a new step while it has recorded others that it has not reached. Each
 source is read once, in a thread: the stack of the caller may be too deep for the parser.
@@ -37,7 +37,7 @@ class Program:
     code: str
 
     def __contains__(self, name: object) -> bool:
-        """True if a step, a child or the function of a branch of this name is declared; as they stand in keys."""
+        """True if a step, a child or the function of a branch is declared; `name` is as in keys."""
         assert isinstance(name, str)
         if name in self.names or name in declared_names():
             return True
@@ -48,7 +48,7 @@ class Program:
 
 
 async def program() -> Program:
-    """This program as it is now; a module that was imported since is read too."""
+    """The current program; modules that were imported since the last call are read too."""
     return await asyncio.get_running_loop().run_in_executor(None, _sources.read)
 
 
@@ -56,13 +56,13 @@ class Sources:
     """The sources of the loaded modules, each read once."""
 
     def __init__(self) -> None:
-        self.reads = 0  # files that were opened: nothing is read without a suspicion
+        self.reads = 0  # number of files that were opened
         self._known: dict[str, Declared] = {}
         self._last: tuple[list[tuple[int, object]], Program] | None = None
         self._lock = threading.Lock()
 
     def read(self) -> Program:
-        """What the modules declare that are loaded now."""
+        """The declarations of the modules that are loaded now."""
         with self._lock:
             loaded = [(id(module), vars(module).get("__file__")) for _, module in _loaded()]
             if self._last is None or self._last[0] != loaded:
@@ -88,7 +88,7 @@ _sources: Final = Sources()
 
 
 def _files() -> Iterable[str]:
-    """The sources of loaded modules; no standard library, nothing of ours, no package that knows nothing of us."""
+    """The sources of loaded modules, without the standard library, stepwell and packages that do not use stepwell."""
     loaded = _loaded()
     concerned = {_package(name) for name, module in loaded if any(map(_is_ours, tuple(vars(module).values())))}
     for name, module in loaded:
@@ -109,10 +109,9 @@ def _package(module: str) -> str:
 
 
 def _is_ours(one: object) -> bool:
-    """True for what came from here.
+    """True for an object of stepwell.
 
-    By `type()`, since `isinstance` asks an object for its class too, and a lazy one, as Django's settings, then makes
-    itself or raises.
+    By `type()`: `isinstance` also reads `__class__`, and a lazy object, as Django's settings, then loads or raises.
     """
     kind = type(one)
     if issubclass(kind, ModuleType):
@@ -126,14 +125,14 @@ def _together(each: Sequence[Declared]) -> Program:
     names = frozenset(name for one in said for name in one.names)
     patterns = sorted({pattern for one in said for pattern in one.patterns})
     functions = frozenset(name for one in each for name in one.functions)
-    # Neither the names of modules nor their order count: the same code may be a script here and a module there.
+    # Without the names and the order of modules: the same code may be a script here and a module there.
     text = repr((sorted((one.names, one.patterns) for one in said), sorted(declared_names(lasting=True))))
     code = blake2b(text.encode(), digest_size=8).hexdigest()
     return Program(names, tuple(re.compile(one, re.DOTALL) for one in patterns), functions, code)
 
 
 def _is_loaded(function: str) -> bool:
-    """True if a loaded module has a function of this qualified name: libraries have branches of their own."""
+    """True if a loaded module has a function of this qualified name: libraries create branches too."""
     first, *rest = function.split(".")
     for _, module in _loaded():
         found = vars(module).get(first)
@@ -145,6 +144,6 @@ def _is_loaded(function: str) -> bool:
 
 
 def _qualified_name(one: object) -> object:
-    """That of a function or class, a compiled one too; a lazy object is not asked."""
+    """The qualified name of a function or class, also of a compiled one; does not touch lazy objects."""
     has_one = any("__qualname__" in vars(kind) for kind in type(one).__mro__)
     return getattr(one, "__qualname__", None) if has_one else None

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-CHILD: Final = "()"  # behind the name of a workflow, as in the key of a child
-FUNCTION: Final = "/"  # behind the name of a function, as in the path of a branch
-CALLS: Final = frozenset(("step", "acquire", "check_step", "wait"))  # their first argument is a name in the run
-DECORATORS: Final = {"step": "id", "workflow": "name"}  # and the option that says the name
-Spelling = tuple[str | None, ...]  # pieces of a name in order; None is a piece that only the program knows
+CHILD: Final = "()"  # follows the name of a workflow in the key of a child
+FUNCTION: Final = "/"  # follows the name of a function in the path of a branch
+CALLS: Final = frozenset(("step", "acquire", "check_step", "wait"))  # calls whose first argument is a name in the run
+DECORATORS: Final = {"step": "id", "workflow": "name"}  # with the option for the name
+Spelling = tuple[str | None, ...]  # the parts of a name in order; None for a part that is only known at run time
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What one text declares, in its order: names, patterns of names, and where its functions stand."""
+    """The declarations of one text, in order: names, patterns of names, and qualified names of functions."""
 
     names: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()  # regular expressions, of names that are put together
+    patterns: tuple[str, ...] = ()  # regular expressions, for names that are built at run time
     functions: frozenset[str] = frozenset()
 
 
@@ -29,7 +29,7 @@ NOTHING: Final = Declared()
 
 
 def declared_in(text: str) -> Declared:
-    """What a module's text declares."""
+    """The declarations in the text of a module."""
     reader = _Reader(ast.parse(text))
     spelt = list(reader.spelt())
     whole = [("".join(piece or "" for piece in one) + end) for one, end in spelt if None not in one]
@@ -38,7 +38,7 @@ def declared_in(text: str) -> Declared:
 
 
 class _Reader:
-    """One module's tree. Walked without recursion: an expression may be nested deeper than Python calls."""
+    """The syntax tree of a module. Walked without recursion: an expression may be nested too deep for that."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.functions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]] = []
@@ -52,7 +52,7 @@ class _Reader:
             waiting += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
 
     def spelt(self) -> Iterator[tuple[Spelling, str]]:
-        """Every name that is given, and what stands behind it in a key."""
+        """Every declared name, with the mark that follows it in a key."""
         for function, _ in self.functions:
             yield from self._decorated(function)
         for call in self._called:
@@ -63,7 +63,7 @@ class _Reader:
                 yield from ((one, CHILD) for one in self._spellings(call.args[0]))
 
     def _seen(self, node: ast.AST, scope: str) -> str:
-        """Note what is said at this node; where the nodes below it stand."""
+        """Take the declarations of this node; returns the qualified name of the scope below it."""
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 self.functions.append((node, scope + name))
@@ -98,7 +98,7 @@ class _Reader:
             yield from ((one, CHILD if kind == "workflow" else "") for one in spellings)
 
     def _spellings(self, given: ast.expr) -> list[Spelling]:
-        """How a name may be spelt: a variable as every text of this file that it is given."""
+        """The possible spellings of a name: a variable stands for every text that this file assigns to it."""
         match given:
             case ast.IfExp(body=one, orelse=other):
                 return [*self._spellings(one), *self._spellings(other)]
@@ -133,12 +133,12 @@ def _pattern(spelling: Spelling) -> str:
 
 
 def _says_something(spelling: Spelling) -> bool:
-    """False for a name that may be any: it would declare whatever is gone."""
+    """False for a pattern that matches any name: it would declare every missing step."""
     return any(piece is not None and any(map(str.isalnum, piece)) for piece in spelling)
 
 
 def _first(call: ast.Call, *names: str) -> ast.expr | None:
-    """What a call is given first, or by one of these names."""
+    """The first argument of a call, or the one with one of these keywords."""
     if call.args:
         return call.args[0]
     given: Mapping[str | None, ast.expr] = {keyword.arg: keyword.value for keyword in call.keywords}
