@@ -38,7 +38,7 @@ class Picked:
 
 
 def picks_runs(statuses: Collection[str]) -> Callable[[F], F]:
-    """Give a command RUN... and the filters that may stand in its place; it gets them as `picked`."""
+    """Add RUN... and the filters that may replace it to a command, which gets them as `picked`."""
     one_of = click.Choice(list(statuses), case_sensitive=False)
 
     def decorate(fn: F) -> F:
@@ -244,7 +244,7 @@ async def _deleted(store: Store, reason: str | None, run_id: int) -> str:
 async def _each(
     store: Store, asked: Invocation, picked: Picked, change: Any, *, said: dict[Any, str], then: str
 ) -> int:
-    """Change the runs that were named, one by one, and say what came of each."""
+    """Change the named runs one by one, and print the result of each."""
     from stepwell.operate.lookup import called, run_named
 
     answers: list[dict[str, Any]] = []

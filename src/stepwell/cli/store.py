@@ -138,7 +138,7 @@ async def _redraw(store: Store, every: float) -> None:
 
     from stepwell.operate.overview import overview_of
 
-    encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
+    encoding = sys.stdout.encoding  # read before rich replaces stdout
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, screen=True) as live:
         while True:
             text = "\n".join(drawable(line, encoding) for line in _overview(await overview_of(store, MOST)))
@@ -147,7 +147,7 @@ async def _redraw(store: Store, every: float) -> None:
 
 
 def _overview(view: Overview) -> list[str]:
-    """The picture of one moment."""
+    """The lines of an overview."""
     from stepwell.operate.status import state_of, took, word_of
 
     totals = {name: sum(getattr(one, name) for one in view.queues) for name in ("ready", "running", "waiting", "dead")}
@@ -250,7 +250,7 @@ async def _maintain(store: Store, asked: Invocation, reason: str | None, *, begi
 
 
 async def _migrate(asked: Invocation) -> None:
-    """Make or upgrade the tables and say from which release's to which."""
+    """Create or upgrade the tables and print the old and the new schema."""
     from stepwell.base.redaction import redact_url
     from stepwell.connect import Config
 
@@ -293,7 +293,7 @@ async def _verify(store: Store, asked: Invocation) -> None:
 
 
 def _print_tables(asked: Invocation) -> None:
-    """Print what makes the tables in an empty database."""
+    """Print the statements that create the tables in an empty database."""
     from stepwell.connect import Config
     from stepwell.store import schema
     from stepwell.store.sql import Dialect, Statements

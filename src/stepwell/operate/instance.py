@@ -25,7 +25,7 @@ NO_CODE: Final = 0  # the schema of snapshots that no code here can read
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """An instance as it stood at the version `at`; `states` are those before and at it, if its code is at hand."""
+    """An instance at the version `at`; `states` are those before and at it, if the decider's code is available."""
 
     type: str
     id: str
@@ -39,7 +39,7 @@ class InstanceView:
 
 
 async def view_of(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceView:
-    """Read what there is to show of an instance; raises `NameRefused` if it has no events, or no such version."""
+    """Read all that is shown of an instance; raises `NameRefused` if it has no events, or no such version."""
     family = None if engine is None else engine.registry.of_type(type)
     standing = await store.decisions.look(InstanceQuery(type=type, name=id, schema=NO_CODE, until=0))
     if standing is None:
@@ -83,7 +83,7 @@ def changed_fields(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
-    """What a decision is made of, in words."""
+    """The parts of a decision, in words."""
     return {
         "events": [_named(one) for one in decision.events],
         "effects": [_named(one) for one in decision.effects],
@@ -95,7 +95,7 @@ def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
 
 
 def value_as_json(value: Any) -> Any:
-    """A value of the application as JSON, as far as it can be."""
+    """A value of the application as JSON, as far as possible."""
     try:
         return json.loads(encode(value, what="value"))
     except StepwellError:

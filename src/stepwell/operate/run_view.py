@@ -37,7 +37,7 @@ class ChildRun:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run as it stood when it was looked at."""
+    """A run and all that is shown of it, at one moment."""
 
     run: Run[Any]
     steps: Sequence[StepInfo] = ()
@@ -48,7 +48,7 @@ class RunView:
 
 
 async def view_of(store: Store, run: Run[Any]) -> RunView:
-    """Read what there is to show of a run."""
+    """Read all that is shown of a run."""
     why = None if run.status.finished and run.deleted_at is None else await store.why(run.id)
     children, more = await _children(store, run, 1, iter(range(MOST_FAMILIES)))
     return RunView(run, await store.steps(run.id), why, children, more, await _marks(store, run))
@@ -113,7 +113,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
 
 
 def advice(run: Run[Any], why: Why, steps: Sequence[StepInfo]) -> str:
-    """The next command: the one that lets the run go on if there is one, else the one that shows more."""
+    """The next command: one that lets the run continue if there is one, else one that shows more."""
     awaited = why.waits_for[0] if why.waits_for else "NAME"
     return COMMANDS[why.reason].format(
         run=int(run.id), workflow=run.workflow, awaited=awaited, step=_paused_step(steps)

@@ -16,7 +16,7 @@ from stepwell.records import RunStatus, StepInfo
 WIDTH: Final = 40  # columns of the scale
 LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
-NARROWEST_FOLD: Final = 0.1  # seconds: or what is drawn in full beside it would look long
+NARROWEST_FOLD: Final = 0.1  # seconds; a lower value would exaggerate the rest
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # recorded in a moment; not a wait that is over
 
@@ -117,7 +117,7 @@ class Scale:
         return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
 
     def _drawn(self, at: float) -> float:
-        """How long before this moment something is drawn for."""
+        """Seconds before this moment that are drawn."""
         hidden = 0.0
         for start, stop in self.gaps:
             share = min(1.0, max(0.0, (at - start) / (stop - start)))
@@ -140,7 +140,7 @@ def length_of(look: RunView) -> float | None:
 
 
 def unrecorded(look: RunView) -> list[str]:
-    """Sentences about what a reader might look for and the store does not keep."""
+    """Sentences about what the store has not recorded and a reader might miss."""
     run, steps, missing = look.run, look.steps, []
     if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):
         missing.append("of a step's attempts only the last is recorded")
