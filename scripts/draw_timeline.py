@@ -19,11 +19,11 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from stepwell import sync
-from stepwell.cli.demo.crew import Crew
+from stepwell.cli.demo.processes import Crew
 from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.timeline import lines_of
-from stepwell.operate.look import look_at
+from stepwell.operate.run_view import view_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "timeline.svg"
@@ -56,7 +56,7 @@ def shown(folder: Path, pace: float) -> list[str]:
         crew.kill(service.books().by(ORDER, ACTS[1])[0])
         store.result(run_id, timeout=DEADLINE)
         run = store.get_run(run_id)
-        look = store.wait_for(lambda: look_at(store.async_store, run))
+        look = store.wait_for(lambda: view_of(store.async_store, run))
         return [f"$ stepwell show {ORDER}", *lines_of(look), ""]
 
 

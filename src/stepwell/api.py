@@ -7,7 +7,7 @@ from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
 from stepwell.deciders.diagram import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
-from stepwell.deciders.read import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine import Engine
 from stepwell.errors import (

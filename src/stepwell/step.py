@@ -14,13 +14,14 @@ from stepwell.base.definitions import declare
 from stepwell.base.durations import Duration, timeout_of
 from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, NotInRun
-from stepwell.runs.branches import Branch, current_branch, is_serving
-from stepwell.runs.call import Definition, StepCall, checked_step
+from stepwell.runs.branches import Branch, is_serving
+from stepwell.runs.call import StepCall, StepDefinition, checked_step
 from stepwell.runs.children import course
 from stepwell.runs.requests import awaited, followed
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.values.arguments import Arguments
+from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,7 +31,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Step(Generic[P, R_co]):
     """A function whose result is recorded when a run calls it; anywhere else calling it calls the function."""
 
-    def __init__(self, fn: Callable[P, R_co], definition: Definition) -> None:
+    def __init__(self, fn: Callable[P, R_co], definition: StepDefinition) -> None:
         self.fn = fn
         self.definition = definition
         self.id = definition.name
@@ -137,7 +138,7 @@ def step(
             why = "a method's `self` cannot be stored; make it a function, or call `ctx.step(name, self.method, ...)`"
             raise InvalidOption("step", name, why)
         is_async = inspect.iscoroutinefunction(fn)
-        definition = Definition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async, queue)
+        definition = StepDefinition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async, queue)
         return Step(fn, definition)
 
     return decorate if fn is None else decorate(fn)

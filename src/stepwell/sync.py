@@ -22,7 +22,7 @@ from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.connect import Config, ConnectOptions
 from stepwell.decider import Decider, Receipt
-from stepwell.deciders.read import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption

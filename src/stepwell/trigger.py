@@ -13,11 +13,12 @@ from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.names import check_tags
 from stepwell.errors import InvalidOption
 from stepwell.records import RunId
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.context import Context, SyncContext, current
 from stepwell.store.draft import Asked, RequireWorker, Unique
 from stepwell.store.results import returned
 from stepwell.store.store import Store
+from stepwell.work.current import current_branch
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -19,7 +19,7 @@ from stepwell.base.names import check_name, check_whole
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, StepwellError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
-from stepwell.runs.branches import Branch, current_branch, other_colour
+from stepwell.runs.branches import Branch, labelled, other_colour
 from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.step import Step
 from stepwell.store.store import Store
@@ -28,6 +28,7 @@ from stepwell.values.arguments import Arguments, Write
 from stepwell.values.codec import encode
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.work.body import Served
+from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,6 +136,7 @@ class Workflow(Generic[P, R_co]):
             dead_letter=self.dead_letter,
             run_timeout=self.timeout,
             cleanup=self.cleanup,
+            while_served=labelled,
             lease=self.lease,
         )
 

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepwell import sync
-from stepwell.cli.demo.crew import PostgresServer
+from stepwell.cli.demo.processes import PostgresServer
 from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.demo.story import POINTS, Frame, Point, Result, Story

@@ -118,7 +118,7 @@ def test_help_loads_next_to_nothing(arguments: list[str]) -> None:
     assert "click" in packages
     assert not packages & {"rich", "sqlite3", "asyncio", "asyncpg", "turso", "msgspec"}
     ours = {name for name in loaded if name.startswith("stepwell")}
-    small = {"stepwell", "stepwell._version", "stepwell.operate", "stepwell.operate.words"}
+    small = {"stepwell", "stepwell._version", "stepwell.operate", "stepwell.operate.format"}
     assert all(name in small or name.startswith("stepwell.cli") for name in ours), ours
     assert len(ours) < 20
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepwell import Context, Worker, connect, workflow
-from stepwell.operate.look import look_at
+from stepwell.operate.run_view import view_of
 from tests.cli.kit import Cli
 from tests.cli.test_why import triggered
 
@@ -144,14 +144,14 @@ async def test_the_tree_is_three_deep_and_bounded(monkeypatch: pytest.MonkeyPatc
         await Worker(store, [deep]).drain()
 
         async def depth() -> int:
-            look, found = await look_at(store, await store.get_run(top)), 0
+            look, found = await view_of(store, await store.get_run(top)), 0
             children = look.children
             while children:
                 found, children = found + 1, children[0].children
             return found
 
         assert await depth() == 3
-        monkeypatch.setattr("stepwell.operate.look.MOST_FAMILIES", 1)
+        monkeypatch.setattr("stepwell.operate.run_view.MOST_FAMILIES", 1)
         assert await depth() == 1
 
 

@@ -14,10 +14,10 @@ from stepwell.cli.command import Invocation
 from stepwell.cli.output import drawable
 from stepwell.cli.parse import fitted, parsed
 from stepwell.cli.timeline import lines_of
-from stepwell.operate.look import ChildRun, Mark, RunLook, mark_of
+from stepwell.operate.format import STATUS_WORDS, ago, plain, short, span
+from stepwell.operate.run_view import ChildRun, Mark, RunView, mark_of
 from stepwell.operate.status import word_of
 from stepwell.operate.timeline import WIDTH
-from stepwell.operate.words import STATUS_WORDS, ago, plain, short, span
 from stepwell.records import Run, RunId, RunStatus, StepInfo
 from stepwell.store.handle import tell_done
 from stepwell.store.why import Reason, Why
@@ -69,7 +69,7 @@ def bar(line: str) -> str:
 
 
 def test_bars_stand_where_things_happened() -> None:
-    lines = lines_of(RunLook(a_run(), [a_step("first#1", 0, 5), a_step("second#1", 5, 10)]))
+    lines = lines_of(RunView(a_run(), [a_step("first#1", 0, 5), a_step("second#1", 5, 10)]))
     first, second = (bar(line) for line in lines if "│" in line)
     assert len(first) == len(second) == WIDTH
     assert first.rstrip() == "█" * (WIDTH // 2 + 1)
@@ -80,7 +80,7 @@ def test_a_long_time_without_work_is_folded_and_said() -> None:
     week = 7 * 86_400.0
     output = microseconds_of(timedelta(seconds=(at(5 + week) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()), "x")
     steps = [a_step("a#1", 0, 5), a_step("sleep#1", 5, 5, output=output), a_step("b#1", 5 + week, 10 + week)]
-    lines = lines_of(RunLook(a_run(took=10 + week), steps))
+    lines = lines_of(RunView(a_run(took=10 + week), steps))
     bars = [bar(line) for line in lines if "│" in line]
     assert bars[0].count("█") > WIDTH / 3
     assert bars[2].count("█") > WIDTH / 3
@@ -92,27 +92,27 @@ def test_a_long_time_without_work_is_folded_and_said() -> None:
 def test_what_took_no_time_stands_at_the_edge_of_a_long_sleep() -> None:
     output = microseconds_of(timedelta(seconds=(at(3) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()), "x")
     steps = [a_step("a#1", 0.005, 0.006), a_step("sleep#1", 0.006, 0.006, output=output)]
-    first, asleep = (bar(line) for line in lines_of(RunLook(a_run(took=3), steps)) if "│" in line)
+    first, asleep = (bar(line) for line in lines_of(RunView(a_run(took=3), steps)) if "│" in line)
     assert first.index("█") < WIDTH / 10
     assert asleep.count("░") > WIDTH * 0.9
 
 
 def test_a_running_step_reaches_the_edge() -> None:
     [line] = [
-        line for line in lines_of(RunLook(a_run(RunStatus.RUNNING, None), [a_step("a#1", 0, None)])) if "│" in line
+        line for line in lines_of(RunView(a_run(RunStatus.RUNNING, None), [a_step("a#1", 0, None)])) if "│" in line
     ]
     assert bar(line) == "█" * WIDTH
     assert "◐ a#1" in line
 
 
 def test_lost_attempts_are_said_and_not_drawn() -> None:
-    told = "\n".join(lines_of(RunLook(a_run(attempt=2, last_error="worker_lost"), [a_step("a#1", 0, 1, attempt=2)])))
+    told = "\n".join(lines_of(RunView(a_run(attempt=2, last_error="worker_lost"), [a_step("a#1", 0, 1, attempt=2)])))
     assert "1 earlier attempt(s) of the run ended because its worker was lost; when is not recorded" in told
     assert "of a step's attempts only the last is recorded" in told
 
 
 def test_a_run_without_steps_says_so() -> None:
-    assert "  no step is recorded yet" in lines_of(RunLook(a_run(RunStatus.PENDING, None, started_at=None)))
+    assert "  no step is recorded yet" in lines_of(RunView(a_run(RunStatus.PENDING, None, started_at=None)))
 
 
 def test_the_error_is_that_of_the_step_with_the_users_own_line() -> None:
@@ -121,7 +121,7 @@ def test_the_error_is_that_of_the_step_with_the_users_own_line() -> None:
     error = {"type": "Oops", "message": "no", "traceback": traceback}
     failed = a_step("ship#1", 0, 1, status=RunStatus.ERROR, error=error, attempt=3)
     ended = a_run(RunStatus.ERROR, error_text=json.dumps({"type": "StepFailed", "message": "m"}))
-    told = lines_of(RunLook(ended, [failed]))
+    told = lines_of(RunView(ended, [failed]))
     assert "✕ ship#1, attempt 3: Oops: no" in told
     assert '  File "/app/shop.py", line 41, in ship' in told
     assert "    go()" in told
@@ -137,7 +137,7 @@ def test_a_wait_is_shaded_to_the_edge_and_says_what_it_waits_for() -> None:
         a_step("approval#1", 0, None, **paused, error=aside),
         a_step("payment#1", 0, None, **paused, error={**aside, "resume_condition": "account-covers"}),
     ]
-    lines = [line for line in lines_of(RunLook(a_run(RunStatus.PAUSED, None), steps)) if "│" in line]
+    lines = [line for line in lines_of(RunView(a_run(RunStatus.PAUSED, None), steps)) if "│" in line]
     assert {bar(line) for line in lines} == {"░" * WIDTH}
     said = ("waits for a signal", "waits for runs", "waits for a resume", "waits for account-covers, or a resume")
     assert all(f"{what}, for 3 d" in line for line, what in zip(lines, said, strict=True))
@@ -146,7 +146,7 @@ def test_a_wait_is_shaded_to_the_edge_and_says_what_it_waits_for() -> None:
 def test_of_a_wait_that_is_over_its_end_is_drawn_and_no_length_is_made_up() -> None:
     late = {"type": "Timeout", "message": "no signal"}
     lines = lines_of(
-        RunLook(a_run(), [a_step("a#1", 0, 5), a_step("approved#1", 10, 10), a_step("b#1", 10, 10, error=late)])
+        RunView(a_run(), [a_step("a#1", 0, 5), a_step("approved#1", 10, 10), a_step("b#1", 10, 10, error=late)])
     )
     assert any(line.startswith("  ✓ approved#1") and line.endswith("░│") for line in lines)
     assert "nothing came in time" in "\n".join(lines)
@@ -157,7 +157,7 @@ def test_after_a_retry_all_of_it_is_summed_up_from_its_first_beginning() -> None
     steps = [a_step("a#1", 0, 5), a_step("b#1", 8, 9)]
     marks = [Mark(at(6), "failed"), Mark(at(7), "retried")]
     again = a_run(started_at=at(8))
-    lines = lines_of(RunLook(again, steps, marks=marks))
+    lines = lines_of(RunView(again, steps, marks=marks))
     assert "took 10 s" in lines[0]
     assert "  ✕ after 6.0 s: failed" in lines
     assert "  · after 7.0 s: retried" in lines
@@ -168,7 +168,7 @@ def test_after_a_retry_all_of_it_is_summed_up_from_its_first_beginning() -> None
 def test_a_step_that_a_retry_has_done_again_is_not_drawn_as_if_it_were_at_work() -> None:
     queued = a_run(RunStatus.PENDING, None, started_at=None)
     lines = lines_of(
-        RunLook(queued, [a_step("a#1", 0, 5), a_step("b#1", 5, None, status=RunStatus.PENDING, attempt=0)])
+        RunView(queued, [a_step("a#1", 0, 5), a_step("b#1", 5, None, status=RunStatus.PENDING, attempt=0)])
     )
     assert "  ◌ b#1  to be done again" in lines
 
@@ -177,7 +177,7 @@ def test_the_runs_it_asked_for_stand_below_it_as_a_tree() -> None:
     child = ChildRun(
         a_run(id=RunId(8), key="a"), [ChildRun(a_run(RunStatus.ERROR, id=RunId(9), last_error="Oops: no"))], True
     )
-    lines = lines_of(RunLook(a_run(), [], None, [child]))
+    lines = lines_of(RunView(a_run(), [], None, [child]))
     at = lines.index("runs it asked for")
     assert lines[at + 1] == "  ✓ succeeded  fulfil a  run 8  10 s"
     assert lines[at + 2] == "      … and more: stepwell runs --parent 8"
@@ -187,7 +187,7 @@ def test_the_runs_it_asked_for_stand_below_it_as_a_tree() -> None:
 def test_where_it_came_from_how_far_it_is_and_why_it_waits() -> None:
     why = Why(Reason.WAITING_FOR_SIGNAL, "it waits for the signal approved", None, ("approved",))
     run = a_run(RunStatus.PAUSED, None, cause="fork of 3 at charge#1", progress_text='{"rows": 5}')
-    told = "\n".join(lines_of(RunLook(run, [], why)))
+    told = "\n".join(lines_of(RunView(run, [], why)))
     assert "fork of 3 at charge#1" in told
     assert 'says   {"rows": 5}' in told
     assert "why    it waits for the signal approved" in told
@@ -201,7 +201,7 @@ def test_what_was_noted_is_drawn_and_said() -> None:
     ]
     marks = [mark_of(one) for one in notes]
     assert marks[0] == Mark(at(2.5), "step failed", "a#1", "attempt 1, session 1, Busy: the bank")
-    lines = lines_of(RunLook(a_run(attempt=2), [a_step("a#1", 0, 10, attempt=2), a_step("b#1", 0, 10)], marks=marks))
+    lines = lines_of(RunView(a_run(attempt=2), [a_step("a#1", 0, 10, attempt=2), a_step("b#1", 0, 10)], marks=marks))
     first, second = (bar(line) for line in lines if "│" in line)
     assert (first[WIDTH // 4], second[WIDTH // 4]) == ("✕", "█"), "in the bar of the step that failed"
     assert (first[3 * WIDTH // 4], second[3 * WIDTH // 4]) == ("╎", "╎"), "through all of them"
@@ -212,7 +212,7 @@ def test_what_was_noted_is_drawn_and_said() -> None:
 
 def test_of_many_notes_the_last_are_said() -> None:
     marks = [Mark(at(second), "retried") for second in range(20)]
-    assert "  … 8 earlier" in lines_of(RunLook(a_run(), marks=marks))
+    assert "  … 8 earlier" in lines_of(RunView(a_run(), marks=marks))
 
 
 def noted(what: str, second: float, detail: str | None, *, worker: int = 1, attempt: int | None = None) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import Reason, sync
 from stepwell.cli.main import main
-from stepwell.operate.look import COMMANDS
+from stepwell.operate.run_view import COMMANDS
 from tests.cli.desk import busy
 from tests.cli.kit import Cli
 from tests.ground.waiting import wait_for

@@ -33,7 +33,7 @@ CLI_MUTANTS = (
     Mutant(
         "a key of two workflows means the first",
         "VR-06",
-        "operate/find.py",
+        "operate/lookup.py",
         "    if len(found) > 1:",
         "    if len(found) > 9:",
         REFUSALS + "test_a_key_of_two_workflows_is_refused_with_both",
@@ -145,7 +145,7 @@ CLI_MUTANTS = (
     Mutant(
         "a number that is also a key means the number",
         "VR-06",
-        "operate/find.py",
+        "operate/lookup.py",
         "    if others:\n",
         "    if False:\n",
         "tests/cli/test_steering.py::test_a_number_that_is_also_a_key_is_refused_with_both_readings",

@@ -84,7 +84,7 @@ HELPER_MUTANTS = (
     Mutant(
         "the helper beats as seldom as the store's lease allows",
         "L-06",
-        "work/lifeline.py",
+        "work/helper_connection.py",
         '            "lease": min(leases.values(), default=options.lease),\n',
         '            "lease": options.lease,\n',
         LEASES + "test_the_helper_is_told_the_shortest_and_the_longest_lease",
@@ -92,7 +92,7 @@ HELPER_MUTANTS = (
     Mutant(
         "the helper is not told that the leases are others now",
         "L-06",
-        "work/lifeline.py",
+        "work/helper_connection.py",
         "            is_known = self._greeted and ",
         "            is_known = self._greeted or ",
         LEASES + "test_the_helper_is_told_the_shortest_and_the_longest_lease",

@@ -15,7 +15,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "threads make each their own last word of progress",
         "protocol-14",
-        "runs/notes.py",
+        "runs/background_writes.py",
         "    run.on_loop(lambda: run.progress.tell(text))",
         "    progress = run.progress\n    run.on_loop(lambda: progress.tell(text))",
         "tests/runs/test_progress.py::test_threads_that_say_the_first_word_at_once_have_one_last_word",

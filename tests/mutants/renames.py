@@ -23,7 +23,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: every text declares a name",
         "R-16",
-        "runs/program.py",
+        "base/source_names.py",
         "    return Declared(tuple(whole),",
         "    whole += [one.value for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Constant)]\n"
         "    return Declared(tuple(whole),",
@@ -32,7 +32,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: every attribute declares a name",
         "R-16",
-        "runs/program.py",
+        "base/source_names.py",
         "    return Declared(tuple(whole),",
         "    whole += [one.attr for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Attribute)]\n"
         "    return Declared(tuple(whole),",
@@ -41,7 +41,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a text of which nothing is known declares every name",
         "R-16",
-        "runs/program.py",
+        "base/source_names.py",
         "    return any(piece is not None and any(map(str.isalnum, piece)) for piece in spelling)",
         "    return True",
         TABLE,
@@ -105,7 +105,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: a worker looks for held runs at its start alone",
         "R-16",
-        "work/suspects.py",
+        "work/upkeep.py",
         "            await asyncio.sleep(LOOK_AT_HOLDS_EVERY",
         "            await asyncio.sleep(3600 + LOOK_AT_HOLDS_EVERY",
         LATER,
@@ -161,7 +161,7 @@ RENAME_MUTANTS = (
     Mutant(
         "renamed: sources are read again for every run",
         "R-16",
-        "runs/program.py",
+        "base/program.py",
         "            if self._last is None or self._last[0] != loaded:",
         "            self._known.clear()\n            if True:",
         COUNTED,

@@ -158,7 +158,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a run sleeps beyond its time",
         "L-10",
-        "runs/cleanup.py",
+        "work/deadline.py",
         "case Suspended() if outcome.run_at is None or",
         "case Suspended() if False and",
         TIMEOUT + "test_a_run_that_is_asleep_ends_when_its_time_is_over",
@@ -166,7 +166,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a run backs off beyond its time",
         "L-10",
-        "runs/cleanup.py",
+        "work/deadline.py",
         "case Again() if outcome.delay > left:",
         "case Again() if False:",
         TIMEOUT + "test_a_run_that_backs_off_is_not_tried_again_too_late",

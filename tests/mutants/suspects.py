@@ -217,7 +217,7 @@ SUSPECT_MUTANTS = (
         "a suspect of hours has the worker for hours",
         "rule-07",
         "work/suspects.py",
-        "                self.end(now, left=True)  # a suspect of hours: ordinary work goes on beside it\n",
+        "                self.end(now, left=True)  # a long suspect: ordinary work goes on beside it\n",
         "                pass\n",
         TURNS + "test_a_suspect_of_hours_has_the_worker_for_a_lease",
     ),

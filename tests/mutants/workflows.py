@@ -99,7 +99,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that restarts keeps a step of its last generation",
         "protocol-11",
-        "runs/notes.py",
+        "runs/background_writes.py",
         "    elif run.restarts_with is None:",
         "    else:",
         SETTLING + "test_a_run_that_restarts_keeps_nothing_of_a_step_that_waited",
@@ -182,7 +182,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an attempt that has ended is shown at work",
         "protocol-07",
-        "runs/steps.py",
+        "runs/long_steps.py",
         "taken = self._begun.pop(attempt, self) is not self",
         "taken = self._begun.pop(attempt, self) is not None or True",
         WORKFLOWS + "test_races.py::test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown",
@@ -375,7 +375,7 @@ WORKFLOW_MUTANTS = (
         "a step that gave up is tried again because its error is a transient one",
         "E-12",
         "work/outcome.py",
-        "    if hasattr(error, GAVE_UP):  # it is recorded, and no further attempt will call the step again\n"
+        "    if hasattr(error, GAVE_UP):  # it is recorded: no further attempt calls the step again\n"
         "        return True\n    if isinstance(error, policy.transient):\n        return False\n",
         "    if isinstance(error, policy.transient):\n        return False\n    if hasattr(error, GAVE_UP):\n"
         "        return True\n",
@@ -564,7 +564,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception is what its class makes of its message",
         "S-20",
-        "runs/steps.py",
+        "runs/step_errors.py",
         'if str(made) == told.get("message") and',
         "if True or",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
@@ -572,7 +572,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception below a class that is named is not caught as that",
         "S-20",
-        "runs/steps.py",
+        "runs/step_errors.py",
         'named = told.get("as", kind)',
         "named = kind",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",

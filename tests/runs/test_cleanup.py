@@ -32,8 +32,8 @@ from stepwell import (
 from stepwell.base.clock import DatabaseClock, TestClock
 from stepwell.base.durations import datetime_of
 from stepwell.records import TaskKind
-from stepwell.runs.cleanup import Deadline
 from stepwell.store.rows import Claimed, Settlement, Wish
+from stepwell.work.deadline import Deadline
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.runs.kit import quietly

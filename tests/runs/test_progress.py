@@ -19,7 +19,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.runs.notes import Progress
+from stepwell.runs.background_writes import Progress
 from stepwell.runs.turn import RunTurn
 from tests.ground.waiting import until
 from tests.queue.raw import ask

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from stepwell import Context, PermanentError, StepFailed, TransientError, Trigger, current, sleep, step, workflow
-from stepwell.runs.steps import SHOW_AFTER
+from stepwell.runs.long_steps import SHOW_AFTER
 from tests.sweep.ledger import note
 
 

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from stepwell import PermanentError, StepFailed, TransientError, Trigger, step, sync, workflow
-from stepwell.runs.steps import SHOW_AFTER
+from stepwell.runs.long_steps import SHOW_AFTER
 from tests.sweep.ledger import note
 
 

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from stepwell.runs.program import _is_loaded, _is_ours, program
+from stepwell.base.program import _is_loaded, _is_ours, program
 
 
 class Lazy:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from stepwell import Store, StoreUnavailable, TaskId, Worker, connect, handler
-from stepwell.runs.branches import HIDDEN, current_branch
 from stepwell.store.driver import Call
 from stepwell.store.pending import Answer
+from stepwell.work.current import HIDDEN, current_branch
 from tests.ground.waiting import until
 from tests.store.seam import Gate, once, row_of, watched
 from tests.workflows.kit import die, task_of

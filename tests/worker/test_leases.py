@@ -23,7 +23,7 @@ from stepwell.base.events import LateWriteRefused, SessionLost
 from stepwell.store.helper import SIGN
 from stepwell.store.sessions import Recovery
 from stepwell.work.heartbeat import Heartbeat
-from stepwell.work.lifeline import CHILD, Lifeline
+from stepwell.work.helper_connection import CHILD, HelperConnection
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.worker.silence import silence
@@ -259,7 +259,7 @@ async def test_a_body_extends_the_lease_of_its_own_type(store_url: str) -> None:
 
 @pytest.mark.backends("sqlite", "postgres", reason="no other process can open the database beside Turso")
 async def test_the_helper_is_told_the_shortest_and_the_longest_lease(live_store: Store) -> None:
-    line = Lifeline(live_store)
+    line = HelperConnection(live_store)
     assert line.kind == CHILD
 
     def place(leases: dict[int, float]) -> tuple[float, float, float] | None:

@@ -205,7 +205,7 @@ async def test_steps_by_hand_are_recorded_like_any_other(store: Store, clock: Te
                 case Execute() as guard:
                     await guard.success(f"{name} done")
                     found.append(guard.key)
-                    with pytest.raises(InvalidOption, match="said already"):
+                    with pytest.raises(InvalidOption, match="reported already"):
                         await guard.success("again")
         try:
             asked = await ctx.check_step("bad")

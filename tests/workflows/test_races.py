@@ -8,7 +8,7 @@ import pytest
 
 from stepwell import LeaseLost, Store, sync, workflow
 from stepwell.records import RunStatus
-from stepwell.runs.steps import Showing
+from stepwell.runs.long_steps import LongSteps
 from stepwell.runs.sync_turn import SyncTurn
 from stepwell.store.driver import Call, Row
 from stepwell.store.rows import StepRow
@@ -19,11 +19,11 @@ from tests.workflows.kit import begun, drained, statuses
 @pytest.mark.proves("S-01", "protocol-07")
 def test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown() -> None:
     shown: list[Any] = []
-    showing: Any = Showing()
+    long_steps: Any = LongSteps()
 
     def begin(row: str, owner: int, *, has_row: bool) -> str:
         shown.append(row)
-        showing.end(second)  # in its own thread, just now
+        long_steps.end(second)  # in its own thread, just now
         return "operation"
 
     recorded = SimpleNamespace(begin=begin)
@@ -39,9 +39,9 @@ def test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown() -> Non
         return _Attempt(SimpleNamespace(run=run, row=lambda *_: name))
 
     first, second = attempt("first"), attempt("second")
-    showing.begin(first)
-    showing.begin(second)
-    showing._look()
+    long_steps.begin(first)
+    long_steps.begin(second)
+    long_steps._look()
     assert shown == ["first"]
     assert (first.shown, second.shown) == ("operation", None)
 

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from stepwell import Reason, RunNotFound, Step, Store, Worker, Workflow
-from stepwell.base import definitions
+from stepwell.base import definitions, program
 from stepwell.base.clock import TestClock
 from stepwell.base.events import Event, RunHeld
-from stepwell.runs import program
 from stepwell.runs.journal import Journal
-from stepwell.work import suspects
-from stepwell.work.suspects import Holds
+from stepwell.work import upkeep
+from stepwell.work.upkeep import Holds
 from tests.ground.waiting import until
 from tests.store.seam import ask
 from tests.workflows.deploys import DEPLOYS, HEADER, Deploy
@@ -209,7 +208,7 @@ async def test_what_an_operator_holds_back_too_is_let_go_by_nobody_else(
         return looks[-1]
 
     monkeypatch.setattr(Holds, "look", counted)
-    monkeypatch.setattr(suspects, "LOOK_AT_HOLDS_EVERY", 0.01)
+    monkeypatch.setattr(upkeep, "LOOK_AT_HOLDS_EVERY", 0.01)
     await store.pause(run_id)
     async with Worker(store, [mended.flow]):
         await until(lambda: len(looks) > 1)
@@ -238,7 +237,7 @@ async def test_a_worker_that_lives_already_lets_go_what_another_holds_later(
         return await look(self) if looks > 2 else 0
 
     monkeypatch.setattr(Holds, "look", late)
-    monkeypatch.setattr(suspects, "LOOK_AT_HOLDS_EVERY", 0.01)
+    monkeypatch.setattr(upkeep, "LOOK_AT_HOLDS_EVERY", 0.01)
     async with Worker(store, [mended.flow]):
         await store.result(run_id, timeout=20)
     assert looks > 2

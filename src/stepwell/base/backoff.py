@@ -23,10 +23,10 @@ SHORTEST_WAIT: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often to try in all, how long to wait between, and which errors decide at once.
+    """The number of attempts, the waits between them, and which errors are not subject to them.
 
     `Retry(5)` is five attempts. Exceptions in `permanent` are not tried again; those in `transient` are. Those in
-    `paused`, of a step or a workflow, set the run aside as `Paused` does; no attempt is spent.
+    `paused`, raised in a step or a workflow, pause the run as `Paused` does; no attempt is spent.
     """
 
     max_attempts: int = 3
@@ -48,7 +48,7 @@ class Retry:
 
     @classmethod
     def of(cls, retry: int | Retry) -> Retry:
-        """The policy itself, or the default one with that many attempts in all."""
+        """The policy itself, or the default policy with this number of attempts."""
         return retry if isinstance(retry, Retry) else cls(retry)
 
     def gives_up(self, attempt: int) -> bool:
@@ -71,9 +71,9 @@ class Retry:
 
 
 def waits(cap: float, random: Callable[[], float]) -> Iterator[float]:
-    """Endless pauses for a loop that reconnects: full jitter over 0.05 s, doubling to `cap`, never nothing.
+    """Endless pauses for a loop that reconnects: full jitter over 0.05 s, doubling to `cap`, never 0.
 
-    Full jitter because everyone lost the same database in the same instant.
+    Full jitter, because all clients lose the same database at the same instant.
     """
     longest = min(FIRST_WAIT, cap)
     while True:

@@ -1,7 +1,7 @@
 """Where time and chance come from.
 
-In production the database's clock decides, so `now` is None and no host's clock is trusted; a test passes its own
-clock and moves it by hand, on every backend. Nothing else in stepwell asks the host for the time.
+In production the database's clock decides: `now` is None, and the clocks of hosts are not trusted. A test passes its
+own clock and moves it by hand, on every backend. Nothing else in stepwell asks the host for the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 
 
 class Clock(Protocol):
-    """What the engine and the store ask for time and chance."""
+    """The source of time and randomness for workers and stores."""
 
     def now(self) -> int | None:
         """Microseconds UTC for due times; None lets the database's clock decide."""
@@ -26,7 +26,7 @@ class Clock(Protocol):
         """Microseconds for heartbeats; None lets the store's own clock decide."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow, for deadlines and for judging silence."""
+        """Monotonic seconds, for deadlines and leases."""
 
     def random(self) -> float:
         """A number in [0, 1), for jitter."""
@@ -49,10 +49,10 @@ class DatabaseClock:
 
 
 class TestClock:
-    """A clock that stands still until it is moved; may be shared by threads.
+    """A clock that stands still until it is moved; threads may share it.
 
-    Moving it leaves heartbeats alone, so that living sessions stay alive across a leap of hours; `leases=True`
-    moves them too, and then silence counts.
+    Moving it does not change the clock of heartbeats, so that sessions survive a leap of hours; `leases=True` moves
+    that clock too, and then leases expire.
     """
 
     __test__: ClassVar[bool] = False  # pytest would collect a class of this name
@@ -80,7 +80,7 @@ class TestClock:
             return self._random.random()
 
     def advance(self, by: Duration, *, leases: bool = False) -> None:
-        """Move the time by `by`; with `leases`, the clocks that judge heartbeats as well."""
+        """Move the time by `by`; with `leases`, also the clock of heartbeats."""
         span = microseconds_of(by, "by")
         with self._lock:
             self._now += span
@@ -90,7 +90,7 @@ class TestClock:
 
 
 def chance_of(text: str) -> float:
-    """A number in [0, 1) that is the same for the same text, and like chance for another."""
+    """A pseudo-random number in [0, 1) that is the same for the same text."""
     return int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) / 2**56
 
 
@@ -100,7 +100,7 @@ def wall_microseconds() -> int:
 
 
 def boot_microseconds() -> int:
-    """Microseconds since the host booted: the store's heartbeats on SQLite and Turso, which no clock change moves."""
-    # This clock goes on while the machine sleeps; where a system has none, the monotonic one is next best.
+    """Microseconds since the host booted: for heartbeats on SQLite and Turso, unaffected by clock changes."""
+    # This clock counts while the machine sleeps; systems without it use the monotonic clock.
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return (time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)) // 1_000

@@ -1,9 +1,9 @@
-"""What stepwell knows of the insides of others, in one place: CPython, asyncio, and libraries that users bring.
+"""Internals of CPython, asyncio and other libraries that stepwell relies on, in one place.
 
-Those who wrote them promise none of this. `TRIED` has the versions with which the tests of this module have passed, at
-least one test for each function; a test fails where another version is installed. Where an attribute is looked up on an
-object and is missing, a run holds its place for longer, or steps in tasks of such a library are told apart by their
-order alone. What is imported by name (`_GatheringFuture`) has to be there: without it this module cannot be imported.
+Their authors do not promise any of this. `TRIED` lists the versions with which the tests of this module have passed, at
+least one test for each function; a test fails if another version is installed. If an attribute of an object is missing,
+a run holds its place for longer, or steps in tasks of such a library are distinguished by their order only. A name that
+is imported (`_GatheringFuture`) has to exist: without it this module cannot be imported.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ TRIED: Final = {
     "opentelemetry-instrumentation-asyncio": ("0.48", "0.54", "0.60", "0.66"),
 }
 AnyCoroutine = Coroutine[Any, Any, Any] | Generator[Any, None, Any]
-WRAPPING: Final = ("anyio.", "opentelemetry.")  # modules of libraries that wrap what becomes a task
+WRAPPING: Final = ("anyio.", "opentelemetry.")  # modules of libraries that wrap the coroutine of a task
 MOST_WRAPPED: Final = 5
-MOST_FRAMES: Final = 5  # from the caller of a task factory up to the function of asyncio that asked for the task
+MOST_FRAMES: Final = 5  # frames from the caller of a task factory to the function of asyncio that creates the task
 RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 
-# ---- what a task of asyncio waits for ------------------------------------------------------------------------------
-
-
 def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
-    """The future that a task waits for, if it is not done. Looks at `Task._fut_waiter`."""
+    """The future that a task waits for, if it is not done. Reads `Task._fut_waiter`."""
     waiter: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
     return None if waiter is None or waiter.done() else waiter
 
@@ -41,9 +38,9 @@ def waited_for(task: asyncio.Task[Any]) -> asyncio.Future[Any] | None:
 def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     """True if the task, which waits for `waiter`, can go on only when other tasks have ended.
 
-    By what it waits for (a task, a `gather`), or by where it waits: inside `asyncio.wait`, `as_completed`, a `wait_for`
-    that has made a task, or at the end of a task group, also of anyio, whose tasks' handles are as good as tasks; or
-    for a lock or semaphore of its own. Anything else may come from outside the run, so it counts as work.
+    It waits for a task or a `gather`; or inside `asyncio.wait`, `as_completed`, or a `wait_for` that has made a task;
+    or at the end of a task group, also of anyio; or for its own lock or semaphore. Anything else may come from outside
+    the run, so it counts as work.
     """
     if isinstance(waiter, _TASKS):
         return True
@@ -58,7 +55,7 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
 
 
 def _awaiting(task: asyncio.Task[Any]) -> list[Any]:
-    """The coroutines of the task that await each other; the last is the one that really waits."""
+    """The chain of coroutines of the task that await each other; the last one waits."""
     coroutines: list[Any] = [task.get_coro()]
     while hasattr(inner := getattr(coroutines[-1], "cr_await", None), "cr_code"):
         coroutines.append(inner)
@@ -66,17 +63,17 @@ def _awaiting(task: asyncio.Task[Any]) -> list[Any]:
 
 
 def _is_local(lock: Any, awaiting: Sequence[Any]) -> bool:
-    """True if the lock is a variable of a function that waits for it: then those that hold it are tasks of this run.
+    """True if the lock is a local variable of a function that waits for it: then tasks of this run hold it.
 
-    One in a module, which limits something for all runs, may be released by another run. Then it is worth waiting for.
+    A global lock, which limits something for all runs, may be released by another run: that counts as work.
     """
-    frames = [one.cr_frame for one in awaiting if one.cr_frame is not None]  # compiled code may show none
+    frames = [one.cr_frame for one in awaiting if one.cr_frame is not None]  # compiled code may have none
     own = [frame for frame in frames if frame.f_globals.get("__name__") != asyncio.locks.__name__]
     return any(value is lock for frame in own for value in frame.f_locals.values())
 
 
 def _waits_in_anyio(inner: Any) -> bool:
-    # Asked each time: users of anyio may import it after us, and we never do.
+    # Read each time: the user may import anyio later, and stepwell never does.
     group = getattr(sys.modules.get("anyio._backends._asyncio"), "TaskGroup", None)
     handle = getattr(sys.modules.get("anyio._core._tasks"), "TaskHandle", None)  # since anyio 4.14
     awaited = getattr(getattr(inner, "cr_await", None), "gi_code", None)
@@ -89,21 +86,18 @@ def _codes(*functions: Any) -> frozenset[CodeType]:
 
 
 def _next_completed() -> CodeType | None:
-    """The code of what `as_completed` gives out: since Python 3.13 a method, before that a function within it."""
+    """The code of the coroutines of `as_completed`: a method since Python 3.13, an inner function before."""
     if _ITERATOR is not None:
         return next(iter(_codes(_ITERATOR._wait_for_one)), None)  # noqa: SLF001
     inside = asyncio.as_completed.__code__.co_consts
     return next((one for one in inside if isinstance(one, CodeType) and one.co_name == "_wait_for_one"), None)
 
 
-# ---- who has made a task, and of what ------------------------------------------------------------------------------
-
-
 def unwrapped(coro: AnyCoroutine) -> AnyCoroutine | None:
-    """The coroutine that the workflow has asked to be a task, where a library makes the task of one around it.
+    """The coroutine of the workflow, if a library has wrapped it in another one to create the task.
 
-    What that is called differs between versions of the library, and with tracing switched on and off: it must not be in
-    the key of a step. None if the one asked for cannot be found: then their order alone tells them apart.
+    The name of the wrapper depends on the version of the library and on whether tracing is on, so it must not be in the
+    key of a step. None if the inner coroutine cannot be found: then only the order distinguishes the tasks.
     """
     inner: Any = coro
     for _ in range(MOST_WRAPPED):
@@ -116,7 +110,7 @@ def unwrapped(coro: AnyCoroutine) -> AnyCoroutine | None:
 
 
 def made_by(above: int) -> Literal["wait_for", "as_completed"] | None:
-    """The function of asyncio that makes a task of a coroutine, asked so many frames below the task factory."""
+    """The function of asyncio that creates a task; `above` is the number of frames from here to the factory."""
     frame: FrameType | None = sys._getframe(above + 1)  # noqa: SLF001 - the only way to see who creates the task
     for _ in range(MOST_FRAMES):
         if frame is None:
@@ -130,7 +124,7 @@ def made_by(above: int) -> Literal["wait_for", "as_completed"] | None:
 
 
 def caller(package: str) -> FrameType:
-    """The frame of the code that has called into a package."""
+    """The frame of the code that called into the package."""
     frame = sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(f"{package}."):
         frame = frame.f_back
@@ -150,11 +144,8 @@ _PLACES: Final = _codes(
 )
 
 
-# ---- CPython -------------------------------------------------------------------------------------------------------
-
-
 def mark_as_async(called: Any) -> None:
-    """Have those who ask take an object for a coroutine function: `inspect`, asyncio, Starlette, tenacity."""
+    """Mark an object as a coroutine function for `inspect`, asyncio, Starlette and tenacity."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(called)
         return
@@ -162,26 +153,26 @@ def mark_as_async(called: Any) -> None:
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         return await called(*args, **kwargs)
 
-    # `inspect` has no mark yet; asyncio has one, and Starlette and tenacity look at an object's `__call__`.
+    # `inspect` has no mark before 3.12; asyncio has one, and Starlette and tenacity check `__call__`.
     called._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]  # noqa: SLF001
     called.__call__ = awaited
 
 
 def was_raised(trace: TracebackType) -> bool:
-    """True if a `raise` of the code itself, and not the interpreter between two instructions, raised the exception.
+    """True if a `raise` statement raised the exception, and not the interpreter between two instructions.
 
-    asyncio raises KeyboardInterrupt in a handler of its own: that counts as the interpreter's.
+    asyncio raises KeyboardInterrupt in its own signal handler, which counts as the interpreter.
     """
     code = trace.tb_frame.f_code
     return code.co_code[trace.tb_lasti] == RAISE and code.co_filename != asyncio.runners.__file__
 
 
 def frame_of(thread: int) -> FrameType | None:
-    """What a thread executes now; None if it has ended."""
+    """The current frame of a thread; None if it has ended."""
     return sys._current_frames().get(thread)  # noqa: SLF001 - the only way to another thread's stack
 
 
 def interpreter_flags() -> list[str]:
-    """The flags with which this Python was started, as multiprocessing hands them on."""
+    """The flags with which this Python was started, as multiprocessing passes them to its children."""
     flags: Callable[[], list[str]] = subprocess._args_from_interpreter_flags  # type: ignore[attr-defined]  # noqa: SLF001
     return flags()

@@ -11,24 +11,24 @@ _lasting: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDiction
 
 
 def know(name: str, returns: Any) -> None:
-    """A workflow of this name is defined here, and returns this; the definition made last counts."""
+    """Register the result type of a workflow; the last definition of a name counts."""
     _results[name] = returns
 
 
 def result_type(name: str) -> Any:
-    """The type of what the workflow returns; Any if it says nothing, or is not defined in this process."""
+    """The result type of the workflow; Any if it has no annotation, or is not defined in this process."""
     return _results.get(name, Any)
 
 
 def declare(definition: object, name: str, function: object) -> None:
-    """A step or a workflow has this name for as long as its definition lives; not lasting if a function made it."""
+    """Register the name of a step or workflow until its definition is freed; not lasting if a function defined it."""
     _declared[definition] = name
     if "<locals>" not in getattr(function, "__qualname__", "<locals>"):
         _lasting[definition] = name
 
 
 def declared_names(*, lasting: bool = False) -> frozenset[str]:
-    """The names that are declared just now; those that last are the same in every process with the same modules."""
+    """The names that are declared now; the lasting ones are the same in every process with the same modules."""
     while True:
         try:
             return frozenset((_lasting if lasting else _declared).values())

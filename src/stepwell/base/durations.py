@@ -51,7 +51,7 @@ def microseconds_of(duration: Duration, option: str = "duration") -> int:
 
 
 def timeout_of(timeout: Duration | None) -> float | None:
-    """The seconds that an attempt has; None is no limit, and nothing is refused."""
+    """The timeout of an attempt in seconds; None is no limit, and 0 is refused."""
     seconds = None if timeout is None else seconds_of(timeout, "timeout")
     if seconds == 0:
         raise InvalidOption("timeout", timeout, "a body needs some time; None is no limit")
@@ -59,7 +59,7 @@ def timeout_of(timeout: Duration | None) -> float | None:
 
 
 def lease_of(lease: Duration | None) -> float | None:
-    """The seconds that a worker may be silent; None leaves it to the store."""
+    """A lease in seconds; None for that of the store."""
     seconds = None if lease is None else seconds_of(lease, "lease")
     if seconds is not None and seconds < SHORTEST_SPAN:
         raise InvalidOption("lease", lease, f"it is at least {SHORTEST_SPAN:g} s")

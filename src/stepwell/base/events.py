@@ -1,6 +1,6 @@
-"""What happens in the engine and is worth telling: frozen values, one class for each kind of event.
+"""Events of the library for logs and subscribers: frozen values, one class for each kind.
 
-Those with a sentence of their own have it as `str(event)`; the other sentences are in the log (`telemetry.py`).
+Some have their sentence as `str(event)`; the other sentences are in `telemetry.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class StoreLost:
 
     @classmethod
     def by(cls, error: Exception) -> Self:
-        """Why, as the error has it: what it advises its caller is nothing for a log."""
+        """The event for an error, without the advice that the error gives to its caller."""
         return cls(str(getattr(error, "why", error)))
 
 
@@ -45,7 +45,7 @@ class SessionLost:
 
 @dataclass(frozen=True, slots=True)
 class LateWriteRefused:
-    """A write came after its claim had ended; the fence refused it."""
+    """A write came after its claim had ended, and the fence refused it."""
 
     worker_id: int
     task_id: int
@@ -101,14 +101,14 @@ class OrphansReleased:
 
 @dataclass(frozen=True, slots=True)
 class WorkUnserved:
-    """Queues have work that no living worker serves: the name of each, and how much of it."""
+    """Queues have tasks that no living worker serves: the name of each, and the number of its tasks."""
 
     queues: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StepsUnasked:
-    """A run ended without asking for steps it had recorded: its code has changed since, or is not deterministic."""
+    """A run ended without reaching steps that it had recorded: its code has changed, or is not deterministic."""
 
     run_id: int
     workflow: str
@@ -121,7 +121,7 @@ class StepsUnasked:
 
 @dataclass(frozen=True, slots=True)
 class RunHeld:
-    """A run was about to execute a step that may be another name for one it has recorded; it waits."""
+    """A run is held: it was about to execute a step that may be a new name of one that it has recorded."""
 
     run_id: int
     workflow: str
@@ -135,7 +135,7 @@ class RunHeld:
 
 @dataclass(frozen=True, slots=True)
 class ConditionUnanswered:
-    """A step waits for a condition that could not be asked; it stays paused, and is asked again later."""
+    """A step waits for a condition that could not be called; it stays paused, and the call is tried again later."""
 
     run_id: int
     workflow: str
@@ -145,7 +145,7 @@ class ConditionUnanswered:
 
 @dataclass(frozen=True, slots=True)
 class SignalSetAside:
-    """A signal could not be read as what its wait is for; it is kept aside, and the run goes on waiting."""
+    """A signal could not be read as the type of its wait; it is set aside, and the run goes on waiting."""
 
     run_id: int
     workflow: str
@@ -159,7 +159,7 @@ class SignalSetAside:
 
 @dataclass(frozen=True, slots=True)
 class NoWorker:
-    """A run was triggered of a workflow that no living worker serves; it waits until one does."""
+    """A run was triggered for a workflow that no living worker serves; it waits until one does."""
 
     workflow: str
 
@@ -174,7 +174,7 @@ class InternalTaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class HelperLost:
-    """The process that beats for a held interpreter has ended; `again` if another is started."""
+    """The helper process, which beats while the interpreter is held, has ended; `again` if another is started."""
 
     again: bool
 
@@ -185,7 +185,7 @@ class HelperLost:
 
 @dataclass(frozen=True, slots=True)
 class NoHelper:
-    """No process beats for a held interpreter here, nor tells at once that this one is gone: the lease decides."""
+    """There is no helper process to beat while the interpreter is held, or to report at once that this one is gone."""
 
     why: str
 
@@ -195,7 +195,7 @@ class NoHelper:
 
 @dataclass(frozen=True, slots=True)
 class LoopBlocked:
-    """The event loop of a worker has run nothing for this long; where it stands."""
+    """The event loop of a worker has been blocked for this long; `stack` tells where."""
 
     seconds: float
     stack: str
@@ -206,26 +206,26 @@ class LoopBlocked:
 
 @dataclass(frozen=True, slots=True)
 class PoolerFound:
-    """A pooler stands before the database: nothing is prepared, and a call takes two round trips."""
+    """A pooler is in front of the database: there are no prepared statements, and a call takes two round trips."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLost:
-    """What other processes add is not heard of; polling finds it. Told once, until it is heard again."""
+    """Hints of other processes do not arrive; polling finds their tasks. Emitted once per outage."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerBack:
-    """What other processes add is heard of again."""
+    """Hints of other processes arrive again."""
 
     after_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class NotifyFailed:
-    """Other processes could not be told what came or ended; their polling finds it. Told once, until it works again."""
+    """Hints to other processes could not be sent; their polling finds the tasks. Emitted once per outage."""
 
     why: str
 
@@ -259,6 +259,6 @@ Event = (
 
 
 def listed(ids: tuple[object, ...]) -> str:
-    """The first ten of these, and how many more there are."""
+    """The first ten of these, and the number of the others."""
     shown = ", ".join(str(each) for each in ids[:10])
     return f"{shown} and {len(ids) - 10} more" if len(ids) > 10 else shown

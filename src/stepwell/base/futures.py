@@ -1,4 +1,4 @@
-"""Answering those who wait."""
+"""Futures, tasks and threads: answer a future, start a task outside of any run, wait for a thread."""
 
 from __future__ import annotations
 
@@ -9,37 +9,29 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+LOOK_EVERY: Final = 0.002
 
 
 def resolve(future: asyncio.Future[T], answer: T | BaseException) -> None:
-    """Give whoever waits an answer, or the reason why there is none; nothing if they have one, or have gone."""
+    """Set the result or the exception of a future, unless it is done."""
     if future.done():
         return
     if isinstance(answer, BaseException):
         future.set_exception(answer)
-        future.exception()  # looked at: perhaps nobody waits for it
+        future.exception()  # retrieved, or asyncio would log it if no task waits
     else:
         future.set_result(answer)
 
 
 def resolve_all(futures: Iterable[asyncio.Future[T]], error: BaseException) -> None:
-    """Tell all who wait why there is no answer."""
+    """Set the exception of all these futures."""
     for future in futures:
         resolve(future, error)
 
 
-# ---- Tasks of the store's own, apart from whoever happened to cause them.
-
-
 def begin_apart(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Begin the work in a context of its own, past any task factory: those are for the tasks of users."""
+    """Start the work in a new context, without the task factory, which is for the tasks of users."""
     return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, context=contextvars.Context())
-
-
-# ---- Waiting for a thread to end, without a thread to wait in: when the interpreter ends, none can be started.
-
-
-LOOK_EVERY: Final = 0.002
 
 
 async def ended(thread: threading.Thread, within: float) -> None:
@@ -48,7 +40,7 @@ async def ended(thread: threading.Thread, within: float) -> None:
 
 
 async def passed(fact: Callable[[], bool], within: float) -> None:
-    """Return when this is so, which only another thread knows, or after this many seconds."""
+    """Return when a fact that another thread changes is true, or after this many seconds."""
     deadline = asyncio.get_running_loop().time() + within
-    while not fact() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - a dying thread tells nobody
+    while not fact() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - a dying thread sets no event
         await asyncio.sleep(LOOK_EVERY)

@@ -1,6 +1,6 @@
-"""What may be called what: the rules for names, keys, tags and small numbers, in one place.
+"""The rules for names, keys, tags and small numbers, in one place.
 
-Called before any write, so that a bad name is refused with its reason and the three databases never disagree.
+They are checked before any write, so that a bad name is refused with a reason, and the same way on every database.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LONGEST_NAME: Final = 255
 MOST_TAGS: Final = 20
 MOST_ATTEMPTS: Final = 1_000
 LOWEST_PRIORITY: Final = -32_768
-SHIELD: Final = "shield()"  # the label of the branch of a shield, which no function can have
+SHIELD: Final = "shield()"  # the label of the branch of a shield; no function can have this name
 HIGHEST_PRIORITY: Final = 32_767
 
 _SIGNS: Final = frozenset("_.:-")
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")  # most names: judged without a look at each character
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")  # most names match this, without a check of each character
 _NAME_RULE: Final = "a name is 1 to 255 letters, digits and `_ . - :`"
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -35,7 +35,7 @@ def check_name(kind: str, name: object) -> str:
         return name
     if not 1 <= len(name) <= LONGEST_NAME or not all(map(_may_stand_in_a_name, name)):
         raise InvalidName(kind, name, _NAME_RULE)
-    # Two names that look alike must be alike: `é` is one character or two, and there is
+    # Two names that look the same must be equal: `é` is one character or two, and there is
     # a full-width `A`. Python writes its identifiers in this form, so the name of a function always has it.
     if name != (plain := unicodedata.normalize("NFKC", name)):
         raise InvalidName(kind, name, f"{_NAME_RULE}, in Unicode's normal form NFKC: {plain!a}")
@@ -59,27 +59,27 @@ def check_key(key: object, kind: str = "key") -> str:
 
 
 def check_identifier(name: object) -> str:
-    """The schema's name, if it may stand in SQL."""
+    """The name of a schema, if SQL allows it."""
     if not isinstance(name, str) or not _SCHEMA.fullmatch(name):
         raise InvalidName("schema", name, "it matches [a-z_][a-z0-9_]{0,47}")
     return name
 
 
 def check_schema(name: object) -> str:
-    """The schema's name, if a store may have it: it may stand in SQL, and no database keeps it for itself."""
+    """The name of a schema, if SQL allows it and no database reserves it."""
     name = check_identifier(name)
     if name.startswith(("pg_", "sqlite")) or name == "information_schema":
-        raise InvalidName("schema", name, "the databases keep names like this for themselves")
+        raise InvalidName("schema", name, "the databases reserve names like this")
     return name
 
 
 def check_id(task_id: object) -> int:
-    """The number of a task, if it can be one."""
+    """The id of a task, if it is in the valid range."""
     return check_whole("id", task_id, -(2**63), 2**63 - 1)
 
 
 def check_filter(option: str, text: object) -> str | None:
-    """The text to look for, if a database can hold it; None looks for everything."""
+    """The text to search for, if a database can store it; None matches everything."""
     return None if text is None else check_key(text, option)
 
 
@@ -89,12 +89,12 @@ def check_priority(priority: object) -> int:
 
 
 def check_max_attempts(max_attempts: object) -> int:
-    """The attempts in all, from 1 to 1000."""
+    """The number of attempts, from 1 to 1000."""
     return check_whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS)
 
 
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """The tags as given, each once: at most 20 keys."""
+    """The tags in the given order, without duplicates: at most 20."""
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidOption("tags", tags, "tags are several texts: pass a tuple or a list")
     checked = tuple(dict.fromkeys(check_key(tag, "tag") for tag in tags))
@@ -104,17 +104,17 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_prefix(prefix: object) -> str:
-    """The beginning of queue names, if a name may begin so; compared letter by letter, nothing in it is a wildcard."""
+    """The prefix of queue names, if a name may begin with it; it is compared literally, without wildcards."""
     return check_name("prefix", prefix)
 
 
 def is_served(queue: str, handlers: Iterable[str]) -> bool:
-    """True if a worker that says it serves these takes from the queue: its name, or `media.*` for a prefix."""
+    """True if a worker with these `handlers` serves the queue: by its name, or by a prefix such as `media.*`."""
     return any(queue == one or (one.endswith("*") and queue.startswith(one[:-1])) for one in handlers)
 
 
 def check_whole(option: str, value: object, least: int, most: int) -> int:
-    """The number, if it is a whole one within these bounds."""
+    """The number, if it is an integer within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidOption(option, value, f"it is a whole number, not {type(value).__name__}")
     if not least <= value <= most:

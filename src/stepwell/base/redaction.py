@@ -1,6 +1,6 @@
-"""What a text or a URL may show in errors, logs and `repr`: no password, token or key, however the URL is misspelt.
+"""Redaction of texts and URLs for errors, logs and `repr`: no password, token or key, even in a malformed URL.
 
-Where the end of a secret cannot be told, more is hidden rather than less.
+If the end of a secret is unclear, more is hidden rather than less.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """The URL as it may be shown and logged: without its password, and without values of parameters not known here."""
+    """The URL for errors and logs: without its password, and without the values of unknown parameters."""
     place = _NO_PORT.sub(rf"\1:{HIDDEN}", _CREDENTIALS_OF_URL.sub(rf"\1:{HIDDEN}@", url))
     bare, mark, query = place.partition("?")
     shown = _PARAMETER.sub(lambda found: found[0][0] + _parameter(found[0][1:]), mark + query)
@@ -42,7 +42,7 @@ def redact_url(url: str) -> str:
 
 
 def redact_option(option: str, value: object) -> object:
-    """The value of an option that there is not, if it may be shown."""
+    """The value of an unknown option, redacted."""
     return value if option in _SHOWN else HIDDEN
 
 

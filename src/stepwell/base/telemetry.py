@@ -1,7 +1,7 @@
-"""Tells events to subscribers, and writes them to the log, which is the first subscriber.
+"""Passes events to subscribers; the log is the first subscriber.
 
-A subscriber that raises never reaches the engine. The words of the log and its budget are here; no other module writes
-a log line.
+An exception of a subscriber never reaches the code that emits the event. The sentences of the log and its rate limit
+are here; no other module writes a log line.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from stepwell.base.events import (
 
 logger: Final = logging.getLogger("stepwell")
 Subscriber = Callable[[Event], object]
-# What a log record has as attributes of its own, for those who format it as JSON.
+# The attributes of a log record, for formatters that write JSON.
 _SHOWN_AS: Final = {
     "run_id": "run",
     "task_id": "task",
@@ -59,7 +59,7 @@ _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class Telemetry:
-    """Counts every event and tells the subscribers; safe from any thread."""
+    """Counts every event and passes it to the subscribers; safe from any thread."""
 
     def __init__(self, *, log: bool = True) -> None:
         self.counts: Counter[type[Event]] = Counter()
@@ -67,9 +67,9 @@ class Telemetry:
         self._subscribers: tuple[Subscriber, ...] = (write_log,) if log else ()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell `subscriber` of every event from now on, in the emitting thread, until the returned function is called.
+        """Call `subscriber` with every event, in the emitting thread, until the returned function is called.
 
-        A subscriber must be quick: the engine waits for it.
+        A subscriber must be quick: the emitting code waits for it.
         """
         # Wrapped, so that one function subscribed twice is two subscriptions.
         entry: Subscriber = lambda event: subscriber(event)  # noqa: E731, PLW0108
@@ -83,7 +83,7 @@ class Telemetry:
         return unsubscribe
 
     def emit(self, event: Event) -> None:
-        """Count the event and tell it to every subscriber; never raises."""
+        """Count the event and pass it to every subscriber; never raises."""
         with self._lock:
             self.counts[type(event)] += 1
             subscribers = self._subscribers
@@ -94,14 +94,14 @@ class Telemetry:
                 _report(error, event)
 
     def totals(self) -> dict[str, int]:
-        """How often each kind of event was told since the store was opened, those that never were included."""
+        """How often each kind of event was emitted since the store was opened, including those that never were."""
         with self._lock:
             counts = Counter(self.counts)
         return {_WORD.sub("_", kind.__name__).lower(): counts[kind] for kind in get_args(Event)}
 
 
 class LogBudget:
-    """At most one line a second for each cause; what was held back is counted for the next."""
+    """At most one line a second for each cause; suppressed lines are counted for the next one."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -109,21 +109,21 @@ class LogBudget:
         self._last: dict[Hashable, tuple[float, int]] = {}
 
     def spend(self, cause: Hashable) -> int | None:
-        """How many lines were held back since the last one, or None if this one must be too."""
+        """The number of lines suppressed since the last one, or None if this one is suppressed too."""
         now = self._monotonic()
         with self._lock:
             since, held = self._last.get(cause, (-1.0, 0))
             if cause in self._last and now - since < 1.0:
                 self._last[cause] = (since, held + 1)
                 return None
-            if len(self._last) >= 1_000:  # causes carry names; forgetting them all costs a few extra lines
+            if len(self._last) >= 1_000:  # causes contain names; forgetting them all costs a few extra lines
                 self._last.clear()
             self._last[cause] = (now, 0)
             return held
 
 
 def write_log(event: Event) -> None:
-    """Write the event to the logger "stepwell", within the budget; no line holds a payload."""
+    """Write the event to the logger "stepwell", within the rate limit; no line contains a payload."""
     level, cause, words = words_of(event)
     if not logger.isEnabledFor(level):
         return
@@ -134,7 +134,7 @@ def write_log(event: Event) -> None:
 
 
 def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one case an event
-    """The event's level, what its budget is shared by, and its sentence."""
+    """The level of the event, the cause by which its rate is limited, and its sentence."""
     match event:
         case StoreLost(why):
             return logging.WARNING, "", f"the database does not answer ({why}); trying again"
@@ -188,7 +188,7 @@ _budget: Final = LogBudget()  # one for the process, however many stores it open
 def _report(error: Exception, event: Event) -> None:
     if _budget.spend((type(error), type(event))) is None:
         return
-    with suppress(Exception):  # if the log itself is broken, nothing is left to tell
+    with suppress(Exception):  # the log itself is broken
         logger.error("a telemetry subscriber raised at %s", type(event).__name__, exc_info=error)
 
 

@@ -11,7 +11,7 @@ import click
 
 from stepwell.cli.command import OK, REFUSED, USAGE, Invocation, Stop, asks_store, names_given, sure
 from stepwell.cli.output import patiently, say, say_json, say_next
-from stepwell.operate.words import FAILED_WORDS, IN_PART, STATUS_WORDS, UNFINISHED_WORDS, many
+from stepwell.operate.format import FAILED_WORDS, IN_PART, STATUS_WORDS, UNFINISHED_WORDS, many
 
 if TYPE_CHECKING:
     from stepwell.records import Run, RunStatus
@@ -38,7 +38,7 @@ class Picked:
 
 
 def picks_runs(statuses: Collection[str]) -> Callable[[F], F]:
-    """Give a command RUN... and the filters that may stand in its place; it gets them as `picked`."""
+    """Add RUN... and the filters that may replace it to a command, which gets them as `picked`."""
     one_of = click.Choice(list(statuses), case_sensitive=False)
 
     def decorate(fn: F) -> F:
@@ -157,7 +157,7 @@ async def _retry(store: Store, asked: Invocation, picked: Picked, at: str | None
 
 
 async def _retry_named(store: Store, asked: Invocation, picked: Picked) -> int:
-    from stepwell.operate.find import run_named
+    from stepwell.operate.lookup import run_named
     from stepwell.records import RunStatus
 
     answers: list[dict[str, Any]] = []
@@ -182,7 +182,7 @@ async def _retry_named(store: Store, asked: Invocation, picked: Picked) -> int:
 def _say_retried(
     run: Run[Any], again: Sequence[str], kept: Sequence[str], *, fits: bool, done: bool, dry_run: bool
 ) -> None:
-    from stepwell.operate.find import called
+    from stepwell.operate.lookup import called
 
     if not done:
         taken = "its key belongs to another run now"
@@ -244,8 +244,8 @@ async def _deleted(store: Store, reason: str | None, run_id: int) -> str:
 async def _each(
     store: Store, asked: Invocation, picked: Picked, change: Any, *, said: dict[Any, str], then: str
 ) -> int:
-    """Change the runs that were named, one by one, and say what came of each."""
-    from stepwell.operate.find import called, run_named
+    """Change the named runs one by one, and print the result of each."""
+    from stepwell.operate.lookup import called, run_named
 
     answers: list[dict[str, Any]] = []
     for name in names_given(picked.names):
@@ -263,7 +263,7 @@ async def _each(
 
 
 async def _restore(store: Store, asked: Invocation, names: Sequence[str]) -> int:
-    from stepwell.operate.find import called, run_named
+    from stepwell.operate.lookup import called, run_named
 
     answers: list[dict[str, Any]] = []
     for name in names_given(names):
@@ -356,7 +356,7 @@ async def _count(store: Store, filters: dict[str, Any], statuses: Sequence[RunSt
 
 async def _listed(store: Store, filters: dict[str, Any]) -> list[int]:
     """The runs that fit, where the status is a word that means only some runs of a status."""
-    from stepwell.operate.find import runs_in
+    from stepwell.operate.lookup import runs_in
 
     rest = {name: value for name, value in filters.items() if name not in ("status", "limit")}
     most = min(filters["limit"] or MOST_COUNTED, MOST_COUNTED)

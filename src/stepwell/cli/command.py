@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 OK: Final = 0
-FAILED: Final = 1  # the run that was waited for failed, or a check found a problem
+FAILED: Final = 1  # the awaited run failed, or a check found a problem
 USAGE: Final = 2
 NOT_FOUND: Final = 3
-REFUSED: Final = 4  # the state of what was named does not allow this
+REFUSED: Final = 4  # not possible in the current state
 NO_STORE: Final = 5  # the database does not answer, or its tables are missing, older or newer
 INTERRUPTED: Final = 130
 
 LOOPS: Final = ("auto", "asyncio", "uvloop")  # event loops that a command may run on
-OWN: Final = object()  # of click's context: this process was started for the command
+OWN: Final = object()  # key in click's context: this process was started for the command
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Stop(Exception):  # noqa: N818 - it ends the command, and that is not always an error
-    """The command ends here: with this sentence, and a command that helps."""
+    """Ends the command with a sentence, and the command to try next."""
 
     def __init__(self, code: int, said: str, next_: str | None = None) -> None:
         super().__init__(said)
@@ -44,7 +44,7 @@ class Stop(Exception):  # noqa: N818 - it ends the command, and that is not alwa
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Which store is asked, whether the answer is JSON, and whether errors go to the log with all else."""
+    """The store of the command, whether the output is JSON, and whether errors go to the log."""
 
     url: str | None
     as_json: bool
@@ -58,9 +58,9 @@ class Invocation:
         patient: bool = False,
         loop: str = "asyncio",
     ) -> None:
-        """Open the store, do the work and end the process with its exit code; an error is told in one sentence.
+        """Open the store, do the work and end the process with its exit code; an error is printed in one sentence.
 
-        With `patient` a database that is away is waited for.
+        With `patient` it waits for a database that does not answer.
         """
         import asyncio
 
@@ -77,7 +77,7 @@ class Invocation:
         self.end(run)
 
     def end(self, work: Callable[[], int | None]) -> None:
-        """Do the work and end the process with its exit code; an error is told in one sentence."""
+        """Do the work and end the process with its exit code; an error is printed in one sentence."""
         from stepwell.cli.open import stop_for
         from stepwell.errors import StepwellError
 
@@ -92,7 +92,7 @@ class Invocation:
         raise SystemExit(code)
 
     def tell(self, code: int, said: str, next_: str | None) -> None:
-        """Tell an error: a sentence and what to try, or one JSON object, on standard error; or a record of the log."""
+        """Print an error to standard error: a sentence and what to try, or one JSON object; or write it to the log."""
         if self.to_log:
             import logging
 
@@ -108,7 +108,7 @@ class Invocation:
 
 
 def asks_store(fn: F) -> F:
-    """Give a command `--url` and `--json`; it gets them as `asked`."""
+    """Add `--url` and `--json` to a command, which gets them as `asked`."""
 
     @click.option("--url", envvar="STEPWELL_URL", help="The store [default: STEPWELL_URL, or sqlite:///stepwell.db].")
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON on standard output, nothing else.")
@@ -120,7 +120,7 @@ def asks_store(fn: F) -> F:
 
 
 def names_given(names: Sequence[str]) -> list[str]:
-    """The names of runs that were typed; `-` stands for those on standard input."""
+    """The names of runs that were given; `-` stands for those on standard input."""
     given = [each for name in names for each in (sys.stdin.read().split() if name == "-" else [name])]
     if not given:
         raise Stop(USAGE, "no run was named")
@@ -128,7 +128,7 @@ def names_given(names: Sequence[str]) -> list[str]:
 
 
 def sure(question: str, *, yes: bool) -> None:
-    """Ask a person before something is lost; without one, refuse unless `--yes` was said."""
+    """Ask for confirmation before data is lost; without a terminal, refuse unless `--yes` was given."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -138,7 +138,7 @@ def sure(question: str, *, yes: bool) -> None:
 
 
 def _confirmed(question: str) -> bool:
-    """The person's answer; Ctrl-C and Ctrl-D end the command."""
+    """The answer; Ctrl-C and Ctrl-D end the command."""
     import signal
 
     # The loop's own handler of Ctrl-C waits for the loop, and the loop waits here.
@@ -153,7 +153,7 @@ def _confirmed(question: str) -> bool:
 
 
 def factory_of(name: str) -> Callable[[], AbstractEventLoop] | None:
-    """What makes the loop of this name, None for asyncio's own; `auto` is uvloop where that is installed."""
+    """The factory of the event loop with this name, None for asyncio's; `auto` is uvloop if it is installed."""
     if name == "asyncio":
         return None
     try:

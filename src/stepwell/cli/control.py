@@ -9,7 +9,7 @@ import click
 
 from stepwell.cli.command import OK, REFUSED, USAGE, Invocation, Stop, asks_store, names_given
 from stepwell.cli.output import say, say_json, say_next
-from stepwell.operate.words import ago, plain
+from stepwell.operate.format import ago, plain
 
 if TYPE_CHECKING:
     from stepwell.records import Run, StepInfo
@@ -133,8 +133,8 @@ def fork(asked: Invocation, run: str, *, at: str, edits: Sequence[str], reason: 
 
 
 async def _why(store: Store, asked: Invocation, name: str) -> None:
-    from stepwell.operate.find import called, run_named
-    from stepwell.operate.look import advice
+    from stepwell.operate.lookup import called, run_named
+    from stepwell.operate.run_view import advice
 
     run = await run_named(store, name, deleted=None)
     told = await store.why(run.id)
@@ -153,7 +153,7 @@ async def _why(store: Store, asked: Invocation, name: str) -> None:
 
 
 async def _pause(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
-    from stepwell.operate.find import called, run_named
+    from stepwell.operate.lookup import called, run_named
 
     answers: list[dict[str, Any]] = []
     for name in names_given(names):
@@ -182,8 +182,8 @@ def _unheld(run: Run[Any]) -> str:
 
 
 async def _unpause(store: Store, asked: Invocation, name: str) -> int:
-    from stepwell.operate.find import called, run_named
-    from stepwell.operate.look import advice
+    from stepwell.operate.lookup import called, run_named
+    from stepwell.operate.run_view import advice
 
     run = await run_named(store, name)
     done = await store.unpause(run.id)
@@ -200,7 +200,7 @@ async def _unpause(store: Store, asked: Invocation, name: str) -> int:
 
 
 async def _resume(store: Store, asked: Invocation, name: str, step: str, data: Sequence[str]) -> int:
-    from stepwell.operate.find import run_named
+    from stepwell.operate.lookup import run_named
     from stepwell.records import SignalAnswer
 
     run = await run_named(store, name)
@@ -215,7 +215,7 @@ async def _resume(store: Store, asked: Invocation, name: str, step: str, data: S
 async def _signal(
     store: Store, asked: Invocation, name: str, signal: str, data: Sequence[str], *, key: str | None, check: bool
 ) -> int:
-    from stepwell.operate.find import run_named
+    from stepwell.operate.lookup import run_named
     from stepwell.records import SignalAnswer
 
     run = await run_named(store, name)
@@ -237,7 +237,7 @@ def _value(data: Sequence[str]) -> Any:
 
 
 def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str]) -> int:
-    from stepwell.operate.find import called
+    from stepwell.operate.lookup import called
 
     if asked.as_json:
         say_json({"run": run.id, "answer": answer})
@@ -248,7 +248,7 @@ def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str])
 
 
 async def _accept(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
-    from stepwell.operate.find import called, run_named
+    from stepwell.operate.lookup import called, run_named
 
     answers: list[dict[str, Any]] = []
     for name in names_given(names):
@@ -277,7 +277,7 @@ async def forked(
     dry_run: bool = False,
 ) -> None:
     """Fork a run, or say what a fork would keep and do."""
-    from stepwell.operate.find import called, run_named
+    from stepwell.operate.lookup import called, run_named
 
     run = await run_named(store, name)
     outputs = _edits(edits)

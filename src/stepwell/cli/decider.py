@@ -9,11 +9,11 @@ import click
 
 from stepwell.cli.command import OK, REFUSED, Invocation, asks_store
 from stepwell.cli.output import say, say_json, say_next, table
-from stepwell.operate.words import ago, plain, short
+from stepwell.operate.format import ago, plain, short
 
 if TYPE_CHECKING:
     from stepwell.decider import Receipt
-    from stepwell.operate.instance import InstanceLook
+    from stepwell.operate.instance import InstanceView
     from stepwell.store.store import Store
 
 MOST_EVENTS = 30  # that are shown
@@ -122,10 +122,10 @@ async def _list(store: Store, asked: Invocation, type: str | None, limit: int, a
 
 async def _show(store: Store, asked: Invocation, type: str, id: str, *, version: int | None, app: str | None) -> None:
     from stepwell.cli.parse import deciders_of
-    from stepwell.operate.instance import as_json, look_at
+    from stepwell.operate.instance import as_json, view_of
 
     engine = None if app is None else await deciders_of(app, store)
-    look = await look_at(store, engine, type, id, version)
+    look = await view_of(store, engine, type, id, version)
     if asked.as_json:
         say_json(as_json(look))
         return
@@ -136,7 +136,7 @@ async def _show(store: Store, asked: Invocation, type: str, id: str, *, version:
     )
 
 
-def _lines(look: InstanceLook) -> list[str]:
+def _lines(look: InstanceView) -> list[str]:
     """An instance for people."""
     import json
 
@@ -167,7 +167,7 @@ def _changes(before: Any, after: Any) -> Iterator[str]:
         yield f"  + {name}: {short(new)}"
 
 
-def _waiting(look: InstanceLook) -> list[str]:
+def _waiting(look: InstanceView) -> list[str]:
     from datetime import UTC, datetime
 
     if not look.outstanding or look.at != look.version:

@@ -1,4 +1,4 @@
-"""`stepwell dev`: a worker in a process of its own, started anew when a Python file changes."""
+"""`stepwell dev`: a worker in a child process, restarted when a Python file changes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from stepwell.cli.output import say
 from stepwell.cli.supervisor import PARENT
 from stepwell.connect import Config
 from stepwell.errors import StepwellError
+from stepwell.operate.format import short, span
 from stepwell.operate.status import took, word_of
-from stepwell.operate.words import short, span
 from stepwell.records import Run, RunStatus
 
 PAUSE: Final = 0.3
-GRACE: Final = 2.0  # seconds for bodies when the code has changed: what is not finished is given back
+GRACE: Final = 2.0  # seconds for bodies when the code has changed; unfinished tasks are given back
 PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 
-Seen = dict[str, tuple[int, int]]  # of each file its time and its size
+Seen = dict[str, tuple[int, int]]  # the modification time and size of each file
 
 
 def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[str]) -> int:
@@ -62,11 +62,11 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
 
 
 class DevWorker:
-    """The worker's process; gone when `stop` returns."""
+    """The worker process; it has ended when `stop` returns."""
 
     def __init__(self, command: Sequence[str], url: str | None) -> None:
         self._command = command
-        # Not in the arguments, which every user of the machine can read: an address may have a password.
+        # Not as an argument, which every user of the machine can read: the URL may have a password.
         self._environment = {**os.environ, PARENT: str(os.getpid()), **({"STEPWELL_URL": url} if url else {})}
         self._process = self._started()
         self._told = False
@@ -78,13 +78,13 @@ class DevWorker:
         self._told = False
 
     def has_ended_now(self) -> bool:
-        """True once after it has ended by itself."""
+        """True once after the process has ended by itself."""
         ended = self._process.poll() is not None and not self._told
         self._told = self._told or ended
         return ended
 
     def stop(self) -> None:
-        """Ask it to end, and see to it that it does."""
+        """Ask the process to end, and kill it if it does not."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -94,19 +94,19 @@ class DevWorker:
         self._process.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        # In a session of its own: Ctrl-C is ours to answer, and it is asked to end once, not twice.
+        # In its own session: only this process gets Ctrl-C, and asks it to end once, not twice.
         return subprocess.Popen(  # noqa: S603 - our own command, no shell
             self._command, start_new_session=True, env=self._environment
         )
 
 
 def seen(folders: Sequence[str]) -> Seen:
-    """The Python files below these folders, with what tells that they changed; hidden folders are passed over."""
+    """The Python files below these folders, with their time and size; hidden folders are skipped."""
     return {str(path): (found.st_mtime_ns, found.st_size) for folder in folders for path, found in _files(folder)}
 
 
 def changes(before: Seen, now: Seen) -> list[str]:
-    """The files that came, went or changed."""
+    """The files that were added, removed or changed."""
     return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
@@ -119,20 +119,20 @@ def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:
                 try:
                     yield path, path.stat()
                 except FileNotFoundError:
-                    continue  # it went while we looked
+                    continue  # it was removed meanwhile
 
 
 def _leave(number: int, _: object) -> None:
     raise SystemExit(128 + number)
 
 
-MOST: Final = 50  # runs that are looked at, the newest
-PATIENCE: Final = 2.0  # seconds: changed files are not to wait for a database that hangs
-SHARED: Final = ("sqlite:", "postgres")  # the databases that a second process may open
+MOST: Final = 50  # newest runs that are read
+PATIENCE: Final = 2.0  # seconds: a restart must not wait for a database that hangs
+SHARED: Final = ("sqlite:", "postgres")  # the backends that a second process may open
 
 
 class News:
-    """The runs of a store that have ended since it was asked last; nothing while it does not answer."""
+    """The runs of a store that have ended since the last call; none while the database does not answer."""
 
     def __init__(self, url: str | None) -> None:
         self._config = Config(url, install=False, listen=False, timeout=PATIENCE, telemetry=Telemetry(log=False))
@@ -141,7 +141,7 @@ class News:
         self._told: set[tuple[int, datetime | None]] = set()  # a run that is retried ends again
 
     def lines(self) -> list[str]:
-        """A line for each of them, the first to end first."""
+        """A line for each ended run, in the order in which they ended."""
         if not self._config.url.startswith(SHARED):
             return []
         try:
@@ -153,7 +153,7 @@ class News:
         return [_line(run) for run in sorted(ended, key=lambda run: run.finished_at or self._since)]
 
     def close(self) -> None:
-        """Let go of the store; asked again, it is opened again."""
+        """Close the store; the next call opens it again."""
         if self._store is not None:
             self._store.close()
             self._store = None

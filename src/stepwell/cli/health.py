@@ -2,7 +2,7 @@
 
 Healthy: the process answers, so its loop is not blocked. Ready: it has a session, has made its queues and
 workflows, and the database answers. In maintenance it is ready: a restart would not help. The metrics are those of the
-whole store, so one worker is enough to ask, and of what this process has told in its log.
+whole store, so it is enough to scrape one worker, and the counts of events of this process.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any, Final
 
 from stepwell.cli.command import USAGE, Stop
 from stepwell.errors import StepwellError
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.call import Attempt
 from stepwell.store.exposition import CONTENT_TYPE
 from stepwell.store.store import Store
+from stepwell.work.current import current_branch
 from stepwell.worker import Worker
 
-PATIENCE: Final = 2.0  # seconds, for the asker's request and for the database's answer
-SCRAPE: Final = 8.0  # seconds, for what is measured: Prometheus waits for 10
+PATIENCE: Final = 2.0  # seconds, for the request and for the answer of the database
+SCRAPE: Final = 8.0  # seconds, for the metrics: Prometheus waits for 10
 WINDOW: Final = "5m"
 LONGEST_REQUEST: Final = 8192
 WORDS: Final = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
@@ -34,9 +35,9 @@ WORDS: Final = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
 
 @asynccontextmanager
 async def healthy(address: str | None, store: Store, worker: Worker, number: int = 0) -> AsyncIterator[None]:
-    """Answer probes at [HOST:]PORT meanwhile; nothing is opened without an address.
+    """Answer probes at [HOST:]PORT during the block; without an address no port is opened.
 
-    Of several processes each has a port of its own, one after the other.
+    Several processes use consecutive ports.
     """
     if address is None:
         yield
@@ -85,7 +86,7 @@ async def _ready(store: Store, worker: Worker) -> str:
 
 
 async def _in_time(patience: float, asking: Awaitable[str]) -> tuple[int, str]:
-    """What the database says, if it says it in time."""
+    """The answer of the database, if it comes in time."""
     try:
         async with asyncio.timeout(patience):
             return 200, await asking
@@ -106,7 +107,7 @@ NAMES: Final = ("run", "workflow", "step", "attempt", "task", "queue", "worker")
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time, level, logger, message, the run, step and attempt it is of, the traceback."""
+    """A log record as one line of JSON: time, level, logger, message, run, step, attempt and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
@@ -124,7 +125,7 @@ class JsonLines(logging.Formatter):
 
 
 def _at_work() -> dict[str, Any]:
-    """The run, step and attempt whose code writes the line; nothing where no run's does."""
+    """The run, step and attempt whose code writes the record; empty outside of runs."""
     found = current_branch.get()
     if isinstance(found, Attempt):
         run = found.call.run

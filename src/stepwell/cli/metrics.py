@@ -12,14 +12,14 @@ import click
 
 from stepwell.cli.command import USAGE, Invocation, Stop, asks_store
 from stepwell.cli.output import patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, span
+from stepwell.operate.format import ago, span
 
 if TYPE_CHECKING:
     from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics
     from stepwell.store.store import Store
 
 PARTS = 3
-ALONE = 200  # messages that are written one after the other, each waiting for its own commit
+ALONE = 200  # messages that are written one by one, each with its own commit
 
 
 @click.command()
@@ -60,8 +60,8 @@ def bench(asked: Invocation, *, messages: int) -> None:
 
     It measures messages, runs of three steps, and the time of one commit.
 
-    Without --url or STEPWELL_URL it uses a temporary SQLite file in the current folder, which is removed. In a store of
-    yours it uses a queue and a workflow of its own and removes them; your workers only notice the load.
+    Without --url or STEPWELL_URL it uses a temporary SQLite file in the current folder, which is removed. In your
+    store it creates a queue and a workflow for the measurement and removes them; your workers only notice the load.
     """
     import tempfile
 
@@ -232,7 +232,7 @@ async def _bench(store: Store, asked: Invocation, messages: int) -> None:
 
 
 async def measured(store: Store, messages: int) -> Figures:
-    """Measure in a queue and a workflow of our own, and leave nothing behind."""
+    """Measure in a temporary queue and a temporary workflow, and remove them."""
     from stepwell.store.handle import tell_done, watched
 
     mark = os.urandom(4).hex()
@@ -247,7 +247,7 @@ async def measured(store: Store, messages: int) -> Figures:
         runs = await _run(store, workflow, messages // 4)
         tell_done(1)
     finally:
-        with watched(lambda _: None):  # cleaning up is no part of it
+        with watched(lambda _: None):  # cleanup is not measured
             await _clean(store, queue, workflow)
     return Figures(
         backend=f"{health.backend} {health.version}",
@@ -271,7 +271,7 @@ async def _one_by_one(store: Store, queue: str) -> list[float]:
 
 
 async def _handle(store: Store, queue: str, messages: int) -> tuple[float, float]:
-    """How many messages are written and handled in a second."""
+    """Measure the messages written and handled per second."""
     from stepwell.queue import handler
     from stepwell.worker import Worker
 
@@ -287,7 +287,7 @@ async def _handle(store: Store, queue: str, messages: int) -> tuple[float, float
 
 
 async def _run(store: Store, name: str, count: int) -> float:
-    """How many runs of three steps are executed in a second."""
+    """Measure the runs of three steps executed per second."""
     from stepwell.step import step
     from stepwell.worker import Worker
     from stepwell.workflow import workflow
@@ -314,4 +314,4 @@ async def _clean(store: Store, queue: str, workflow: str) -> None:
             await store.purge(name)
             await delete(name)
         except (QueueNotFound, WorkflowNotFound):
-            continue  # it had not come so far
+            continue  # it was not created yet

@@ -1,4 +1,4 @@
-"""Open the store of a command, if it is there with this release's tables; and which exit code an error has."""
+"""Open the store of a command, if it exists with the tables of this release; and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.cli.command import FAILED, NO_STORE, NOT_FOUND, REFUSED, USAGE, Stop
 from stepwell.connect import Config, file_of, open_store
 from stepwell.errors import CannotOpen, StoreBusy, StoreUnavailable, StoreUnusable
-from stepwell.operate.find import NameRefused
+from stepwell.operate.lookup import NameRefused
 from stepwell.store.store import Store
 
 LONGEST_WAIT: Final = 1.0  # seconds between two tries
@@ -58,9 +58,9 @@ _REASONS: Final = {"missing": NOT_FOUND, "several": REFUSED, "malformed": USAGE}
 async def opened(
     url: str | None, *, install: bool = False, telemetry: Telemetry | None = None, patient: bool = False
 ) -> AsyncIterator[Store]:
-    """The store, open; with `install` made or upgraded, else neither a file nor a table is made by looking at it.
+    """The open store; with `install` it is created or upgraded, otherwise no file or table is created.
 
-    With `patient`, however long its database is away, slow or locked.
+    With `patient` it waits while the database is away, slow or locked.
     """
     config = Config(url, install=install, listen=install, telemetry=telemetry or Telemetry(log=install))
     check_there(config, install=install)
@@ -90,7 +90,7 @@ async def _open_patiently(config: Config) -> Store:
 
 
 def check_there(config: Config, *, install: bool) -> None:
-    """Refuse a file that is not there; opening it would make it."""
+    """Refuse a file that does not exist; to open it would create it."""
     if install or not config.url.startswith(("sqlite:", "turso:", "memory:")):
         return
     if config.url.startswith("memory:"):

@@ -1,4 +1,4 @@
-"""How the command line speaks: lines, tables, JSON, progress. Colours only where a terminal shows them."""
+"""The output of the command line: lines, tables, JSON, progress. Colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
-from stepwell.operate.words import plain
+from stepwell.operate.format import plain
 
 if TYPE_CHECKING:
     from stepwell.cli.command import Invocation
@@ -39,14 +39,14 @@ GLYPHS: Final = {
     "…": "...",
 }
 COLOURS: Final = {"✓": "green", "✕": "red", "◐": "blue", "◷": "magenta", "↻": "yellow", "⊘": "bright_black"}
-SHORTEST: Final = 12  # what a column is cut to at most
-APPEARS: Final = 1.0  # seconds after which progress is worth a line
+SHORTEST: Final = 12  # maximum width of a column
+APPEARS: Final = 1.0  # seconds until progress is shown
 
 
 def say(text: str = "", *, to_stderr: bool = False, hang: int | None = None, **style: Any) -> None:
-    """Print a line, in letters the output can show, coloured if it is a terminal and NO_COLOR is not set.
+    """Print a line, in characters that the output can show, coloured on a terminal unless NO_COLOR is set.
 
-    With `hang` it is a sentence: a narrow terminal gets it broken between words, the rest below that column.
+    With `hang` it is a sentence: on a narrow terminal it is wrapped between words and indented to that column.
     """
     out = sys.stderr if to_stderr else sys.stdout
     room = None if hang is None else _room(out)
@@ -70,7 +70,7 @@ def say_json(value: object) -> None:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under their heads, each column as wide as it needs; the last takes what is left of a terminal."""
+    """Print rows under their heads, each column as wide as it needs; the last one takes the rest of the line."""
     lines = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(line[at]) for line in [list(heads), *lines]) for at in range(len(heads))]
     say("  ".join(head.ljust(width) for head, width in zip(heads, widths, strict=True)).rstrip(), dim=True)
@@ -84,7 +84,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def fold(text: str, room: int, hang: int) -> list[str]:
-    """The text in lines that fit, broken at blanks; a wider word stays whole. Styles may stand at its beginning."""
+    """The text wrapped at spaces; a long word is not broken. Styles are allowed at its beginning."""
     lines = []
     hidden = len(text) - len(click.unstyle(text))
     while len(text) - hidden > room:
@@ -97,7 +97,7 @@ def fold(text: str, room: int, hang: int) -> list[str]:
 
 
 def drawable(text: str, encoding: str | None) -> str:
-    """The text, in letters that the output can show."""
+    """The text in characters that the output can show."""
     try:
         text.encode(encoding or "ascii")
     except UnicodeEncodeError:
@@ -113,7 +113,7 @@ def is_lively(out: TextIO) -> bool:
 
 
 def _room(out: TextIO) -> int | None:
-    """How wide a terminal is; None where nothing has to fit, or it does not say."""
+    """The width of the terminal; None if there is none, or it is unknown."""
     return os.get_terminal_size(out.fileno()).columns or None if is_lively(out) else None
 
 
@@ -139,7 +139,7 @@ async def patiently(asked: Invocation, work: Coroutine[Any, Any, T], what: str, 
         with _shown(what, total) as did, watched(did):
             return await work
     except asyncio.CancelledError:
-        say("interrupted: what is done stays done, and the same command does the rest", to_stderr=True)
+        say("interrupted: what was done is kept, and the same command does the rest", to_stderr=True)
         raise
 
 

@@ -1,8 +1,8 @@
-"""What is typed on the command line as what it means: APP and INPUT.
+"""The arguments APP and INPUT of commands.
 
 APP is `module`, for everything defined in it, or `module:attribute`: a workflow, a handler, a decider, a list of these,
-an engine, or a function of the store that returns any of them. If a module has made deciders, these are meant, else
-one is made of each class. INPUT is `name=text`, `name:=json`, `@file.json`, `-`, or one value as it is.
+an engine, or a function that takes the store and returns any of them. If a module has instances of deciders, these are
+served, else an instance of each class. INPUT is `name=text`, `name:=json`, `@file.json`, `-`, or one value as it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ONE = (Handler, Workflow, Step, Decider, Service, ModuleType)
 
 
 def load(app: str) -> Any:
-    """What APP names; its module is looked for in the current folder first, as `python -m` does."""
+    """The object that APP names; its module is searched in the current folder first, as `python -m` does."""
     module_name, _, attribute = app.partition(":")
     if module_name.endswith(".py") or "/" in module_name or not module_name:
         name = Path(module_name).with_suffix("").as_posix().replace("/", ".").strip(".") or "module"
@@ -56,7 +56,7 @@ def load(app: str) -> Any:
 
 
 async def served(app: str, store: Store) -> list[Named]:
-    """All that APP stands for; ends the command if that is nothing."""
+    """What APP serves; ends the command if that is nothing."""
     found = load(app)
     if inspect.isclass(found) and issubclass(found, Decider):
         found = make(found)
@@ -77,7 +77,7 @@ async def served(app: str, store: Store) -> list[Named]:
 
 
 def left_out(app: str, serves: Iterable[Named]) -> list[str]:
-    """What the module of APP imports and a worker of it does not serve, as APP would name it."""
+    """What the module of APP only imports, so that its worker does not serve it, as APP would name it."""
     module = load(app)
     if not isinstance(module, ModuleType):
         return []
@@ -130,7 +130,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _near(name: str) -> str:
-    """The module of this folder that was probably meant, or which there are."""
+    """The module of this folder that was probably meant, or all of them."""
     here = sorted(path.stem for path in Path.cwd().glob("*.py") if path.stem.isidentifier())
     if near := get_close_matches(name, here, n=1):
         return f"the same with {near[0]}"
@@ -138,12 +138,12 @@ def _near(name: str) -> str:
 
 
 def _unusable(name: str, error: BaseException) -> Stop:
-    """What stopped a module from being imported, and where."""
+    """Why a module cannot be imported, and where the error is."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     where = f" ({Path(place.filename).name}, line {place.lineno})" if "importlib" not in place.filename else ""
     said = f"{name} cannot be imported: {type(error).__name__}: {error}{where}"
     if isinstance(error, SystemExit) or "asyncio.run() cannot be called" in str(error):
-        warnings.simplefilter("ignore", RuntimeWarning)  # what it never came to await is no news any more
+        warnings.simplefilter("ignore", RuntimeWarning)  # or Python would warn of coroutines that it never awaited
         said = f"{name} does its work when it is imported, and a worker only wants what it defines"
         return Stop(USAGE, said, 'what it calls at its end below `if __name__ == "__main__":`')
     return Stop(USAGE, said, f'python -c "import {name}", which shows the whole traceback')
@@ -160,7 +160,7 @@ def _offered(module: ModuleType) -> Iterator[str]:
 
 
 def parsed(given: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """What was given by place (none or one value) and by name."""
+    """The positional values (none or one), and the values by name."""
     if not any(_name_of(one) for one in given):
         if len(given) > 1:
             raise Stop(USAGE, f"{given[1]!r} is neither name=text nor name:=json, and only one value can stand alone")
@@ -177,12 +177,12 @@ def parsed(given: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
 
 
 def fitted(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts as their parameters want them: what is not for a text, a number for one, is read as JSON if it is that."""
+    """The values for their parameters: a text for a parameter of another type is read as JSON if possible."""
     return {name: _fitted(value, types.get(name, str)) for name, value in values.items()}
 
 
 def input_of(family: Family, given: Sequence[str]) -> Any:
-    """The input that was typed: the name of its class and its fields, or the whole as JSON."""
+    """The given input: the name of its class and its fields, or the whole input as JSON."""
     first, *rest = given
     if first not in family.inputs.by_name:
         if rest or first.isidentifier():
@@ -204,7 +204,7 @@ def _fitted(value: Any, type_: Any) -> Any:
 
 
 def _name_of(text: str) -> str:
-    """The name before the first `=`; "" if what stands there cannot be a parameter's."""
+    """The name before the first `=`; "" if that cannot be the name of a parameter."""
     name = text.partition("=")[0].removesuffix(":")
     return name if "=" in text and name.isidentifier() else ""
 
@@ -217,13 +217,13 @@ def _value(text: str, name: str) -> Any:
 
 
 def whole(text: str) -> Any:
-    """One value that is the whole input: JSON if it is that, else a text."""
+    """One value as the whole input: JSON if it parses, else text."""
     if text == "-":
-        return _json(sys.stdin.read(), "standard input is to hold JSON")
+        return _json(sys.stdin.read(), "standard input must be JSON")
     if text.startswith("@"):
         path = Path(text[1:])
         try:
-            return _json(path.read_text(encoding="utf-8"), f"{path} is to hold JSON")
+            return _json(path.read_text(encoding="utf-8"), f"{path} must contain JSON")
         except OSError as error:
             raise Stop(USAGE, f"cannot read {path}: {error.strerror}") from error
     try:

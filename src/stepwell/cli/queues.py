@@ -10,12 +10,12 @@ import click
 
 from stepwell.cli.command import FAILED, NOT_FOUND, OK, REFUSED, USAGE, Invocation, Stop, asks_store, sure
 from stepwell.cli.output import patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, many, short, span
+from stepwell.operate.format import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
 
-# What is said of a message that was changed, and of one that was not.
+# The texts for a message that was changed, and for one that was not.
 RELEASED: Final = ("is given back, with its attempt", "is not taken by hand; nothing was changed")
 ARCHIVED: Final = ("is archived: never delivered again", "is finished, or not there; nothing was changed")
 DELETED: Final = ("is deleted, and can be restored until it is pruned", "was deleted before, or is not there")
@@ -230,7 +230,7 @@ async def _said(asked: Invocation, work: Any, done: str, next_: str) -> None:
 
 
 async def _each(asked: Invocation, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
-    """Change messages one by one, and say what came of each."""
+    """Change messages one by one, and print the result of each."""
     answers = []
     for one in ids:
         done = await change(one)

@@ -9,10 +9,10 @@ import click
 
 from stepwell.cli.command import Invocation, asks_store
 from stepwell.cli.output import say, say_json, say_next, table
-from stepwell.operate.words import STATUS_WORDS, ago, short, span
+from stepwell.operate.format import STATUS_WORDS, ago, short, span
 
 if TYPE_CHECKING:
-    from stepwell.operate.look import RunLook
+    from stepwell.operate.run_view import RunView
     from stepwell.records import Run, Task
     from stepwell.store.store import Store
 
@@ -65,7 +65,7 @@ async def _list(store: Store, asked: Invocation, workflow: str | None, filters: 
     from datetime import UTC, datetime, timedelta
 
     from stepwell.base.durations import seconds_of
-    from stepwell.operate.find import run_named, runs_in
+    from stepwell.operate.lookup import run_named, runs_in
     from stepwell.operate.status import as_json
     from stepwell.records import Page
 
@@ -114,8 +114,8 @@ def _tabulate(page: Sequence[Run[Any]], more: str | None, *, filtered: bool) -> 
 async def _show(store: Store, asked: Invocation, name: str, *, follow: bool) -> None:
     from stepwell.cli.timeline import follow_run, lines_of
     from stepwell.errors import RunNotFound
-    from stepwell.operate.find import run_named
-    from stepwell.operate.look import look_at
+    from stepwell.operate.lookup import run_named
+    from stepwell.operate.run_view import view_of
     from stepwell.operate.status import as_json
 
     try:
@@ -127,7 +127,7 @@ async def _show(store: Store, asked: Invocation, name: str, *, follow: bool) -> 
         return
     if follow:
         run = await follow_run(store, run, quiet=asked.as_json)
-    look = await look_at(store, run)
+    look = await view_of(store, run)
     if asked.as_json:
         children = [as_json(child.run) for child in look.children]
         say_json({**as_json(run), "steps": look.steps, "why": look.why, "children": children, "history": look.marks})
@@ -158,8 +158,8 @@ def _show_task(asked: Invocation, task: Task) -> None:
     say_next(f"stepwell dead requeue {task.id}" if task.status == "ERROR" else "stepwell queue ls")
 
 
-def _after_showing(look: RunLook) -> str:
-    from stepwell.operate.look import advice
+def _after_showing(look: RunView) -> str:
+    from stepwell.operate.run_view import advice
     from stepwell.records import RunStatus
 
     if look.why is not None:
@@ -167,9 +167,6 @@ def _after_showing(look: RunLook) -> str:
     return f"stepwell {'retry' if look.run.status == RunStatus.ERROR else 'export run'} {look.run.id}" + (
         " --dry-run" if look.run.status == RunStatus.ERROR else ""
     )
-
-
-# ---- Commands that write a run for others: as JSON, or its steps as a graph.
 
 
 @click.group()
@@ -211,7 +208,7 @@ def export_graph(asked: Invocation, run: str, *, kind: str) -> None:
 
 
 async def _run(store: Store, name: str) -> None:
-    from stepwell.operate.find import run_named
+    from stepwell.operate.lookup import run_named
     from stepwell.operate.status import as_json
 
     run = await run_named(store, name)
@@ -219,8 +216,8 @@ async def _run(store: Store, name: str) -> None:
 
 
 async def _graph(store: Store, asked: Invocation, name: str, kind: str) -> None:
-    from stepwell.operate.find import run_named
     from stepwell.operate.graph import dot, mermaid, ranks_of
+    from stepwell.operate.lookup import run_named
 
     run = await run_named(store, name)
     ranks = ranks_of(await store.steps(run.id))

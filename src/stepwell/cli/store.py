@@ -10,11 +10,11 @@ import click
 
 from stepwell.cli.command import FAILED, OK, Invocation, asks_store
 from stepwell.cli.output import drawable, is_lively, patiently, say, say_json, say_next, table
-from stepwell.operate.words import ago, many, short, span
+from stepwell.operate.format import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.operate.doctor import Finding
-    from stepwell.operate.look import Overview
+    from stepwell.operate.overview import Overview
     from stepwell.store.store import Store
 
 WIDTH = 8  # of the bar of a queue
@@ -115,7 +115,7 @@ def end(asked: Invocation) -> None:
 
 
 async def _watch(store: Store, asked: Invocation, every: float, *, once: bool) -> None:
-    from stepwell.operate.look import overview_of
+    from stepwell.operate.overview import overview_of
     from stepwell.operate.status import as_json
 
     if asked.as_json:
@@ -136,9 +136,9 @@ async def _redraw(store: Store, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from stepwell.operate.look import overview_of
+    from stepwell.operate.overview import overview_of
 
-    encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
+    encoding = sys.stdout.encoding  # read before rich replaces stdout
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, screen=True) as live:
         while True:
             text = "\n".join(drawable(line, encoding) for line in _overview(await overview_of(store, MOST)))
@@ -147,7 +147,7 @@ async def _redraw(store: Store, every: float) -> None:
 
 
 def _overview(view: Overview) -> list[str]:
-    """The picture of one moment."""
+    """The lines of an overview."""
     from stepwell.operate.status import state_of, took, word_of
 
     totals = {name: sum(getattr(one, name) for one in view.queues) for name in ("ready", "running", "waiting", "dead")}
@@ -250,7 +250,7 @@ async def _maintain(store: Store, asked: Invocation, reason: str | None, *, begi
 
 
 async def _migrate(asked: Invocation) -> None:
-    """Make or upgrade the tables and say from which release's to which."""
+    """Create or upgrade the tables and print the old and the new schema."""
     from stepwell.base.redaction import redact_url
     from stepwell.connect import Config
 
@@ -293,7 +293,7 @@ async def _verify(store: Store, asked: Invocation) -> None:
 
 
 def _print_tables(asked: Invocation) -> None:
-    """Print what makes the tables in an empty database."""
+    """Print the statements that create the tables in an empty database."""
     from stepwell.connect import Config
     from stepwell.store import schema
     from stepwell.store.sql import Dialect, Statements

@@ -1,8 +1,8 @@
-"""The process above the workers of `stepwell worker`: it starts them, helps them, and starts a crashed one anew.
+"""The process above the workers of `stepwell worker`: it starts them, helps them, and restarts one that crashed.
 
-Nothing of the application is imported here, so nothing that the application does can stop this process. It beats for a
-worker whose interpreter is held and notes at once when one is gone (`store/helper.py`), passes signals on, and reaps
-whatever ends below it, as the first process of a container has to. When it ends, its workers end too.
+It does not import the application, so nothing that the application does can stop this process. It beats for a worker
+whose interpreter is held, records at once when one is gone (`store/helper.py`), passes signals on, and reaps ended
+processes, as the first process of a container has to. When it ends, its workers end too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any, Final, Self
 
 from stepwell.store.helper import Helper
 
-VARIABLE: Final = "STEPWELL_SUPERVISOR"  # in the environment of a worker's process: who started it, and how to tell it
-PARENT: Final = "STEPWELL_PARENT"  # in the environment of a command that is to end with the process that started it
-FIRST_PAUSE: Final = 0.1  # seconds before a crashed worker is started anew; twice as long every time, ...
+VARIABLE: Final = "STEPWELL_SUPERVISOR"  # in the environment of a worker: the pid of its supervisor, and the pipe to it
+PARENT: Final = "STEPWELL_PARENT"  # in the environment of a command that ends with its parent process
+FIRST_PAUSE: Final = 0.1  # seconds before a crashed worker is restarted; doubled each time, ...
 LONGEST_PAUSE: Final = 5.0
-LIVED_WELL: Final = 60.0  # ... and from the beginning for one that has lived for so long
-MOST_FAILURES: Final = 5  # starts that failed, one after the other, before this ends too
-ABORT_WITHIN: Final = 10.0  # seconds for a hung worker to write down where it stands
-LAST_NOTE: Final = 10.0  # seconds for noting that a worker is gone, when this process itself ends
+LIVED_WELL: Final = 60.0  # ... and reset after a worker has lived this long
+MOST_FAILURES: Final = 5  # consecutive failed starts before the supervisor ends too
+ABORT_WITHIN: Final = 10.0  # seconds for a hung worker to write its stack
+LAST_NOTE: Final = 10.0  # seconds for recording that a worker is gone, when this process ends
 PASSED_ON: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 SET_PDEATHSIG: Final = 1  # of Linux's prctl
@@ -40,14 +40,14 @@ SET_PDEATHSIG: Final = 1  # of Linux's prctl
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What a worker's process knows of its supervisor: the pipe to it, and which of its workers it is itself."""
+    """The supervisor of this worker process: the pipe to it, and the index of this worker."""
 
     pipe: int
     number: int
 
     @classmethod
     def found(cls) -> Self | None:
-        """The supervisor of this process, if it has one; what the environment said of it is not passed on."""
+        """The supervisor of this process, if it has one; removes it from the environment of child processes."""
         said = os.environ.pop(VARIABLE, "")
         if not said:
             return None
@@ -58,10 +58,10 @@ class Above:
 
 
 def end_with(pid: int) -> None:
-    """Have this process get SIGTERM when its parent, which is this one, ends; where the kernel can do that."""
+    """Let the kernel send SIGTERM to this process when its parent, with this pid, ends; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.getppid() != pid:  # it ended before we asked
+    if os.getppid() != pid:  # it has ended already
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -74,14 +74,14 @@ def supervise(processes: int) -> int:
 
 @dataclass(eq=False, slots=True)
 class WorkerProcess:
-    """One process of a worker, and what watches it."""
+    """One worker process, and its helper."""
 
     number: int
     process: subprocess.Popen[bytes]
     helper: Helper
     ending: int  # closed when it has ended
     started_at: float
-    heard: threading.Event  # all that it said before its end
+    heard: threading.Event  # all its messages have been read
     watch: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class WorkerProcess:
         self.watch.start()
 
     def ended(self, code: int) -> None:
-        """It has ended; when this returns, all that it said is known."""
+        """The process has ended; when this returns, all its messages have been read."""
         self.process.returncode = code  # so that `Popen` does not wait for it again
         os.close(self.ending)
         self.heard.wait(LAST_NOTE)
@@ -101,7 +101,7 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """Runs a command in processes of its own until they have ended by their own wish or are to end."""
+    """Runs a command in child processes until they have ended by themselves or are told to end."""
 
     def __init__(self, command: Sequence[str], processes: int) -> None:
         self._command = command
@@ -113,13 +113,13 @@ class Supervisor:
         self._watches: list[threading.Thread] = []
         self._pauses = [FIRST_PAUSE] * processes
         self._failures = [0] * processes
-        self._waiting = 0  # for their new start
+        self._waiting = 0  # for their restart
         self._passed_on: set[int] = set()
         self._ending = False
         self._code = 0
 
     def run(self) -> int:
-        """Start the workers and look after them; the exit code that this process is to end with."""
+        """Start the workers and look after them; returns the exit code of this process."""
         with self._signals():
             for number in range(self._processes):
                 self._start(number)
@@ -130,7 +130,7 @@ class Supervisor:
         return self._code
 
     def _next(self) -> Callable[[], object]:
-        """What is to be done next, waited for."""
+        """Wait for the next thing to do."""
         until = self._timers[0][0] - time.monotonic() if self._timers else None
         try:
             return self._events.get(timeout=None if until is None else max(0.0, until))
@@ -144,7 +144,7 @@ class Supervisor:
         lines, pipe = os.pipe()
         gone, ending = os.pipe()
         said = {VARIABLE: f"{os.getpid()}:{pipe}:{number}"}
-        # In a session of its own: Ctrl-C is ours to pass on, once. The main thread does it: `end_with` is about that.
+        # In its own session: this process passes Ctrl-C on, once. From the main thread, as `end_with` requires.
         process = subprocess.Popen(  # noqa: S603 - the command of this very process, no shell
             self._command, pass_fds=[pipe], env={**os.environ, **said}, start_new_session=True
         )
@@ -165,7 +165,7 @@ class Supervisor:
         self._watches = [watch for watch in self._watches if watch.is_alive()] + [child.watch]
 
     def _reap(self) -> None:
-        """Collect all processes that have ended, also those of which this is not the first parent."""
+        """Reap all processes that have ended, also those that were reparented to this one."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -180,7 +180,7 @@ class Supervisor:
         child.ended(code)
         shown = code if code >= 0 else 128 - code
         if self._ending:
-            # Told to end before it could hear of it: nothing was under way.
+            # It got the signal before it could handle it: nothing was under way.
             self._code = self._code or (0 if -code in self._passed_on and not child.helper.begun else shown)
         elif child.by_its_own_wish and code == 0:
             self._end(0)
@@ -190,7 +190,7 @@ class Supervisor:
             self._start_anew(child, code)
 
     def _has_failed(self, number: int) -> bool:
-        """True if it failed at its very first start, or again and again since: it will not help to try once more."""
+        """True if the first start failed, or too many later ones: another try would not help."""
         first = self._pauses[number] == FIRST_PAUSE and not self._failures[number]
         self._failures[number] += 1
         return first or self._failures[number] >= MOST_FAILURES
@@ -224,14 +224,14 @@ class Supervisor:
         self._pass_on(signal.SIGTERM, tuple(self._children))
 
     def _told(self, number: int) -> None:
-        """A signal came: it is the workers'."""
+        """A signal came: pass it on to the workers."""
         self._passed_on.add(number)
         self._ending = self._ending or number in ENDING
         self._pass_on(number, tuple(self._children))
 
     def _pass_on(self, number: int, pids: Sequence[int]) -> None:
         for pid in pids:
-            if pid in self._children:  # not reaped: the number is still its own
+            if pid in self._children:  # not reaped: the pid is still valid
                 os.kill(pid, number)
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""A run as a timeline in text: its steps, attempts and waits as bars over one scale; and the same until it is finished.
+"""A run as a timeline in text: its steps, attempts and waits as bars over one scale; or followed until it is finished.
 
-Solid is executing, shaded is waiting on purpose, a cross is an attempt that failed, a broken line through all bars is a
-lost worker.
+A solid bar executes, a shaded bar waits on purpose, a cross is a failed attempt, and a broken line through all bars is
+a lost worker.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from stepwell.cli.output import drawable, is_lively, say
-from stepwell.operate.look import ChildRun, Mark, RunLook, look_at
+from stepwell.operate.format import ago, short, span
+from stepwell.operate.run_view import ChildRun, Mark, RunView, view_of
 from stepwell.operate.status import took, word_of
 from stepwell.operate.timeline import WIDTH, Bar, Scale, bar_of, begin_of, length_of, scale_of, unrecorded
-from stepwell.operate.words import ago, short, span
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.store import Store
 
@@ -25,8 +25,8 @@ LOST: Final = "worker lost"
 PAUSE: Final = 0.2  # seconds between two looks at a run that is followed
 
 
-def lines_of(look: RunLook) -> list[str]:
-    """The whole picture of a run."""
+def lines_of(look: RunView) -> list[str]:
+    """The lines of the timeline of a run."""
     bars = [bar_of(step) for step in look.steps]
     scale = scale_of(look, bars)
     names = max([len(bar.name) for bar in bars], default=0)
@@ -42,7 +42,7 @@ def lines_of(look: RunLook) -> list[str]:
     return [*_head(look), "", *picture, *_past(look), *_family(look), *_error(look.run, look.steps), *below]
 
 
-def _head(look: RunLook) -> list[str]:
+def _head(look: RunView) -> list[str]:
     run = look.run
     about = [f"{run.workflow} {run.key or ''}".strip(), f"run {run.id}", word_of(run)]
     if (seconds := length_of(look)) is not None:
@@ -60,7 +60,7 @@ def _head(look: RunLook) -> list[str]:
 
 def _facts(run: Run[Any]) -> list[str]:
     facts = [f"triggered {ago(run.created_at)}"]
-    if run.attempt:  # a run that waits has had its attempt given back
+    if run.attempt:  # the attempt of a waiting run was given back
         facts.append(f"attempt {run.attempt} of {run.max_attempts}")
     if run.worker is not None:
         facts.append(f"held by worker session {run.worker}")
@@ -93,7 +93,7 @@ def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
     return f"│{''.join(cells)}│"
 
 
-def _past(look: RunLook) -> list[str]:
+def _past(look: RunView) -> list[str]:
     """What happened to the run, in words, with the time since its beginning."""
     begin = begin_of(look)
     if not look.marks:
@@ -108,7 +108,7 @@ def _past(look: RunLook) -> list[str]:
     return ["", *lines]
 
 
-def _family(look: RunLook) -> list[str]:
+def _family(look: RunView) -> list[str]:
     """The children of the run, as a tree."""
     if not look.children:
         return []
@@ -152,7 +152,7 @@ def _traced(traceback: str) -> list[str]:
 
 
 async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until: float | None = None) -> Run[Any]:
-    """The run when it is finished, or as it stands after `until` seconds; on a terminal it is redrawn meanwhile."""
+    """The run when it is finished, or after `until` seconds; on a terminal it is redrawn meanwhile."""
     began = asyncio.get_running_loop().time()
     view = None if quiet or not is_lively(sys.stdout) else _Redrawn()
     told: set[tuple[str, str, int]] = set()
@@ -161,7 +161,7 @@ async def follow_run(store: Store, run: Run[Any], *, quiet: bool = False, until:
             if until is not None and asyncio.get_running_loop().time() - began >= until:
                 break
             if view is not None:
-                view.show(lines_of(await look_at(store, run)))
+                view.show(lines_of(await view_of(store, run)))
             elif not quiet:
                 await _tell_steps(store, run, told)
             await asyncio.sleep(PAUSE)
@@ -188,13 +188,13 @@ async def _tell_steps(store: Store, run: Run[Any], told: set[tuple[str, str, int
 
 
 class _Redrawn:
-    """Lines of a terminal that are written over and over, and gone at the end."""
+    """Lines of a terminal that are redrawn, and removed at the end."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._encoding = sys.stdout.encoding  # asked before rich puts something of its own in its place
+        self._encoding = sys.stdout.encoding  # read before rich replaces stdout
         self._live = Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, transient=True)
         self._live.start()
 
@@ -205,7 +205,7 @@ class _Redrawn:
         self._live.update(Text(shown, no_wrap=True, overflow="ellipsis"), refresh=True)
 
     def keep(self) -> None:
-        """Leave what was shown last where it is."""
+        """Keep the last lines on the screen."""
         self._live.transient = False
         self._live.stop()
 

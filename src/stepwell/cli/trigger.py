@@ -9,7 +9,7 @@ import click
 
 from stepwell.cli.command import FAILED, NOT_FOUND, OK, USAGE, Invocation, Stop, asks_store
 from stepwell.cli.output import say, say_json, say_next
-from stepwell.operate.words import short, span
+from stepwell.operate.format import short, span
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store

@@ -1,4 +1,4 @@
-"""Commands that work: a worker, and one that starts anew when its code changes."""
+"""Commands that run a worker, and one that restarts it when its code changes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def dev(asked: Invocation, app: str, *, concurrency: int, folders: Sequence[str]
 
 
 def _above() -> Above | None:
-    """The supervisor of this process, if it has one; then a hung process writes down where it stands."""
+    """The supervisor of this process, if it has one; then a hung process writes its stack when it is aborted."""
     import faulthandler
 
     from stepwell.cli.supervisor import Above
@@ -106,7 +106,7 @@ def _above() -> Above | None:
 
 
 def _is_to_be_supervised(processes: int, *, once: bool) -> bool:
-    """Whether this process is to be the supervisor: not with `--once`, nor inside another program."""
+    """Whether this process is the supervisor: not with `--once`, and not inside another program."""
     import os
 
     from stepwell.cli.supervisor import PARENT, end_with
@@ -150,7 +150,7 @@ async def _work(
     names = [name for each in serves for name in names_of(each)]
     one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
     if above is not None:
-        Heartbeat.of(store).lifeline.supervised(above.pipe)
+        Heartbeat.of(store).helper.supervised(above.pipe)
     async with healthy(health, store, one, 0 if above is None else above.number):
         if once:
             attempts = await one.drain()
@@ -163,9 +163,9 @@ async def _work(
 
 
 def _keep_what_is_here() -> None:
-    """Hide imported modules from the garbage collector: they stay until the end anyway.
+    """Exclude the imported modules from garbage collection: they stay until the end anyway.
 
-    Otherwise every full collection goes through all of them, which is a long pause in a large program.
+    Otherwise every full collection visits all of them, which is a long pause in a large program.
     """
     gc.collect()
     gc.freeze()
@@ -178,7 +178,7 @@ def _introduction(store: Store, names: Sequence[str], concurrency: int) -> str:
 
 
 def _limits(queues: Sequence[str]) -> dict[str, int | None]:
-    """The queues that were named, and how many tasks of each may run at once."""
+    """The named queues, with the number of their tasks that may run at once."""
     limits: dict[str, int | None] = {}
     for text in queues:
         name, _, most = text.rpartition(":")
@@ -189,7 +189,7 @@ def _limits(queues: Sequence[str]) -> dict[str, int | None]:
 def _chosen(
     serves: Sequence[Named], limits: dict[str, int | None], store: Store
 ) -> tuple[Sequence[Named], dict[str, int]]:
-    """Those that were named, all if none were, and how many of a queue run at once; a decider's number is its own."""
+    """What the named queues serve (all if none is named), with the limit of each; a decider has its own limit."""
     from stepwell.cli.parse import names_of
     from stepwell.decider import Decider
     from stepwell.engine import Engine
@@ -215,7 +215,7 @@ def _check_named(limits: dict[str, int | None], names: Sequence[str]) -> None:
 
 
 def _set_up_logs(*, as_json: bool) -> None:
-    """Let the process's log go to standard error; a library never does this, a command has to."""
+    """Write the log to standard error; a library must not do this, a command has to."""
     import logging
 
     from stepwell.cli.health import JsonLines

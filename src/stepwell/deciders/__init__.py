@@ -1,4 +1,5 @@
-"""Event-sourced deciders at work: inputs wait in a mailbox, are decided in turn and committed with effects.
+"""Event-sourced deciders: their inputs wait in a mailbox, are decided in order, and are committed with their effects.
 
-`service` is the one way in; `proposal` is the pure middle: inputs to rows. Nothing here names a statement or a driver.
+Every input goes through `service`; `proposal` is the pure middle, from inputs to rows. Nothing here names a statement
+or a driver.
 """

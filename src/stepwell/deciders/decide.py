@@ -1,4 +1,4 @@
-"""One transaction of decisions, as the store asks for it: what to look at, what is decided, and what is written."""
+"""One transaction of decisions, as the store executes it: what is read, what is decided, and what is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepwell.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a transaction came to: what is written, and what is to be told once it is committed."""
+    """The result of a transaction: what is written, and what callers are told after the commit."""
 
     outcomes: Sequence[Outcome]
     queues: Mapping[str, int]  # of effects and timers
@@ -35,7 +35,7 @@ class Decided:
 class DecisionCase:
     """Inputs of one instance or several, to be decided in their order in one transaction.
 
-    One that `raises` lets an input that cannot be decided undo all of it.
+    If it `raises`, an input that cannot be decided rolls all of it back.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class DecisionCase:
         self.queues = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
 
     def propose(self, instances: Sequence[Instance]) -> Proposals:
-        """Decide the inputs, of instances as they stand."""
+        """Decide the inputs, given the current rows of their instances."""
         budget, limit = Budget(), self._store.options.payload_limit
         proposals = []
         for instance in instances:
@@ -79,15 +79,15 @@ class DecisionCase:
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """What the inputs of some instances come to, until it is known which of their timers are there."""
+    """The decisions on the inputs of some instances, before it is known which of their timers exist."""
 
     proposals: Sequence[Proposal]
-    timers: Sequence[TimerKey]  # those that are to be replaced or cancelled, if they are there
+    timers: Sequence[TimerKey]  # those that are replaced or cancelled, if they exist
     snapshot_every: Mapping[str, int]
     limit: int
 
     def conclude(self, pending: Mapping[str, int], queues: Mapping[str, int]) -> Decided:
-        """Name what is to be written; what a delivered task leads to goes into queues that are being drained."""
+        """The rows to be written; what a delivered task adds is accepted by queues that are being drained."""
         outcomes, drafted = [], []
         for proposal in self.proposals:
             stored = {key: stored_key(proposal.instance.id, key) for key in proposal.timer_keys}

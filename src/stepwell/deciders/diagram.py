@@ -1,4 +1,4 @@
-"""State machines: what a decider tells of its states, drawn as Mermaid and DOT. Nothing here is needed to decide."""
+"""State diagrams: the states that a decider declares, drawn as Mermaid and DOT. Decisions do not need this."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class StateInfo:
-    """A state in words: its status, what else to show of it, and whether it is an end."""
+    """A state for people: its status, details, and whether it is an end."""
 
     status: str
     fields: Mapping[str, Any] | None = field(default=None, kw_only=True)
@@ -26,7 +26,7 @@ class StateInfo:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """An input that a state takes, the status it leads to, and the effects and timers (by key) that come of it."""
+    """An input that a state accepts, the status it leads to, and the effects and timers (by key) that it causes."""
 
     input: str
     target: str
@@ -47,7 +47,7 @@ class StateMachineView(Protocol[S_contra]):
 
 @runtime_checkable
 class StateMachineDefinition(Protocol[S]):
-    """A view that knows all of its statuses."""
+    """A view that also lists all statuses."""
 
     def state_info(self, state: S) -> StateInfo:
         """The state in words."""
@@ -72,8 +72,8 @@ class StateMachine:
     def of(cls, decider: Decider[Any, Any, Any, Any]) -> StateMachine:
         """The graph that a decider declares with `state_info`, `transitions` and `states`.
 
-        Without `states` it is what is known from the initial state. Names of inputs, effects or statuses that the
-        decider does not have are refused: a drawing that is wrong is worse than none.
+        Without `states` it has only the transitions of the initial state. Inputs, effects and statuses that the decider
+        does not have are refused: a wrong drawing is worse than none.
         """
         if not isinstance(decider, StateMachineView):
             raise InvalidOption("decider", type(decider).__name__, "it needs `state_info(state)`, `transitions(state)`")
@@ -168,7 +168,7 @@ _RESERVED: Final = re.compile(
 
 
 def _mermaid_ids(states: Sequence[StateInfo]) -> dict[str, str]:
-    """A name for each status that Mermaid takes as one: the status itself wherever that may be."""
+    """A name for each status that Mermaid accepts: the status itself where possible."""
     names: dict[str, str] = {}
     for info in states:
         name = re.sub(r"[^A-Za-z0-9_]+", "_", info.status)
@@ -179,7 +179,7 @@ def _mermaid_ids(states: Sequence[StateInfo]) -> dict[str, str]:
 
 
 def _entities(text: str) -> str:
-    """The text with everything that could mean something to Mermaid as an entity."""
+    """The text with the special characters of Mermaid written as entities."""
     return re.sub(r"[^\w ,.()/'=+-]", lambda found: f"#{ord(found[0])};", " ".join(text.split()))
 
 

@@ -1,4 +1,4 @@
-"""What a worker does for deciders: carry effects out and route what they answer, deliver timers and queued inputs."""
+"""What a worker does for deciders: execute effects and route their answers, deliver timers and queued inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeciderBodies:
         self._route = route
 
     def served(self, family: Family, workers: int) -> list[Served]:
-        """The queues of one decider: its effects, so many at once, and its timers and inputs."""
+        """The queues of one decider: its effects, with this concurrency, and its timers and inputs."""
         inputs = inputs_queue(family.type)
         told = type(family.decider).on_dead_letter is not Decider.on_dead_letter
         effects = Served(
@@ -58,7 +58,7 @@ class DeciderBodies:
         threads: Threads,
         slot: Slot,
     ) -> Ended:
-        """Leave to other code what this code does not know, without an attempt spent: a newer one may be starting."""
+        """Release a task whose class this code does not know, with its attempt: newer code may be starting."""
         try:
             return await body(tasks[0], threads, slot)
         except UnknownRecord as error:
@@ -104,7 +104,7 @@ class DeciderBodies:
         pending = Pending(family, family.identify(value), value, cause, key=key, delivery=delivery)
         try:
             await self._route(pending.sent_from_outside() if is_submitted else pending)
-        except LeaseLost:  # taken by others, or cancelled meanwhile: nothing was decided
+        except LeaseLost:  # another worker has the task, or it was cancelled: nothing was decided
             return Settled()
         return Settled(str(settlement.status))
 
@@ -124,14 +124,14 @@ class DeciderBodies:
         return error.get("since") if error.get("type") == NotThisCode.__name__ else None
 
     async def _kept_answer(self, task: Claimed) -> Envelope | None:
-        """What an earlier turn has kept of this effect's answer: then only routing is left to do."""
+        """The answer of this effect that an earlier turn has stored: then only its routing is left to do."""
         if task.turn == 1:
             return None
         again = await self._store.decisions.task_again(task.id)
         return None if again is None or again["output"] is None else Envelope.read(again["output"])
 
     async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
-        """What the decider makes of an effect, in the time that an attempt has; deciding its answer does not count."""
+        """The answer of the decider to an effect, within its timeout; the decision on the answer does not count."""
         limit = asyncio.timeout(family.timeout)
         try:
             async with limit:
@@ -150,7 +150,7 @@ class DeciderBodies:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _given_up(self, family: Family, task_id: int) -> object | None:
-        """What the decider wants its instance to be told of an effect that was given up."""
+        """The input that the decider sends to its instance for an effect that was given up."""
         dead = await self._store.decisions.task_again(task_id)
         if dead is None or dead["status"] != RunStatus.ERROR:
             return None  # requeued or dropped by an operator since
@@ -163,7 +163,7 @@ class DeciderBodies:
 
 
 def enveloped(family: Family, input: object, *, limit: int, key: str | None = None) -> Envelope:
-    """An input as it stands in a task, with the type of the decider it is for."""
+    """An input as a task stores it, with the type of its decider."""
     written = family.inputs.write(input, limit=limit)
     data = msgspec.Raw(written.text.encode())
     return Envelope(family.identify(written.value), written.type, written.version, data, owner=family.type, key=key)

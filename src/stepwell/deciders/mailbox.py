@@ -1,9 +1,9 @@
 """The mailbox: the inputs of an instance queue up in the process, and are decided together in one transaction.
 
-There is no timer. An input that comes alone is decided at once; whatever came while a transaction was under way is
-decided by the next, the inputs of one instance in their order, and instances that wait together share it. However
-many wait, they take no more connections than there are lanes, and an instance is in one transaction at a time. One that
-somebody else's transaction holds rests: it counts as under way, and is tried aside.
+There is no timer. An input that comes alone is decided at once; inputs that come during a transaction are decided by
+the next one, those of one instance in their order, and instances that wait together share it. However many inputs wait,
+they use no more connections than there are lanes, and an instance is in one transaction at a time. An instance that
+another transaction has locked counts as under way, and is tried separately.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from stepwell.store.instances import Delivery
 MOST_INPUTS: Final = 500  # a transaction
 LOOK_EVERY: Final = 1.0  # seconds
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one input at a time
+REMEMBERED: Final = 10_000
+Place = tuple[str, str]  # an instance, by its type and id
 
 
 class Decide(Protocol):
-    """Decides inputs; with `patience` it waits no longer for a lock, and whatever it does is one transaction."""
+    """Decides inputs in one transaction; `patience` limits how long it waits for a lock."""
 
     def __call__(self, batch: Sequence[Pending], /, patience: float | None = None) -> Awaitable[None]: ...
 
 
 class Mailbox:
-    """Inputs on their way to `decide`, which answers those that it could decide and raises if nothing was written."""
+    """The inputs that wait for `decide`, which answers those that it has decided and raises if nothing was written."""
 
     def __init__(
         self, decide: Decide, clock: Clock, telemetry: Telemetry, *, aside: Aside, lanes: int, together: bool = True
@@ -57,10 +59,10 @@ class Mailbox:
         self._resting: dict[Place, asyncio.Future[None]] = {}
         self._batches: list[list[Pending]] = []
         self._jobs: set[asyncio.Task[None]] = set()
-        self._looks = False  # from time to time, for those who have waited too long: one timer for all of them
+        self._looks = False  # one timer for all callers that have waited too long
 
     def put(self, pending: Pending) -> None:
-        """Have an input decided, after those that wait for its instance already."""
+        """Decide an input, after those that already wait for its instance."""
         place = pending.place
         if (box := self._boxes.get(place)) is None:
             box = self._boxes[place] = collections.deque()
@@ -75,12 +77,12 @@ class Mailbox:
             self._begin()
 
     async def empty(self) -> None:
-        """Wait until nothing waits."""
+        """Wait until no input waits."""
         while waiting := (*self._jobs, *self._resting.values()):
             await asyncio.wait(waiting)
 
     def _look(self) -> None:
-        """Tell those that have waited too long that nobody knows; behind a transaction that hangs nothing fails."""
+        """Fail the inputs that have waited too long, as unknown: a transaction that hangs must not block callers."""
         loop = asyncio.get_running_loop()
         now, boxes = loop.time(), itertools.chain(self._boxes.values(), self._batches)
         for pending in [one for box in boxes for one in box]:
@@ -102,20 +104,20 @@ class Mailbox:
     def _ended(self, job: asyncio.Task[None]) -> None:
         self._free += 1
         self._jobs.discard(job)
-        if job.cancelled():  # with the loop: nobody is to wait for ever
+        if job.cancelled():  # with the loop: no caller may wait for ever
             _fail([one for box in self._boxes.values() for one in box], StoreClosed())
         else:
             self._begin()
 
     async def _work(self) -> None:
-        await asyncio.sleep(0)  # what is put at the same moment goes together
+        await asyncio.sleep(0)  # inputs of the same moment go together
         while batch := self._take():
             places = {one.place for one in batch}
             self._batches.append(batch)
             try:
                 await self._decided(batch)
             except BaseException as error:
-                _fail(batch, error)  # nobody may be left waiting
+                _fail(batch, error)  # no caller may be left waiting
                 if not isinstance(error, Exception):
                     raise
                 self._telemetry.emit(InternalTaskFailed("deciding", repr(error)))
@@ -124,7 +126,7 @@ class Mailbox:
                 self._put_back(batch, places - self._resting.keys())
 
     def _take(self) -> list[Pending]:
-        """The next inputs: of every instance that is not under way, the first that came first."""
+        """The next inputs, of the instances that are not under way, the oldest first."""
         batch: list[Pending] = []
         for place in [place for place in self._boxes if place not in self._under_way]:
             box = self._boxes.pop(place)
@@ -140,7 +142,7 @@ class Mailbox:
         return batch
 
     def _put_back(self, batch: Iterable[Pending], places: Collection[Place]) -> None:
-        """What the transaction had no room for comes first next time; an instance without inputs is forgotten."""
+        """Put the inputs for which the transaction had no room first; forget an instance without inputs."""
         for pending in reversed([one for one in batch if one.is_waited_for and one.place in places]):
             self._boxes[pending.place].appendleft(pending)
         for place in places:
@@ -149,11 +151,11 @@ class Mailbox:
                 del self._boxes[place]
 
     async def _decided(self, batch: Sequence[Pending]) -> None:
-        """Have a batch decided, repeating it as its failures allow."""
+        """Decide a batch, and repeat it where its error allows that."""
         pauses, together = waits(1.0, self._clock.random), TRIES_TOGETHER
         while batch := [one for one in batch if one.is_waited_for]:
             try:
-                # Alone means in turn: one that can never be written holds up none of the others.
+                # One after the other: an input that can never be written does not block the others.
                 for part in [batch] if together > 0 else [[pending] for pending in batch]:
                     await self._decide(part)
             except StoreLocked:
@@ -171,7 +173,7 @@ class Mailbox:
                 return
 
     async def _seek(self, batch: Sequence[Pending]) -> None:
-        """An instance of a batch is held by somebody else's transaction: find it, and decide the others."""
+        """An instance of a batch is locked by another transaction: find it, and decide the others."""
 
         def of(places: Collection[Place]) -> list[Pending]:
             return [one for one in batch if one.place in places and one.is_waited_for]
@@ -190,7 +192,7 @@ class Mailbox:
         await seek(places, attempt, lambda place: self._rest(place, of({place})))
 
     def _rest(self, place: Place, batch: list[Pending]) -> None:
-        """Have the inputs of one instance tried aside, and those that come meanwhile wait behind them."""
+        """Try the inputs of one instance separately; inputs that come meanwhile wait behind them."""
         self._resting[place] = asyncio.get_running_loop().create_future()
         self._batches.append(batch)
         self._aside.put(Waiter({place}, {place}, partial(self._try_resting, place, batch), partial(_fail, batch)))
@@ -205,7 +207,7 @@ class Mailbox:
         except StoreBusy:
             return False
         except StepwellError:
-            pass  # something of it cannot be written: the usual way finds out what
+            pass  # one of them cannot be written: the usual way finds out which
         self._batches.remove(batch)
         self._resting.pop(place).set_result(None)
         self._put_back(batch, {place})
@@ -213,7 +215,7 @@ class Mailbox:
         return True
 
     async def _apart(self, batch: Sequence[Pending], error: StepwellError) -> None:
-        """Something of a batch cannot be written: find what it is, and write the rest."""
+        """An input of a batch cannot be written: find it, and write the rest."""
         if len(batch) == 1:
             _fail(batch, error)
             return
@@ -232,25 +234,18 @@ def _fail(batch: Iterable[Pending], error: BaseException) -> None:
             resolve(pending.answer, error)
 
 
-# ---- Inputs that wait for their decision, and what a process knows of the instances they are for.
-
-
-Place = tuple[str, str]  # an instance, by its type and id
-REMEMBERED: Final = 10_000
-
-
 class Pending(msgspec.Struct, eq=False):
-    """An input, and who waits for what becomes of it."""
+    """An input, and the future that its caller waits for."""
 
     family: Family
     id: str  # of its instance
     input: Any
-    cause: str  # given before its first try: its events carry it, so that a repeat finds them
+    cause: str  # set before the first try: its events carry it, so that a second try finds them
     key: str | None = None
     window: int | None = None  # microseconds for which the key counts; None: for as long as it is kept
     delivery: Delivery | None = None
     answer: asyncio.Future[Receipt] | None = None
-    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
+    within: float | None = None  # seconds until its caller gets an unknown result; None for no limit
     since: float = 0.0  # by the loop's clock
     base: int | None = None  # the version that its instance had when it was first tried, if it may have been decided
 
@@ -260,19 +255,19 @@ class Pending(msgspec.Struct, eq=False):
         return self.family.type, self.id
 
     def sent_from_outside(self) -> Self:
-        """The input, with the key that equal ones share if it has none and its decider wants them to count once."""
+        """The input; without a key it gets the one that equal inputs share, if its decider counts those once."""
         if self.key is None and self.family.dedupe is not None:
             self.key, self.window = self.family.fingerprint(self.input), self.family.dedupe
         return self
 
     @property
     def is_waited_for(self) -> bool:
-        """False if its caller has gone, or was answered."""
+        """False if its caller is gone, or has its answer."""
         return self.answer is None or not self.answer.done()
 
 
 class KnownInstance(NamedTuple):
-    """What is known of an instance: its state after so many events, which stays true whatever happens later."""
+    """The state of an instance after a number of events; later events do not change that."""
 
     instance_id: int
     version: int
@@ -289,14 +284,14 @@ class Memory:
         self._held: collections.OrderedDict[Place, KnownInstance] = collections.OrderedDict()
 
     def get(self, place: Place) -> KnownInstance | None:
-        """What is known of an instance, None if nothing."""
+        """What is known of an instance; None if nothing is."""
         if (held := self._held.get(place)) is not None:
-            with contextlib.suppress(KeyError):  # forgotten just now: another thread may decide
+            with contextlib.suppress(KeyError):  # another thread has just removed it
                 self._held.move_to_end(place)
         return held
 
     def put(self, place: Place, held: KnownInstance) -> None:
-        """Know this from now on, unless more is known already."""
+        """Remember this, unless a later state is known."""
         if (known := self._held.get(place)) is None or known.version <= held.version:
             self._held[place] = held
             self._held.move_to_end(place)

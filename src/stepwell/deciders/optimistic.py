@@ -1,8 +1,8 @@
-"""The optimistic way: decide on the states at hand, and write what came of it in one statement.
+"""Optimistic decisions: decide on the states in memory, and write the result in one statement.
 
-It is taken where a round trip is what a decision costs, and where everything about the instances is known here. What
-turns out not to be so goes the way of locks (`decide.py`), which is always right: the state at hand was old, a key
-was used before, a timer is in the way, a run is to be triggered.
+Used where round trips dominate the cost of a decision, and where this process knows everything about the instances. If
+that turns out to be wrong, the input is decided under locks (`decide.py`), which is always right: the state in memory
+was old, a key was used before, a timer has to be replaced, a run has to be triggered.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from stepwell.store.instances import Instance
 from stepwell.store.optimistic import is_plain
 from stepwell.store.store import Store
 
-FRESH: Final = 60.0  # seconds for which the database's clock is known from what it last said
+FRESH: Final = 60.0  # seconds for which the database's clock is computed from its last answer
 
 
 class DatabaseTime:
-    """What the database's clock says, from what it said last: never less, and more by a round trip at most."""
+    """The database's clock, computed from its last answer: never early, and late by a round trip at most."""
 
     def __init__(self, store: Store) -> None:
         self._clock = store.clock
@@ -31,7 +31,7 @@ class DatabaseTime:
         self._asked_at = float("-inf")
 
     def heard(self, said: int, asked_at: float) -> None:
-        """It said so in answer to a question that was asked then."""
+        """Take the time that the database has answered to a question that was sent at this moment."""
         self._said, self._asked_at = said, asked_at
 
     def now(self) -> int | None:
@@ -43,7 +43,7 @@ class DatabaseTime:
 
 
 class OptimisticDecisions:
-    """Decisions on states at hand."""
+    """Decisions on the states in memory."""
 
     def __init__(self, store: Store, memory: Memory, snapshot_every: Mapping[str, int]) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class OptimisticDecisions:
         self.time = DatabaseTime(store)
 
     async def decide(self, batch: Sequence[Pending], queues: Mapping[str, int]) -> tuple[Decided, list[Pending]]:
-        """Decide what can be decided so; and those inputs, in their order, that have to go the other way."""
+        """Decide the inputs for which this is possible; returns the others, in their order, for the way with locks."""
         shares, budget = shares_of(batch), Budget()
         instances = await self._instances(shares)
         outcomes: list[Outcome] = []
@@ -72,7 +72,7 @@ class OptimisticDecisions:
         return Decided(done, queues, [one.change for one in done]), rest
 
     async def _instances(self, shares: Mapping[Place, Sequence[Pending]]) -> dict[Place, Instance]:
-        """How the instances stand that are known here, and what was answered to keys that were used before."""
+        """The instances that are known here, and the receipts of keys that were used before."""
         now = self.time.now()
         found: dict[Place, Instance] = {}
         for place, share in shares.items() if now is not None else ():
@@ -89,7 +89,7 @@ class OptimisticDecisions:
     def _outcome(
         self, share: Sequence[Pending], instance: Instance, queues: Mapping[str, int], budget: Budget
     ) -> Outcome | None:
-        """What the inputs of one instance come to; None if that cannot be written so."""
+        """The decisions on the inputs of one instance; None if the statement cannot write them."""
         family, limit = share[0].family, self._store.options.payload_limit
         proposal = Proposal(family, instance, self._memory.get(share[0].place))
         for pending in share:

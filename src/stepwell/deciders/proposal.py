@@ -1,4 +1,4 @@
-"""From inputs to rows, by plain functions: what the inputs of one instance come to, decided one after the other."""
+"""From inputs to rows, by plain functions: the inputs of one instance are decided one after the other."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ ATTEMPTS: Final = 5  # of timers and inputs
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
-    """How an effect, a timer or an input stands in its task: by the name and version of its class."""
+    """An effect, a timer or an input as its task stores it: by the name and version of its class."""
 
     id: str  # of the instance
     type: str = ""
     version: int = 1
     data: msgspec.Raw = msgspec.Raw(b"null")
-    dead_letter: int | None = None  # in place of an input: the effect that was given up, whose instance is to be told
+    dead_letter: int | None = None  # instead of an input: the effect that was given up, for its instance
     owner: str = ""  # the type of the decider that an input is for
     key: str | None = None  # the input's own
 
     def text(self) -> str:
-        """As it is stored."""
+        """The JSON text that is stored."""
         return _TEXT.encode(self).decode()
 
     @classmethod
@@ -50,38 +50,38 @@ _TEXT: Final = msgspec.json.Encoder()
 
 
 class Drafting(Protocol):
-    """What a store checks and encodes of the messages and runs that a decision asks for; writes nothing."""
+    """Checks and encodes the messages and runs that a decision asks for; writes nothing."""
 
     def draft(self, queue: Any) -> Draft:
-        """What a message of a queue is to be."""
+        """The draft of a message."""
 
     def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
         """Runs."""
 
 
 class Budget:
-    """How much one transaction may hold, and how long its decisions may take; what does not fit waits for the next."""
+    """The size limit and the time limit of one transaction; inputs that do not fit wait for the next one."""
 
     def __init__(self, most: int = 4 * 1024 * 1024, seconds: float = 0.5) -> None:
         self._left = most
         self._seconds = seconds
-        self._until = math.inf  # until the first is decided: one goes always
+        self._until = math.inf  # before the first decision: one input always fits
 
     def spend(self, size: int) -> None:
-        """Note a decision of so many bytes."""
+        """Count a decision of this many bytes."""
         self._left -= size
         if self._until == math.inf:
             self._until = time.monotonic() + self._seconds
 
     @property
     def is_spent(self) -> bool:
-        """True if nothing more is to be begun."""
+        """True if no further input fits."""
         return self._left <= 0 or time.monotonic() > self._until
 
 
 @dataclass(slots=True)
 class Item:
-    """What became of one input; `same` is the input of this transaction that it repeats."""
+    """The result of one input; `same` is the input of this transaction that it repeats."""
 
     pending: Pending
     receipt: Receipt | None = None
@@ -93,7 +93,7 @@ class Item:
 
 
 class Proposal:
-    """What the inputs of one instance come to, until it is known which timers it has."""
+    """The decisions on the inputs of one instance, before it is known which timers it has."""
 
     def __init__(self, family: Family, instance: Instance, known: KnownInstance | None) -> None:
         self.family = family
@@ -107,7 +107,7 @@ class Proposal:
         self._touched: set[str] = set()  # keys of timers that were set or cancelled since the instance was locked
 
     def decide(self, pending: Pending, drafting: Drafting, budget: Budget, limit: int = PAYLOAD_LIMIT) -> Item:
-        """Decide one more input; what its decider raises is the input's own affair."""
+        """Decide one more input; an exception of its decider fails only this input."""
         item = Item(pending)
         self.items.append(item)
         if budget.is_spent:
@@ -125,20 +125,20 @@ class Proposal:
 
     @property
     def timer_keys(self) -> list[str]:
-        """The keys of the timers that are to be replaced or cancelled, if they are there."""
+        """The keys of the timers that are replaced or cancelled, if they exist."""
         decisions = [item.decision for item in self.items if item.decision is not None]
         keys = [key for one in decisions for key in one.cancelled]
         keys += [timer.key for one in decisions for timer in one.timers if timer.key is not None]
         return list(dict.fromkeys(keys))
 
     def _is_ours(self, delivery: Delivery) -> bool:
-        # A timer that an input before it has cancelled or replaced is not delivered, even if it was claimed.
+        # A timer that an earlier input has cancelled or replaced is not delivered, even if it was claimed.
         return delivery.task_id in self.instance.open_tasks and delivery.timer_key not in self._touched
 
     def _answered_before(self, item: Item) -> bool:
         pending = item.pending
         if (own := self.instance.applied.get(pending.cause)) is not None:
-            # By the try before this one, whose reply was lost.
+            # Decided by the try before this one, whose reply was lost.
             item.receipt = Receipt("applied", own.first, own.last)
         elif (earlier := self._receipt_of(pending)) is not None:
             item.receipt = Receipt("duplicate", earlier.first, earlier.last)
@@ -149,7 +149,7 @@ class Proposal:
         return item.receipt is not None or item.same is not None
 
     def _receipt_of(self, pending: Pending) -> ReceiptRow | None:
-        """What was answered to an earlier input with its key, if that still counts."""
+        """The receipt of an earlier input with this key, if the key still counts."""
         earlier = None if pending.key is None else self.instance.receipts.get(pending.key)
         if earlier is None or pending.window is None or self.instance.now < earlier.at + pending.window:
             return earlier
@@ -165,7 +165,7 @@ class Proposal:
             item.drafted = [drafting.draft(one.queue).one(one.payload, None) for one in written.messages]
         if written.triggers:
             item.drafted.append(drafting.drafted_runs(written.triggers))
-        # Nothing before this line has changed anything: an input that cannot be decided leaves no trace.
+        # Nothing was changed before this line: an input that cannot be decided leaves no trace.
         self.state, self.is_completed, item.decision = state, is_completed, written
         if written.cancelled or written.timers:
             self._touched.update(written.cancelled, (one.key for one in written.timers if one.key is not None))
@@ -174,7 +174,7 @@ class Proposal:
 
 
 def restored(family: Family, instance: Instance, known: KnownInstance | None) -> Any:
-    """The state of an instance: what is at hand, or its snapshot, or its beginning, and the events since."""
+    """The state of an instance: that in memory, its snapshot or its initial state, and the events since."""
     if instance.snapshot is not None:
         state = family.states.read(instance.snapshot)
     elif instance.base and known is not None:
@@ -185,19 +185,19 @@ def restored(family: Family, instance: Instance, known: KnownInstance | None) ->
 
 
 def events_of(family: Family, instance: Instance) -> Iterator[Any]:
-    """The events of the tail, read; one that cannot be is named, and nothing is decided on what is before it."""
+    """The decoded events since the snapshot; raises for the first that cannot be read, so that nothing is decided."""
     for row in instance.tail:
         what = f"event {row.version} of {instance.type} {instance.name}"
         yield family.events.read(row.type, row.type_version, row.data, what=what)
 
 
 def schema_of(family: Family) -> int:
-    """The fingerprint of a family's states, as the number that stands beside a snapshot."""
+    """The fingerprint of a family's states, as the number that is stored with a snapshot."""
     return int.from_bytes(bytes.fromhex(family.states.fingerprint), signed=True)
 
 
 class Outcome(msgspec.Struct):
-    """What is to be written of a proposal, what is known of its instance then, and what its inputs are answered."""
+    """The rows of a proposal, the state of its instance after them, and the answers to its inputs."""
 
     change: Change
     known: KnownInstance
@@ -212,7 +212,7 @@ def concluded(
     snapshot_every: int,
     limit: int = PAYLOAD_LIMIT,
 ) -> Outcome:
-    """Number the events and turn all of it into rows; `pending` are the tasks of the timers there are, by key."""
+    """Number the events and build the rows; `pending` are the tasks of the existing timers, by key."""
     instance = proposal.instance
     version = instance.version
     change = Change(id=instance.id, now=instance.now, before=version, after=version, is_made=instance.is_made)
@@ -248,7 +248,7 @@ class Timers:
         self.cancelled: list[int] = []
 
     def cancel(self, key: str) -> bool:
-        """Let the timer of this key not be delivered; False if there is none."""
+        """Cancel the timer with this key; False if there is none."""
         there = self._keyed.pop(key, None) is not None
         if (task_id := self._pending.pop(key, None)) is not None:
             self.cancelled.append(task_id)
@@ -256,7 +256,7 @@ class Timers:
         return there
 
     def set(self, key: str | None, due: Due) -> None:
-        """Have an input delivered, in place of the timer that has the key."""
+        """Deliver an input later, instead of the timer that has this key."""
         if key is None:
             self._others.append(due)
         else:
@@ -264,7 +264,7 @@ class Timers:
             self._keyed[key] = due
 
     def rows(self, instance_id: int, queue_id: int) -> Iterator[NewInstanceTask]:
-        """Those that are to be written."""
+        """The timers to be written."""
         for key, (text, due, inside) in self._keyed.items():
             stored = stored_key(instance_id, key)
             yield NewInstanceTask("TIMER", queue_id, due, ATTEMPTS, stored, text, instance_id, inside)
@@ -283,7 +283,7 @@ def inputs_queue(type: str) -> str:
 
 
 def stored_key(instance_id: int, key: str) -> str:
-    """A timer's key as its task has it: an instance's own."""
+    """The key of a timer's task: it is unique to the instance."""
     return f"{instance_id}:{key}"
 
 
@@ -299,7 +299,7 @@ def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int
         change.events.append(NewEvent(change.id, version, event.type, event.version, event.text, cause))
     change.after += len(written)
     item.receipt = Receipt("applied", first, change.after)
-    inside = int(pending.delivery is not None)  # a task that is delivered: what it leads to is worked off with it
+    inside = int(pending.delivery is not None)  # a delivered task: queues that are being drained accept what it adds
     for effect in decision.effects:
         text = _enveloped(pending.id, effect)
         queue_id = queues[effects_queue(family.type)]
@@ -310,7 +310,7 @@ def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int
 
 
 def _note(change: Change, item: Item) -> None:
-    """Keep the receipt of an input that has a key, or that came too late."""
+    """Store the receipt of an input that has a key, or that came too late."""
     if item.receipt is None:
         return
     key = item.pending.key
@@ -321,17 +321,17 @@ def _note(change: Change, item: Item) -> None:
 
 
 def _snapshot(change: Change, proposal: Proposal, every: int, limit: int) -> int:
-    """Keep the state with the instance if it has come far enough since the last time."""
+    """Store a snapshot of the state if there were enough events since the last one."""
     last = proposal.snapshot_version
     if change.after - last < every:
         return last
     change.snapshot = proposal.family.states.write(proposal.state, limit=limit)
     change.snapshot_schema = schema_of(proposal.family)
-    return change.after  # also where a state cannot be kept: it is not tried again with every input
+    return change.after  # also if the state cannot be stored: it is not tried again with every input
 
 
 def _is_closed(item: Item) -> bool:
-    """True if the task that the input came with is done."""
+    """True if the task that delivered the input is done."""
     return item.error is None and not item.postponed
 
 

@@ -1,4 +1,4 @@
-"""Families: a decider as it is registered, with the classes it declares, and decisions as they are stored."""
+"""Families: a registered decider with the classes that it declares, and decisions as they are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepwell.store.draft import Asked
 from stepwell.values.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
 
 AnyDecider = Decider[Any, Any, Any, Any]
-NO_EFFECT: Final = "say `Never` in its place if there are none"
+NO_EFFECT: Final = "write `Never` instead if there are none"
 
 
 class WrittenTimer(NamedTuple):
@@ -57,9 +57,9 @@ class Family:
     effects: Kinds
     states: States
     takes_now: bool
-    dedupe: int | None  # microseconds for which equal inputs without a key count as one
+    dedupe: int | None  # microseconds for which equal inputs without a key count once
     retry: Retry  # of effects
-    timeout: float | None  # seconds that an attempt of an effect has
+    timeout: float | None  # seconds for an attempt of an effect
 
     @classmethod
     def of(cls, decider: AnyDecider) -> Family:
@@ -108,7 +108,7 @@ class Family:
         return f"content:{payload_hash(text)}"
 
     def decide(self, state: Any, input: Any, now: datetime) -> Decision[Any, Any, Any]:
-        """What the decider decides; whatever it answers that is no decision is refused."""
+        """The decision of the decider; raises if it returns anything else."""
         decide: Callable[..., Any] = self.decider.decide
         decision = decide(state, input, now) if self.takes_now else decide(state, input)
         if not isinstance(decision, Decision):
@@ -152,7 +152,7 @@ class Family:
 
 
 class Registry:
-    """The deciders of one engine: each type once, and each class of inputs with one of them."""
+    """The deciders of one engine: each type once, and each class of inputs for one decider only."""
 
     def __init__(self) -> None:
         self._by_type: dict[str, Family] = {}
@@ -169,7 +169,7 @@ class Registry:
         """Add a decider; DuplicateDecider if its type or one of its inputs has one already.
 
         `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
-        `retry` and `timeout` go before the decider's own.
+        `retry` and `timeout` replace the decider's own.
         """
         family = Family.of(decider)
         if retry is not None:

@@ -1,4 +1,4 @@
-"""The service of deciders: one place through which every input goes, wherever it comes from."""
+"""The service of deciders: every input goes through it, wherever it comes from."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.decide import Decided, DecisionCase
 from stepwell.deciders.effects import DeciderBodies, enveloped
+from stepwell.deciders.history import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
 from stepwell.deciders.optimistic import OptimisticDecisions
 from stepwell.deciders.proposal import ATTEMPTS, effects_queue, inputs_queue
-from stepwell.deciders.read import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
 from stepwell.records import Page, TaskId, TaskKind
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.call import current_attempt
 from stepwell.runs.context import current
 from stepwell.store.draft import Drafted
@@ -36,17 +36,19 @@ from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.values.codec import decode, encode
 from stepwell.work.body import Served
+from stepwell.work.current import current_branch
 
 S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in Decider
 E = TypeVar("E")
 X = TypeVar("X")
-LANES: Final = 2  # transactions of decisions at once, where the database writes for several
+AnyDecider = Decider[Any, Any, Any, Any]
+LANES: Final = 2  # concurrent transactions of decisions, where the database allows concurrent writes
 SNAPSHOT_EVERY: Final = 100
 
 
 class Service:
-    """Deciders in a store: what they are asked, and what is known of their instances. No worker of its own."""
+    """The deciders of a store: takes their inputs and reads their instances. Workers execute their effects."""
 
     def __init__(self, store: Store, *, together: bool = True) -> None:
         if not isinstance(store, Store):
@@ -82,12 +84,13 @@ class Service:
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
     ) -> Self:
-        """Know a decider from now on: `workers` is how many of its effects are carried out at once in one worker.
+        """Register a decider: `workers` is how many of its effects one worker executes at the same time.
 
         `retry` and `timeout` are those of its effects, in place of the decider's own.
 
-        Its state is kept as a snapshot every so many events, so that a process that does not know an instance reads
-        one snapshot and what came after it. A type, or a class of inputs, that is known already is refused.
+        Its state is stored as a snapshot after every `snapshot_every` events, so that a process that does not know an
+        instance reads one snapshot and the events after it. A type or a class of inputs that is registered already is
+        refused.
         """
         check_whole("workers", workers, 1, 10_000)
         check_whole("snapshot_every", snapshot_every, 1, 1_000_000)
@@ -97,17 +100,17 @@ class Service:
         return self
 
     async def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:
-        """Decide an input; when this returns its events are committed, with all that they lead to.
+        """Decide an input; when this returns, its events are committed with their effects and timers.
 
-        The receipt says what became of it: `applied`, with the numbers of its events; `duplicate`, if an input with
+        The receipt has the result: `applied`, with the numbers of its events; `duplicate`, if an input with
         its `key` was decided before for the same instance; `completed`, if the instance has ended. Business outcomes
         are events. With `tx`, your own connection in a transaction or one of `store.transaction()`, it is decided in
-        that. In the body of a workflow's step the key is the step's own unless you give one, so a step that is tried
-        again decides once; in the workflow's own code it is refused.
+        that transaction. In the body of a step the key is that of the step unless you give one, so a step that is tried
+        again decides once; in the code of the workflow itself the call is refused.
         """
         pending = self._pending(input, key)
         if tx is None:
-            pending.within = 2 * self.store.options.timeout  # for one try that hangs until its deadline, and one more
+            pending.within = 2 * self.store.options.timeout  # one try that hangs until its deadline, and one more
             return await self._routed(pending)
         await self.store.new_tasks.share(_shared(pending), tx)
         decided = await self.store.transactions.play(
@@ -136,8 +139,8 @@ class Service:
     ) -> TaskId:
         """Store an input that a worker decides soon, or after `delay`; it is durable when this returns.
 
-        It is decided exactly once, and tried again with a pause if its decider raises. A second one with its `key`,
-        for the same instance, is not stored (`created` is False).
+        It is decided exactly once, and tried again after a pause if its decider raises. A second input with the same
+        `key` and instance is not stored (`created` is False).
         """
         [task_id] = await self.store.new_tasks.add(self._drafted(input, key, delay), tx)
         return task_id
@@ -148,7 +151,7 @@ class Service:
         return task_id
 
     async def dry_run(self, input: object) -> Decision[Any, Any, Any]:
-        """What the input would lead to now; nothing is written."""
+        """The decision that the input would lead to now; nothing is written."""
         family = self.registry.of_input(input)
         known = await self._reader.known(family, family.identify(input))
         return family.decide(known.state, input, datetime_of(await self.store.decisions.now()))
@@ -160,9 +163,9 @@ class Service:
     async def state(self, decider: Any, id: str, *, at: int | None = None) -> Any:
         """The state of an instance, now or after its first `at` events; the initial one if it has none.
 
-        By a decider's class it is the state itself; by its type, `engine.state("order", id)`, the same as JSON: dicts,
-        lists, texts and numbers. Its code is needed for both, since the database holds events and only `evolve` makes
-        a state of them: `DeciderNotFound` if the decider is not registered in this engine.
+        With a decider's class it returns the state itself; with its type, `engine.state("order", id)`, the state as
+        JSON: dicts, lists, strings and numbers. Both need its code, since the database holds events and only `evolve`
+        computes a state: `DeciderNotFound` if the decider is not registered in this engine.
         """
         named = isinstance(decider, str)
         family = self.registry.of_type(decider) if named else self.registry.of_decider(decider)
@@ -173,19 +176,20 @@ class Service:
         return decode(encode(state, limit=sys.maxsize, what=f"state of {family.type} {id}")) if named else state
 
     async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
-        """The events of an instance after this version, in their order, with those of the engine."""
+        """The events of an instance after this version, in their order, including those of the engine."""
         return await self._reader.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
 
     async def instances(
         self, type: str | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page[InstanceInfo]:
-        """Instances of a type, or of all, by type and id."""
+        """Instances of one type, or of all types, by type and id."""
         return await self._reader.instances(type, check_whole("limit", limit, 1, 10_000), after)
 
     async def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
-        """What an instance still waits for: its effects and timers that are not finished, the first due first.
+        """The unfinished effects and timers of an instance, the first due first.
 
-        Known from the database alone; `DeciderNotFound` if neither this engine nor the database has such a type.
+        Read from the database, without the decider's code; `DeciderNotFound` if neither this engine nor the database
+        has such a type.
         """
         found = await self._reader.outstanding(type, id)
         if not found and not await self._reader.instances(type, 1, None):
@@ -197,7 +201,7 @@ class Service:
         await self._mailbox.empty()
 
     def served(self) -> list[Served]:
-        """What a worker has to serve for these deciders."""
+        """The queues that a worker serves for these deciders."""
         return [one for family in self.registry for one in self._bodies.served(family, self._workers[family.type])]
 
     def _pending(self, input: object, key: str | None) -> Pending:
@@ -224,18 +228,18 @@ class Service:
         return Drafted(TaskKind.INPUT, [task], {queue: True})
 
     def _key_of(self, family: Family, input: object, key: str | None) -> str | None:
-        """The key given, or the input's own, or in the body of a step the step's; None if there is none of these."""
+        """The given key, or that of the input, or in the body of a step that of the step; None if there is none."""
         if key is not None:
             return check_key(key)
         if (own := family.key_of(input)) is not None:
             return own
         if (attempt := current_attempt()) is None:
             return None
-        attempt.inputs += 1  # a body that is tried again asks in the same order
+        attempt.inputs += 1  # a body that is tried again sends its inputs in the same order
         return f"{current().key}/{attempt.inputs}"
 
     async def _routed(self, pending: Pending) -> Receipt:
-        """Every input that is not joined goes this way."""
+        """Decide an input that is not part of the caller's transaction."""
         self.store.check()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
         pending.answer = answer
@@ -243,10 +247,10 @@ class Service:
         try:
             return await answer
         finally:
-            answer.cancel()  # its caller may have gone
+            answer.cancel()  # its caller may be gone
 
     async def _decide(self, batch: Sequence[Pending], /, patience: float | None = None) -> None:
-        """Decide a batch, and answer its inputs once that is committed."""
+        """Decide a batch, and answer its inputs after the commit."""
         queues = await self._queues({one.family.type for one in batch})
         known = {one.place: self._memory.get(one.place) for one in batch}
         try:
@@ -257,13 +261,13 @@ class Service:
             if batch:
                 await self._decide_locked(batch, queues, patience)
         except StoreUnavailable:
-            for one in batch:  # it may have been decided: the next try looks for its events, after what was known
+            for one in batch:  # it may have been decided: the next try looks for its events after this version
                 held = known[one.place]
                 one.base = one.base if one.base is not None else 0 if held is None else held.version
             raise
         except Refused:
             for name in queues:
-                await self.store.queue_id(name, create=True, anew=True)  # deleted and made again, perhaps
+                await self.store.queue_id(name, create=True, anew=True)  # perhaps it was deleted and created again
             raise
 
     async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int], patience: float | None) -> None:
@@ -291,14 +295,14 @@ class Service:
 
 
 def _refuse_in_workflow(input: object) -> None:
-    """Refuse an input where nothing records that it was sent; in the body of a step something does."""
+    """Refuse an input in the code of a workflow, which does not record that it was sent; a step does."""
     if isinstance(current_branch.get(), Branch):
         why = "in a workflow every replay would send it again: do it in a step, which is recorded"
         raise InvalidOption("input", input, why)
 
 
 def _shared(pending: Pending) -> Drafted:
-    """What all the instances of a type share."""
+    """The settings of all instances of a type."""
     names = effects_queue(pending.family.type), inputs_queue(pending.family.type)
     return Drafted(TaskKind.INPUT, [], dict.fromkeys(names, True))
 
@@ -318,16 +322,10 @@ def _answer_of(decided: Decided) -> Receipt:
     return item.receipt
 
 
-# ---- What a module stands for as far as deciders are concerned; workers and the command line go by this.
-
-
-AnyDecider = Decider[Any, Any, Any, Any]
-
-
 def deciders_in(modules: Iterable[ModuleType], known: Collection[str] = ()) -> Iterator[AnyDecider]:
-    """Those that the modules have made, and one of each class that they define and made none of; none of `known` type.
+    """The deciders in these modules, and one of each class that they define without an instance; not the `known` types.
 
-    A class that lacks a method or its `type` is a base of others and left out.
+    A class that lacks a method or its `type` is a base class and is left out.
     """
     modules = list(modules)
     values = [each for module in modules for each in vars(module).values()]
@@ -340,19 +338,19 @@ def deciders_in(modules: Iterable[ModuleType], known: Collection[str] = ()) -> I
 
 
 def engines_in(module: ModuleType, store: Store) -> list[Service]:
-    """The engines that a module has for this store; those of other stores are not for its workers."""
+    """The engines of this store in a module; those of other stores are left out."""
     return [each for each in vars(module).values() if isinstance(each, Service) and each.store is store]
 
 
 def is_decider(one: object, module: ModuleType) -> TypeGuard[type[AnyDecider]]:
-    """True for a class of Decider that is defined in the module and whole: it lacks neither a method nor its type."""
+    """True for a Decider class of the module that has all of its methods and its type."""
     if not (inspect.isclass(one) and issubclass(one, Decider) and one.__module__ == module.__name__):
         return False
     return not inspect.isabstract(one) and hasattr(one, "type")
 
 
 def make(cls: type[AnyDecider]) -> AnyDecider:
-    """A decider of the class; InvalidOption if it takes arguments that nobody knows here."""
+    """A decider of the class; InvalidOption if its constructor needs arguments."""
     try:
         inspect.signature(cls).bind()
     except TypeError as error:
@@ -363,4 +361,4 @@ def make(cls: type[AnyDecider]) -> AnyDecider:
 
 
 def _type_of(decider: AnyDecider) -> str:
-    return getattr(decider, "type", "")  # one that lacks it is refused, with the reason, when it is registered
+    return getattr(decider, "type", "")  # a missing type is refused, with the reason, when it is registered

@@ -1,7 +1,7 @@
-"""States: how the state of an instance is kept as a snapshot, and when a snapshot may be believed.
+"""Snapshots: how the state of an instance is stored, and when a stored state may be used.
 
-A snapshot saves reading events; it is never the truth. One that other code wrote, or that would not read back as the
-state it was, is no snapshot.
+A snapshot only saves reading events. It is not used if other code wrote it, and not written if it would not read back
+as the same state.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The states of a decider's instances as text; `fingerprint` tells the code that a snapshot was written by."""
+    """The states of a decider's instances as text; `fingerprint` identifies the code that wrote a snapshot."""
 
     fingerprint: str
     type: Any  # how a state is read
-    kinds: Kinds | None  # for a union of classes, which is told apart by their names
+    kinds: Kinds | None  # for a union of classes, which are stored with their names
 
     @classmethod
     def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any) -> States:
-        """Those of a decider, whose state is of this type; one that JSON cannot hold is never kept."""
+        """The snapshots of a decider whose state is of this type; none are stored if JSON cannot hold the type."""
         kinds = _kinds(decider, type_)
         return cls(_fingerprint(decider, type_), None if kinds else _readable(type_), kinds)
 
@@ -45,7 +45,7 @@ class States:
             return None
 
     def read(self, text: str) -> Any:
-        """The state that was written, by code of the same fingerprint."""
+        """The state that code with the same fingerprint has written."""
         if self.kinds is None:
             return decode(text, self.type, what="snapshot")
         name, fields = decode(text, tuple[str, msgspec.Raw], what="snapshot")
@@ -66,7 +66,7 @@ def _kinds(decider: Decider[Any, Any, Any, Any], type_: Any) -> Kinds | None:
 
 
 def _readable(type_: Any) -> Any:
-    """The type, if JSON can be read as it without guessing; None if not."""
+    """The type, if JSON can be read as it without ambiguity; None if not."""
     try:
         check_type(type_)
     except SerializationError:
@@ -75,9 +75,9 @@ def _readable(type_: Any) -> Any:
 
 
 def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any) -> str:
-    """Another one whenever the code of `initial` or `evolve` changes, or the decider's `__stepwell_version__`.
+    """A hash that changes with the code of `initial` and `evolve`, and with the decider's `__stepwell_version__`.
 
-    Functions that they call are not seen: for those there is the version.
+    It does not include functions that they call: change the version for those.
     """
     cls = type(decider)
     codes = (getattr(getattr(cls, name), "__code__", None) for name in ("initial", "evolve"))
@@ -86,7 +86,7 @@ def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any) -> str:
 
 
 def _shape(type_: Any) -> Iterator[str]:
-    """The type and its fields, as far as they can be told."""
+    """The type and its fields, as far as they are known."""
     for one in typing.get_args(type_) or (type_,):
         yield repr(one)
         with suppress(TypeError):  # a type that msgspec cannot describe, of pydantic for one
@@ -94,7 +94,7 @@ def _shape(type_: Any) -> Iterator[str]:
 
 
 def _parts(code: CodeType) -> Iterator[str]:
-    """What the code does, without where it stands: neither lines nor file names."""
+    """The code without its location: no line numbers and no file names."""
     yield code.co_code.hex()
     yield " ".join((*code.co_names, *code.co_varnames, *code.co_freevars))
     for constant in code.co_consts:

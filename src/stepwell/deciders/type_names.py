@@ -1,6 +1,6 @@
-"""How inputs, events and effects are stored: by a name and a version, never by where a class is imported from.
+"""How inputs, events and effects are stored: by a name and a version, never by the module of a class.
 
-A decider says which classes there are; a name that is read is looked up among those and nowhere else.
+A decider declares its classes; a stored name is looked up among those only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESERVED: Final = "stepwell."  # what the names of the engine's own events begin
 
 
 class Written(NamedTuple):
-    """A value as it is stored, and `value` as it will be read back: evolve that one, and a replay gives the same."""
+    """A value as it is stored, and `value` as it is read back: `evolve` gets the latter, so that a replay is equal."""
 
     type: str
     version: int
@@ -32,7 +32,7 @@ class Written(NamedTuple):
 
 
 class Kinds:
-    """The classes of one part that a decider declares: its inputs, its events, or its effects."""
+    """The classes that a decider declares for its inputs, its events, or its effects."""
 
     def __init__(self, part: str, of: str, classes: Iterable[type], known: Iterable[type] = ()) -> None:
         self.part = part  # "input", "event" or "effect", for messages
@@ -44,7 +44,7 @@ class Kinds:
 
     @property
     def classes(self) -> tuple[type, ...]:
-        """The classes, the engine's own included."""
+        """The classes, including those of the engine."""
         return tuple(self._written)
 
     def name(self, value: object) -> str:
@@ -60,7 +60,7 @@ class Kinds:
         return Written(name, version, text, decode(text, type(value), what=what))
 
     def read(self, name: str, version: int, text: str, *, what: str = "") -> Any:
-        """The value that was stored; `what` says which it is, like "event 7 of order 123", where that is known."""
+        """The stored value; `what` names it in errors, like "event 7 of order 123"."""
         what = what or f"{self.part} {name} of {self.of}"
         cls = self.by_name.get(name)
         if cls is None:
@@ -71,7 +71,7 @@ class Kinds:
         return decode(text, cls, what=what)
 
     def read_named(self, payload: Any) -> Any:
-        """The value of `{"Create": {"order_id": "123"}}`: one name, and the fields of what it names."""
+        """The value of `{"Create": {"order_id": "123"}}`: the name of a class, and its fields."""
         if not (isinstance(payload, Mapping) and len(payload) == 1):
             why = f'say which {self.part} it is: {{"{self._first()}": {{...}}}}; there are {self._names()}'
             raise SerializationError(why, what=f"{self.part} of {self.of}")

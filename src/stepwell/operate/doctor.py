@@ -1,4 +1,4 @@
-"""Is a store well? Facts in, findings out: each finding that is not good names the next command."""
+"""Checks of a store: facts in, findings out. Each problem names the next command."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Final, Literal
 
 from stepwell._version import __version__
 from stepwell.base.names import is_served
-from stepwell.operate.words import ago, many, span
+from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
 from stepwell.store.schema import latest
 from stepwell.store.store import Store
 
 Level = Literal["good", "warning", "problem"]
 SAFE_SQLITE: Final = (3, 51, 3)
-FAR_CLOCK: Final = 1.0  # seconds between two clocks that people would notice
-LONG_READY: Final = 60.0  # seconds that a served task should not have to wait
+FAR_CLOCK: Final = 1.0  # seconds between two clocks that are worth a warning
+LONG_READY: Final = 60.0  # seconds after which a waiting task is worth a warning
 LONG_HELD: Final = 60.0
-LONG_WAITING: Final = 7 * 86_400.0  # that a run waits for a signal: it may have been forgotten
+LONG_WAITING: Final = 7 * 86_400.0  # seconds of a wait for a signal that may have been forgotten
 SLOW_ANSWER: Final = 0.1
 MOST_LISTED: Final = 10
-WITHOUT_HELPER: Final = {  # what a session says of why it has none; not those that cannot have one
+WITHOUT_HELPER: Final = {  # why a session has no helper; without those that cannot have one
     "no Python": "sys.executable of its program is no Python that could be started beside it",
     "off": "its store was opened with helper=False",
     "lost": "its helper has ended, again after it was started anew",
@@ -32,7 +32,7 @@ LATELY: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a look at a store found."""
+    """What was read from a store."""
 
     place: str
     needed_schema: int
@@ -45,13 +45,13 @@ class Facts:
 
     @property
     def living(self) -> list[WorkerInfo]:
-        """The sessions that were heard of within their lease."""
+        """The sessions that have beaten within their lease."""
         return [one for one in self.workers if one.alive and (one.silent or 0.0) <= one.lease]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer: how bad, about what, in a sentence, and what to do next."""
+    """One finding: its level, its subject, a sentence, and what to do next."""
 
     level: Level
     about: str
@@ -60,7 +60,7 @@ class Finding:
 
 
 async def facts_of(store: Store, place: str) -> Facts:
-    """Read what there is to judge; `place` is the store's address as people may see it."""
+    """Read the facts; `place` is the redacted URL of the store."""
     return Facts(
         place=place,
         needed_schema=latest(store.statements),
@@ -87,7 +87,7 @@ def _database(facts: Facts) -> Iterator[Finding]:
 
 
 def _durability(facts: Facts) -> Iterator[Finding]:
-    """Settings under which a commit that was answered may be lost."""
+    """Settings with which an acknowledged commit may be lost."""
     good = {"fsync": "on", "full_page_writes": "on", "journal_mode": "wal"}
     settings = facts.health.settings
     bad = [f"{name}={value}" for name, value in settings.items() if good.get(name, value) != value]
@@ -160,7 +160,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
 
 
 def _helpers(facts: Facts) -> Iterator[Finding]:
-    """Who beats for a worker that cannot, and tells at once when it is gone: for each living session."""
+    """The helper of each living session: it beats while the interpreter is held, and reports a dead worker at once."""
     helped = [one for one in facts.living if one.helper in ("supervisor", "child")]
     if helped:
         listed = ", ".join(f"session {one.id} by a {one.helper}" for one in helped[:MOST_LISTED])

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
 from stepwell.deciders.diagram import StateMachineView
-from stepwell.deciders.read import OutstandingInfo
+from stepwell.deciders.history import OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine import Engine
 from stepwell.errors import StepwellError
-from stepwell.operate.find import NameRefused
-from stepwell.operate.words import plain, short, span
+from stepwell.operate.format import plain, short, span
+from stepwell.operate.lookup import NameRefused
 from stepwell.store.instances import EventRow, InstanceQuery
 from stepwell.store.store import Store
 from stepwell.values.codec import encode
@@ -24,8 +24,8 @@ NO_CODE: Final = 0  # the schema of snapshots that no code here can read
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceLook:
-    """An instance as it stood at the version `at`; `states` are those before and at it, if its code is at hand."""
+class InstanceView:
+    """An instance at the version `at`; `states` are those before and at it, if the decider's code is available."""
 
     type: str
     id: str
@@ -38,8 +38,8 @@ class InstanceLook:
     status: str | None
 
 
-async def look_at(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceLook:
-    """Read what there is to show of an instance; raises `NameRefused` if it has no events, or no such version."""
+async def view_of(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceView:
+    """Read all that is shown of an instance; raises `NameRefused` if it has no events, or no such version."""
     family = None if engine is None else engine.registry.of_type(type)
     standing = await store.decisions.look(InstanceQuery(type=type, name=id, schema=NO_CODE, until=0))
     if standing is None:
@@ -56,10 +56,10 @@ async def look_at(store: Store, engine: Engine | None, type: str, id: str, at: i
         view = family.decider
         status = view.state_info(states[1]).status if isinstance(view, StateMachineView) else None
     waits = await (engine or Engine(store)).outstanding(type, id)
-    return InstanceLook(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
+    return InstanceView(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
 
 
-def as_json(look: InstanceLook) -> dict[str, Any]:
+def as_json(look: InstanceView) -> dict[str, Any]:
     """An instance as JSON has it."""
     events = [
         {"version": one.version, "type": one.type, "data": json.loads(one.data), "recorded_at": recorded_at(one)}
@@ -83,7 +83,7 @@ def changed_fields(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
-    """What a decision is made of, in words."""
+    """The parts of a decision, in words."""
     return {
         "events": [_named(one) for one in decision.events],
         "effects": [_named(one) for one in decision.effects],
@@ -95,7 +95,7 @@ def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
 
 
 def value_as_json(value: Any) -> Any:
-    """A value of the application as JSON, as far as it can be."""
+    """A value of the application as JSON, as far as possible."""
     try:
         return json.loads(encode(value, what="value"))
     except StepwellError:

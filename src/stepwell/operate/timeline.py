@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from stepwell.base.durations import datetime_of
-from stepwell.operate.look import RunLook
+from stepwell.operate.format import span
+from stepwell.operate.run_view import RunView
 from stepwell.operate.status import glyph_of
-from stepwell.operate.words import span
 from stepwell.records import RunStatus, StepInfo
 
 WIDTH: Final = 40  # columns of the scale
 LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
-NARROWEST_FOLD: Final = 0.1  # seconds: or what is drawn in full beside it would look long
+NARROWEST_FOLD: Final = 0.1  # seconds; a lower value would exaggerate the rest
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
 AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # recorded in a moment; not a wait that is over
 
@@ -75,7 +75,7 @@ def _awaited(step: StepInfo) -> str:
     return "a signal"
 
 
-def scale_of(look: RunLook, bars: Sequence[Bar]) -> Scale:
+def scale_of(look: RunView, bars: Sequence[Bar]) -> Scale:
     """The scale from the beginning of a run to its end, or to now."""
     ends = [bar.end for bar in bars if bar.end is not None]
     return Scale.over(begin_of(look), look.run.finished_at or max([datetime.now(UTC), *ends]), bars)
@@ -117,7 +117,7 @@ class Scale:
         return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
 
     def _drawn(self, at: float) -> float:
-        """How long before this moment something is drawn for."""
+        """Seconds before this moment that are drawn."""
         hidden = 0.0
         for start, stop in self.gaps:
             share = min(1.0, max(0.0, (at - start) / (stop - start)))
@@ -125,22 +125,22 @@ class Scale:
         return at - self.begin - hidden
 
 
-def begin_of(look: RunLook) -> datetime:
+def begin_of(look: RunView) -> datetime:
     """When the run first began: what it recorded before a retry is older than its last start."""
     run = look.run
     known = [run.started_at, *(step.started_at for step in look.steps)]
     return min((one for one in known if one is not None), default=run.created_at)
 
 
-def length_of(look: RunLook) -> float | None:
+def length_of(look: RunView) -> float | None:
     """Seconds from its first beginning to its end, or to now; None if it has not begun."""
     if look.run.started_at is None:
         return None
     return ((look.run.finished_at or datetime.now(UTC)) - begin_of(look)).total_seconds()
 
 
-def unrecorded(look: RunLook) -> list[str]:
-    """Sentences about what a reader might look for and the store does not keep."""
+def unrecorded(look: RunView) -> list[str]:
+    """Sentences about what the store has not recorded and a reader might miss."""
     run, steps, missing = look.run, look.steps, []
     if any(step.attempt > 1 for step in steps) and not any(mark.step for mark in look.marks):
         missing.append("of a step's attempts only the last is recorded")

@@ -1,4 +1,4 @@
-"""The body of a workflow's task: read what the run has recorded, call the workflow, and say what came of it."""
+"""The body of a workflow's task: read the journal of the run, call the workflow, and return the outcome."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stepwell.base.events import StepsUnasked
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
+from stepwell.runs.long_steps import LongSteps
 from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
@@ -25,51 +26,53 @@ from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, 
 from stepwell.work.threads import Threads
 
 
-class Definition(Protocol):
-    """A workflow, as far as executing it goes."""
+class WorkflowDefinition(Protocol):
+    """What has to be known of a workflow to execute it."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the workflow."""
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """What to call."""
+        """The function."""
 
     @property
     def arguments(self) -> Arguments:
-        """What it is called with."""
+        """The parameters of the function."""
 
     @property
     def is_async(self) -> bool:
-        """Whether its code runs on the loop, or in a thread."""
+        """True if the function runs on the loop, False if it runs in a thread."""
 
     @property
     def retry(self) -> Retry | None:
-        """What its errors mean; None if the store decides."""
+        """Its retry policy; None for that of the store."""
 
     @property
     def cleanup(self) -> float | None:
-        """How many seconds a run has to clean up when it is cancelled; None if it does not."""
+        """Seconds that a cancelled run may clean up; None if it does not clean up."""
 
     @property
     def strict(self) -> bool:
-        """Whether a new step is refused while recorded ones of its branch have not been asked for."""
+        """True if a new step is refused while its branch has recorded steps that this turn has not reached."""
 
 
-def run_body(workflow: Definition) -> Body:
-    """What a worker calls for a run of this workflow."""
-    return partial(_execute, workflow)
+def run_body(workflow: WorkflowDefinition) -> Body:
+    """The body that a worker calls for a run of this workflow."""
+    return partial(_execute, workflow, LongSteps())
 
 
-async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Ended:
+async def _execute(
+    workflow: WorkflowDefinition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
+) -> Ended:
     [task] = tasks
     arguments = workflow.arguments.decode(task.input or "null")
-    # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
+    # Before its first turn a run has recorded nothing. Read after the claim: no other worker records for it then.
     recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
-    run.arguments = workflow.arguments
+    run.arguments, run.long_steps = workflow.arguments, long_steps
     if workflow.cleanup is not None or task.cleanup_until is not None:
         run.cleanup = Cleanup(run, workflow.cleanup)
     try:
@@ -80,22 +83,22 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
         if run.restarts_with is not None:
             return Restarted(run.restarts_with)
         if run.pause is None:
-            raise  # stopped by the worker, which knows why
+            raise  # stopped by the worker, which knows the outcome
         return _suspended(run.pause, run.now())
     except asyncio.CancelledError:
         if run.cleanup is None or not run.cleanup.is_under_way:
-            raise  # of its own making
+            raise  # raised by the workflow itself
         return Cancelled()
     except Exception as error:  # noqa: BLE001 - raised again unless it means a pause
         return _set_aside(run, error, workflow.retry or slot.store.options.retry)
     finally:
         if run.journal.contradiction is not None:
-            raise run.journal.contradiction  # whatever the workflow has made of it
+            raise run.journal.contradiction  # even if the workflow has caught it
     return _done(workflow, run, returned)
 
 
-def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
-    """The end of a run, if what it returned can be stored and read back."""
+def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
+    """The outcome of a run that returned; raises if the value cannot be stored and read back."""
     store, task = run.slot.store, run.task
     if unasked := run.journal.unasked:
         store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
@@ -103,7 +106,7 @@ def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
     output = encode(returned, limit=store.options.payload_limit, what=what)
     refuse_unnamed(returned, returns, what=what)
     if returns is not Any and type(returned) is not returns:
-        refuse_cut(returned, decode(output, returns, what=what), what=what)  # nobody could read it: that is no success
+        refuse_cut(returned, decode(output, returns, what=what), what=what)  # raises if it could not be read back
     return Done(output)
 
 
@@ -113,10 +116,10 @@ def _suspended(pause: Pause, now: int) -> Suspended:
 
 
 def _set_aside(run: RunTurn, error: Exception, policy: Retry) -> Suspended:
-    """The workflow has paused itself, outside of its steps: it is called again when an operator unpauses it.
+    """The workflow has paused itself outside of its steps: it is called again when an operator unpauses it.
 
-    With `resume_after` also after that time; with a `resume_condition` now and then, to see for itself: what it waits
-    for is in its own code.
+    With `resume_after` it is also called after that time, and with a `resume_condition` at every check: its own code
+    then finds out whether it may go on.
     """
     pause = pause_of(error, policy)
     if pause is None:
@@ -125,7 +128,7 @@ def _set_aside(run: RunTurn, error: Exception, policy: Retry) -> Suspended:
     return Suspended(due, 0.0 if due is None else (due - run.now()) / 1_000_000, said=told_of(pause))
 
 
-def _context(workflow: Definition, run: RunTurn) -> tuple[Context | SyncContext, ...]:
+def _context(workflow: WorkflowDefinition, run: RunTurn) -> tuple[Context | SyncContext, ...]:
     if not workflow.arguments.takes_context:
         return ()
     return (SyncContext(run) if run.is_sync else Context(run),)

@@ -1,4 +1,4 @@
-"""Branches: how a call is told from another of the same name, on every replay alike.
+"""Branches: they give each call of a run a key that is the same on every replay.
 
 A step's key is the path of its branch, its name, and how many calls of that name the branch made before. A branch is a
 task: it is labelled when the task is created, by its coroutine's name and how many of that name its parent made before.
@@ -8,15 +8,17 @@ So loops, gathers of steps and gathers of whole sequences find their records aga
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stepwell.base.compat import AnyCoroutine, caller, made_by, unwrapped
 from stepwell.errors import InvalidOption, NotInRun, PermanentError, TaskFactoryReplaced
+from stepwell.work.current import current_branch
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn
@@ -42,20 +44,20 @@ class Branch:
         return f"{self.path}{name}#{number}"
 
     def check_caller(self, call: str) -> None:
-        """Refuse a call from where it could not be found again: another thread, or a task that nobody labelled."""
+        """Refuse a call from another thread or from a task without a label: a replay could not find it again."""
         run = self.run
         if run.is_sync:
             return
         if threading.get_ident() != run.home:
             raise NotInRun(
-                f"{call} was called in a thread, which the loop of run {run.task.id} knows nothing of; "
-                "call it in the workflow itself; `.local(...)` calls a step's function, recorded nowhere"
+                f"{call} was called in a thread that does not belong to run {run.task.id}; "
+                "call it in the workflow itself; `.local(...)` calls a step's function without recording it"
             )
         if asyncio.current_task(run.loop) not in self.tasks:
             raise TaskFactoryReplaced(call)
 
     def child(self, label: str) -> Branch:
-        """A branch of its own for a task with this label."""
+        """A new branch for a task with this label."""
         number = self._children[label] = self._children.get(label, 0) + 1
         path = f"{self.path}{label}:{number}/"
         self.run.journal.begin(path)
@@ -63,7 +65,7 @@ class Branch:
 
 
 class Made:
-    """The calls that an async run has made and perhaps not begun: a coroutine that nobody awaits does nothing."""
+    """The calls of an async run that may not have begun: a coroutine without `await` does nothing."""
 
     __slots__ = ("_calls",)
 
@@ -71,7 +73,7 @@ class Made:
         self._calls: list[tuple[Coroutine[Any, Any, Any], str, CodeType, int]] = []
 
     def note(self, coroutine: Coroutine[Any, Any, T], call: str) -> Coroutine[Any, Any, T]:
-        """Remember where a call was made until it has begun; next to always that is so when the next one is made."""
+        """Remember where a call was made until it has begun; nearly always it has when the next call is made."""
         calls = self._calls
         while calls and not _is_unbegun(calls[-1][0]):
             calls.pop()
@@ -80,15 +82,15 @@ class Made:
         return coroutine
 
     def forgive(self) -> None:
-        """Somebody has left calls out on purpose: whatever has not begun yet may be one of them."""
+        """Forget all calls: those that have not begun may have been left out on purpose."""
         self._calls.clear()
 
     def forgotten(self, tasks: Iterable[asyncio.Task[Any]]) -> PermanentError | None:
-        """What is wrong with a run that has come to its end: a call that nobody has awaited, or given to a task."""
+        """The error of a run that returned without awaiting one of its calls; None if there is no such call."""
         given = {task.get_coro() for task in tasks}
         left = [one for one in self._calls if _is_unbegun(one[0]) and one[0] not in given]
         for coroutine, *_ in left:
-            coroutine.close()  # or Python would warn of it, much later
+            coroutine.close()  # or Python would warn of it later
         if not left:
             return None
         _, call, code, instruction = left[0]
@@ -110,26 +112,13 @@ def place_of(code: CodeType, instruction: int) -> str:
 
 
 def other_colour(run: RunTurn, call: str) -> PermanentError:
-    """What is wrong with an async call in a sync workflow, which would do nothing, or the other way round."""
+    """The error for an async call in a sync workflow, which would do nothing, or for a sync call in an async one."""
     frame = caller("stepwell")
     if run.is_sync:
-        how = f"the async {call} was called in a sync workflow, where nobody awaits it: use that of `stepwell.sync`"
+        how = f"the async {call} was called in a sync workflow, which cannot await it: use that of `stepwell.sync`"
     else:
         how = f"the sync {call} was called in an async workflow, whose loop it would block: say `await {call}(...)`"
     return PermanentError(f"{how}, or `ctx`, in {place_of(frame.f_code, frame.f_lasti)}")
-
-
-HIDDEN: Final = object()
-# The branch whose calls are being made. Something else where a step is a plain call: the attempt whose body is being
-# executed, or `HIDDEN` in a handler. None where no worker called.
-current_branch: Final[contextvars.ContextVar[Any]] = contextvars.ContextVar("stepwell_branch", default=None)
-
-
-def hidden() -> contextvars.Context:
-    """This context, with the run out of sight: what is done in it is no call of its workflow."""
-    context = contextvars.copy_context()
-    context.run(current_branch.set, HIDDEN)
-    return context
 
 
 class Factory:
@@ -142,7 +131,7 @@ class Factory:
     def __call__(self, loop: asyncio.AbstractEventLoop, coro: AnyCoroutine, **options: Any) -> asyncio.Task[Any]:
         context: contextvars.Context | None = options.get("context")
         branch = current_branch.get() if context is None else context.get(current_branch)
-        if not isinstance(branch, Branch) or self.users == 0:  # nobody's, but still inside of one that was set later
+        if not isinstance(branch, Branch) or self.users == 0:  # no run; or called by a later factory
             return self._make(loop, coro, options)
         inner = unwrapped(coro)
         own = branch if _continues(inner) else branch.child(_label_of(inner))
@@ -160,19 +149,30 @@ class Factory:
         return asyncio.Task(coro, loop=loop, **options)
 
 
+@contextlib.contextmanager
+def labelled() -> Iterator[None]:
+    """Give branches to the tasks that runs create on this loop, until the block ends."""
+    loop = asyncio.get_running_loop()
+    install(loop)
+    try:
+        yield
+    finally:
+        uninstall(loop)
+
+
 def install(loop: asyncio.AbstractEventLoop) -> None:
-    """Let tasks of runs on this loop have branches; counted, so that several workers share one factory."""
+    """Set the factory on this loop; workers are counted, so that several share one factory."""
     for closed in [one for one in _installed if one.is_closed()]:
         del _installed[closed]
     factory = _installed.get(loop)
-    if factory is None:  # once: a factory that was set since may well wrap ours, and nothing is labelled twice
+    if factory is None:  # set once: a factory that was set later may wrap this one, and no task gets two labels
         factory = _installed[loop] = Factory(loop.get_task_factory())  # type: ignore[arg-type]
         loop.set_task_factory(factory)
     factory.users += 1
 
 
 def uninstall(loop: asyncio.AbstractEventLoop) -> None:
-    """Put back what was there, when the last worker of the loop has stopped; what was set since stays."""
+    """Restore the former factory when the last worker of the loop has stopped; one that was set later stays."""
     factory = _installed[loop]
     factory.users -= 1
     if factory.users == 0:
@@ -182,12 +182,12 @@ def uninstall(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def is_serving() -> bool:
-    """True if a worker of this process executes runs; one whose loop was closed under it does not."""
+    """True if a worker of this process executes runs; one whose loop is closed does not count."""
     return any(not loop.is_closed() for loop in tuple(_installed))
 
 
 _installed: Final[dict[asyncio.AbstractEventLoop, Factory]] = {}
-CALLS: Final[set[CodeType]] = set()  # the code of coroutines that are themselves one call of ours: they are no branch
+CALLS: Final[set[CodeType]] = set()  # the code of coroutines that are one call of stepwell: they are no branch
 WRAPPED: Final = "task"
 
 
@@ -198,7 +198,7 @@ def _label_of(coro: AnyCoroutine | None) -> str:
 def _continues(coro: AnyCoroutine | None) -> bool:
     """True if the task goes on with its creator's branch: a step call, or what `wait_for` wraps before Python 3.12.
 
-    Refuses coroutines given to `as_completed`, which makes their tasks in no order: they would swap their labels.
+    Refuses coroutines given to `as_completed`, which creates their tasks in any order: their labels would be swapped.
     """
     if getattr(coro, "cr_code", None) in CALLS:
         return True

@@ -1,4 +1,4 @@
-"""A step, one call of it, and one attempt of that call: the plain values that the course of a step is made of."""
+"""A step, a call of it, and an attempt of that call, as plain values."""
 
 from __future__ import annotations
 
@@ -15,44 +15,47 @@ from stepwell.base.backoff import Retry
 from stepwell.base.names import LONGEST_NAME
 from stepwell.errors import InvalidName, InvalidOption
 from stepwell.records import RunStatus
-from stepwell.runs.branches import Branch, current_branch
+from stepwell.runs.branches import Branch
 from stepwell.runs.turn import RunTurn
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import check_type, encode_ordered
+from stepwell.work.current import current_branch
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """What a step is: how it is called, how often it is tried, and as what its result comes back."""
+class StepDefinition:
+    """A step: its function, its options, and the type of its result."""
 
     name: str
     fn: Callable[..., Any]
     arguments: Arguments | None  # None if it takes none
     returns: Any
-    retry: Retry | None = None  # None leaves it to the store
+    retry: Retry | None = None  # None for that of the store
     timeout: float | None = None
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = False
-    queue: str | None = None  # whose workers execute it, as a child of the run that calls it
-    known_as: str | None = None  # what its body is told as its key where it is executed for a run elsewhere
+    queue: str | None = None  # its workers execute the step, as a child of the run that calls it
+    known_as: str | None = None  # the key that its body sees if it is executed for another run
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):
-    """One call of a step within a run: which, by its key, and with what."""
+    """One call of a step within a run: its key and its arguments."""
 
     run: RunTurn
     key: str
     place: int
-    definition: Definition
+    definition: StepDefinition
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     input: str | None
 
     @classmethod
-    def made(cls, branch: Branch, definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepCall:
-        """Take the call's number now, when it is made; when it is awaited is up to the loop."""
+    def made(
+        cls, branch: Branch, definition: StepDefinition, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StepCall:
+        """The call, with the next number of its name: it counts when it is made, not when it is awaited."""
         run = branch.run
         key = branch.key(definition.name)
         run.journal.ask(key)
@@ -61,32 +64,32 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
             text = None
         else:
             stored = args[1:] if arguments.takes_context else args
-            if definition.queue is not None:  # elsewhere the body gets what is given, and the text is only compared
+            if definition.queue is not None:  # otherwise the text is only compared
                 arguments.refuse_losses(stored, kwargs)
             text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, encode_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 
     @property
     def lasting_key(self) -> str:
-        """A text that is the same in every attempt of this call, wherever its body is executed, and nowhere else."""
+        """A text that is the same in every attempt of this call, and unique to it."""
         return self.definition.known_as or f"{self.run.task.lasting_key}/{self.key}"
 
     def row(self, status: RunStatus, attempt: int, took: int) -> StepRow:
-        """What is recorded of the call."""
+        """The row that records the call."""
         task = self.run.task
         return StepRow(task.id, task.generation, self.key, self.place, status, attempt, self.input, took=took)
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """One try of a call, while its body is being executed."""
+    """One attempt of a call, while its body is being executed."""
 
     call: StepCall
     number: int
     has_row: bool
     since: float = msgspec.field(default_factory=time.monotonic)
-    shown: Operation | None = None  # the write that says it is at work, if it takes a while
-    inputs: int = 0  # to deciders, that its body has asked for
-    late: Callable[[Any], object] | None = None  # told what a body returned after its run was stopped
+    shown: Operation | None = None  # the write of its row as RUNNING, if it takes long
+    inputs: int = 0  # the number of inputs that its body has sent to deciders
+    late: Callable[[Any], object] | None = None  # called with what a body returned after its run was stopped
 
     @property
     def took(self) -> int:
@@ -95,23 +98,20 @@ class Attempt(msgspec.Struct, eq=False):
 
 
 def current_attempt() -> Attempt | None:
-    """The attempt whose body asks; None anywhere else. While a body is executed it stands in place of the branch."""
+    """The attempt whose body calls this; None elsewhere. During a body it takes the place of the branch."""
     found = current_branch.get()
     return found if isinstance(found, Attempt) else None
-
-
-# ---- What a step is called and how: a definition from whatever was given to `ctx.step`.
 
 
 _LAMBDA: Final = "<lambda>"
 _read: Final[weakref.WeakKeyDictionary[Callable[..., Any], Arguments]] = weakref.WeakKeyDictionary()
 
 
-def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[Definition, tuple[Any, ...]]:
-    """The step that is meant, and the arguments it is called with."""
+def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[StepDefinition, tuple[Any, ...]]:
+    """The definition of a step given to `ctx.step`, and the arguments of its function."""
     if not isinstance(step, str):
         definition = getattr(step, "definition", None)
-        if not isinstance(definition, Definition):
+        if not isinstance(definition, StepDefinition):
             raise InvalidOption("step", step, "it is a name followed by a function, or a function decorated with @step")
         return definition, args
     name = checked_step(step)
@@ -119,16 +119,16 @@ def definition_of(step: Any, args: tuple[Any, ...], returns: Any) -> tuple[Defin
         raise InvalidOption("step", step, 'a name is followed by what to call: `ctx.step("fetch", fetch, url)`')
     fn, *rest = args
     decorated = getattr(fn, "definition", None)
-    if isinstance(decorated, Definition):
+    if isinstance(decorated, StepDefinition):
         declared = decorated.returns if returns is None else _checked(returns)
         return replace(decorated, name=name, returns=declared), tuple(rest)
     is_async = inspect.iscoroutinefunction(fn)
     if not rest and getattr(fn, "__name__", None) == _LAMBDA:
-        return Definition(name, fn, None, Any if returns is None else _checked(returns), is_async=is_async), ()
+        return StepDefinition(name, fn, None, Any if returns is None else _checked(returns), is_async=is_async), ()
     arguments = _arguments_of(fn)
     declared = arguments.returns if returns is None else _checked(returns)
     taken = arguments if arguments.names or rest else None
-    return Definition(name, fn, taken, declared, is_async=is_async), tuple(rest)
+    return StepDefinition(name, fn, taken, declared, is_async=is_async), tuple(rest)
 
 
 def checked_step(name: object) -> str:
@@ -148,7 +148,7 @@ def _checked(returns: Any) -> Any:
 def _arguments_of(fn: Callable[..., Any]) -> Arguments:
     try:
         known = _read.get(fn)
-    except TypeError:  # not every callable can be kept a weak reference to
+    except TypeError:  # not every callable supports weak references
         return Arguments.of(fn, "step")
     if known is None:
         known = _read[fn] = Arguments.of(fn, "step")

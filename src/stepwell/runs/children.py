@@ -1,6 +1,6 @@
-"""Children: runs that a run asks for, and waits for without holding anything.
+"""Children: runs that a run triggers, and waits for without taking a place of a worker.
 
-Asking for them and recording their numbers is one transaction, so each is asked for once. When the last one that a run
+They are added and their numbers recorded in one transaction, so each is triggered once. When the last one that a run
 needs ends, the transaction that ends it makes the run ready.
 """
 
@@ -21,7 +21,8 @@ from stepwell.runs.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared, in_order
 from stepwell.runs.requests import Adding, Course, Wait, asked
-from stepwell.runs.steps import course_of, failure_of
+from stepwell.runs.step_errors import failure_of
+from stepwell.runs.steps import course_of
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
@@ -29,17 +30,17 @@ from stepwell.store.rows import StepRow
 from stepwell.values.codec import decode, encode
 from stepwell.work.outcome import GAVE_UP
 
-LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its own: nobody counts them off
+LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its children
 
 
 def triggering(branch: Branch, triggers: Sequence[Asked[Any]], name: str) -> Course:
-    """The course of asking for children; what it returns are their ids, in order."""
+    """The course of triggering children; it returns their ids, in order."""
     row = _row_of(branch, name, triggers)
     return _trigger(branch.run, row, triggers)
 
 
 def waiting_for_child(branch: Branch, trigger: Asked[Any], limit: int | None) -> Course:
-    """The course of asking for a child and waiting for what it returns; one record, from asking to the result."""
+    """The course of triggering a child and waiting for its result, with one record for both."""
     row = _row_of(branch, called(trigger), [trigger])
     return _child(branch.run, row, trigger, limit)
 
@@ -61,7 +62,7 @@ def spawned(call: StepCall) -> Course:
 
 
 def waiting_for_results(branch: Branch, run_ids: Iterable[int]) -> Course:
-    """The course of waiting for several runs; what it returns is what they returned, in order."""
+    """The course of waiting for several runs; it returns their results, in order."""
     if not isinstance(run_ids, Iterable):
         raise InvalidOption("run_ids", run_ids, "pass a list of them; for one, `trigger(...).wait().execute(ctx)`")
     ids = list(run_ids)
@@ -74,18 +75,18 @@ def waiting_for_results(branch: Branch, run_ids: Iterable[int]) -> Course:
 
 
 def only(course: Course) -> Course:
-    """The course of asking for one child: what it returns is its id."""
+    """The course of triggering one child; it returns its id."""
     [run_id] = yield from course
     return run_id
 
 
 def called(trigger: Asked[Any]) -> str:
-    """What the call of a child is named: not as a step or a wait could be, which have signals of their name."""
+    """The name of the call of a child: no step or wait can have it, since signals are sent to those by name."""
     return f"{trigger.workflow}()"
 
 
 def checked_triggers(triggers: Iterable[Asked[Any]]) -> list[Asked[Any]]:
-    """The triggers, if they are some."""
+    """The triggers; raises if these are none."""
     asked_for = list(triggers)
     for one in asked_for:
         if not isinstance(one, Asked):
@@ -162,7 +163,7 @@ def _verdict(run: RunTurn, row: StepRow) -> Verdict:
 def _added(
     run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]], recorded: Callable[[Sequence[int]], StepRow]
 ) -> Any:
-    run.enter(row.key)  # numbering them may take a while, and is no wait: the run is not to be given back meanwhile
+    run.enter(row.key)  # numbering them may take long, and the run must not be given back meanwhile
     try:
         new = yield Adding(run, triggers)
     finally:
@@ -182,7 +183,7 @@ def _until_ended(
     needed: int | None = None,
     is_new: bool,
 ) -> Any:
-    """Wait until these runs have ended, or `due` has passed, and record that; returns what was recorded."""
+    """Wait until these runs have ended or `due` has passed, record that, and return the row."""
     if needed is not None:
         yield Wait(run, Pause(due, needed=needed))
     while True:
@@ -216,7 +217,7 @@ def _waited_for(row: StepRow) -> tuple[list[int], int | None]:
 
 
 def _returned(row: StepRow, ends: Sequence[End] | None) -> StepRow:
-    """What is recorded of a child that has ended, or has not in time."""
+    """The row of a child that has ended, or has not ended in time."""
     if ends is None:
         ids, _ = _waited_for(row)
         told = {"type": "Timeout", "message": f"run {ids[0]} was not finished in time; it goes on", "run_id": ids[0]}
@@ -228,7 +229,7 @@ def _returned(row: StepRow, ends: Sequence[End] | None) -> StepRow:
 
 
 def _all_returned(row: StepRow, limit: int, ends: Sequence[End] | None) -> StepRow:
-    """What is recorded of several runs that have ended: what each returned, or the failure of the first that failed."""
+    """The row of several runs that have ended: their results, or the failure of the first that failed."""
     assert ends is not None
     if failed := next((end for end in ends if end.status is not RunStatus.SUCCESS), None):
         return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=_told_of(failed))
@@ -273,7 +274,7 @@ def _run_id(child: int, trigger: Asked[Any]) -> RunId[Any]:
 
 
 def _result(output: str | None, type_: Any, key: str) -> Any:
-    """What a child returned; None, whatever its type, of one that an earlier release let another run go on for."""
+    """The result of a child; None, whatever its type, if an earlier release continued it as another run."""
     return None if output is None else decode(output, type_, what=f"result of {key}")
 
 
@@ -281,9 +282,6 @@ def _typed(output: Any, type_: Any, key: str) -> Any:
     return output if type_ is Any or output is None else decode(json.dumps(output), type_, what=f"result of {key}")
 
 
-# ---- Which course a step call takes: its body is executed here, or by any worker of the queue it names.
-
-
 def course(call: StepCall) -> Course:
-    """The course of a call."""
+    """The course of a call: its body is executed here, or by a worker of the queue that the step names."""
     return course_of(call) if call.definition.queue is None else spawned(call)

@@ -1,33 +1,29 @@
-"""The cleanup of a run that was cancelled: what it may still do inside a shield, what it is refused, and until when.
+"""The cleanup of a cancelled run: which calls it may still make inside a shield, which are refused, and until when.
 
-Where the run is stopped is the same on every replay: recorded calls answer, and the first call outside of a shield that
-nothing recorded answers raises. So a cleanup that was cut short, by a failure, a lost worker or a wait of its own, is
-gone on with where it was.
+The run is stopped at the same place on every replay: recorded calls return, and the first unrecorded call outside of a
+shield raises. So a cleanup that was interrupted, by a failure, a lost worker or a wait, continues where it was.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from stepwell.base.clock import Clock
 from stepwell.base.names import SHIELD, is_shielded
 from stepwell.errors import InvalidOption, NotInRun
-from stepwell.runs.branches import Branch, current_branch
-from stepwell.store.rows import Claimed
-from stepwell.work.outcome import Again, Failed, Outcome, Settled, Suspended
+from stepwell.runs.branches import Branch
+from stepwell.work.current import current_branch
+from stepwell.work.deadline import Deadline
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn
 
 
 T = TypeVar("T")
-LOOK_AGAIN: Final = 0.1  # seconds between looks for branches that wait for the world outside
-REST: Final = 0.05  # seconds before a shield is refused to a run that is given back: code that asks on must rest
+LOOK_AGAIN: Final = 0.1  # seconds between looks for branches that wait for something outside the run
+REST: Final = 0.05  # seconds before a shield is refused to a run that is given back, or code that retries would spin
 
 Cancelled = asyncio.CancelledError
 
@@ -37,19 +33,19 @@ class Stopped(asyncio.CancelledError):
 
 
 class Cleanup:
-    """How one turn of a run goes on when the run is cancelled. Lives on the worker's loop."""
+    """The cleanup within one turn of a run. Used on the worker's loop only."""
 
     def __init__(self, run: RunTurn, limit: float | None) -> None:
-        self.limit = limit  # in seconds; None if its workflow does not clean up any more
+        self.limit = limit  # seconds; None if its workflow no longer cleans up
         self.is_under_way = run.task.cleanup_until is not None
         self._run = run
         self._shielded: set[asyncio.Task[Any]] = set()
-        self._bodies: set[asyncio.Task[Any]] = set()  # that may be stopped, by the task that awaits them
-        self._stopped: set[asyncio.Task[Any]] = set()  # once is enough: the second time would hit its cleanup
+        self._bodies: set[asyncio.Task[Any]] = set()  # the tasks that await a body outside of a shield
+        self._stopped: set[asyncio.Task[Any]] = set()  # a second time would cancel its cleanup
         self._look: asyncio.TimerHandle | None = None
         run.slot.on_cancel = self.begin
         if run.task.cleanup_until is not None:
-            # However late it was claimed, it has a turn: what nobody executed in time was not cleaned up in time.
+            # However late the run was claimed, its cleanup has its full time.
             self._begin(max(run.task.cleanup_until, run.task.claimed_at + self._span))
 
     @property
@@ -57,9 +53,9 @@ class Cleanup:
         return int((self.limit or 0) * 1_000_000)
 
     def begin(self) -> None:
-        """Somebody has cancelled the run: it is stopped outside of its shields, once, and ends by itself.
+        """The run was cancelled: stop it outside of its shields, once; it ends by itself.
 
-        One that is being given back is left alone: it is claimed anew for its cleanup.
+        A run that is being given back is left alone: it is claimed again for its cleanup.
         """
         run = self._run
         if self.is_under_way or run.unwinding:
@@ -71,12 +67,12 @@ class Cleanup:
         run.wake_parked()
 
     def end(self) -> None:
-        """The run has come to its end; asked by the task that executes it."""
+        """The run has ended. Called by the task that executes it."""
         if self._look is not None:
             self._look.cancel()
         task = asyncio.current_task()
         if self.is_under_way and task is not None and not self._run.unwinding:
-            _calm(task)  # what its place executes next was not cancelled
+            _calm(task)  # or the next body of its place would count as cancelled
 
     def admit(self, key: str) -> None:
         """Refuse a call outside of a shield, while the run is being cancelled."""
@@ -84,7 +80,7 @@ class Cleanup:
             raise Stopped
 
     def refuses(self, key: str) -> bool:
-        """True if nothing is done under this key any more."""
+        """True if a call with this key is refused."""
         return self.is_under_way and not is_shielded(key)
 
     def joined(self, task: asyncio.Task[Any], path: str) -> None:
@@ -94,7 +90,7 @@ class Cleanup:
             task.add_done_callback(self._shielded.discard)
 
     async def stoppable(self, body: Awaitable[T]) -> T:
-        """Wait for an async body outside of a shield, which is stopped when somebody cancels the run."""
+        """Wait for an async body outside of a shield; it is stopped when the run is cancelled."""
         task = asyncio.current_task()
         assert task is not None
         self._bodies.add(task)
@@ -114,7 +110,7 @@ class Cleanup:
             return False
         self._shielded.add(task)
         if self.is_under_way:
-            _calm(task)  # or a timeout or a task group in there would take it for cancelled once more
+            _calm(task)  # or a timeout or a task group inside would count it as cancelled
         return True
 
     def leave(self, task: asyncio.Task[Any] | None) -> None:
@@ -130,9 +126,9 @@ class Cleanup:
             self._look = run.loop.call_soon(self._sweep)  # type: ignore[assignment]  # a handle, too
 
     def _sweep(self) -> None:
-        """Stop the branches that wait for the world outside, where no call of ours could refuse to go on.
+        """Stop the branches that wait for something outside the run, where no call could be refused.
 
-        Not before the run has asked for all that it recorded outside of its shields: it was further than this.
+        Not before the run has reached all that it has recorded outside of its shields: the replay is not there yet.
         """
         run = self._run
         if run.unwinding:
@@ -149,7 +145,7 @@ class Cleanup:
 
 
 class Shield:
-    """Lets what is called inside of it go on although the run is being cancelled: `async with shield():`."""
+    """A block whose calls are made even if the run is being cancelled: `async with shield():`."""
 
     def __init__(self) -> None:
         self._cleanup: Cleanup | None = None
@@ -159,13 +155,13 @@ class Shield:
     def __enter__(self) -> Self:
         branch = current_branch.get()
         if not isinstance(branch, Branch):
-            raise NotInRun("shield() was called where no code of a workflow runs; use it there, around its steps")
+            raise NotInRun("shield() was called outside of a workflow; use it in a workflow, around its steps")
         branch.check_caller(SHIELD)
         run = branch.run
         if run.cleanup is None or run.cleanup.limit is None:
             why = "say how long its runs may clean up: `@workflow(cleanup='60s')`"
             raise InvalidOption("shield", run.workflow, why)
-        run.check()  # a run that goes to sleep, is paused or was lost is not over: it must not be undone
+        run.check()  # a run that goes to sleep, is paused or was lost is not over, and must not undo its work
         self._cleanup, self._task = run.cleanup, None if run.is_sync else asyncio.current_task()
         self._first = run.cleanup.enter(self._task)
         inner = branch.child(SHIELD)
@@ -195,11 +191,11 @@ class Shield:
 
 
 def shield() -> Shield:
-    """A block in which a run goes on although it was cancelled: around steps that undo what it did.
+    """A block in which a cancelled run goes on, around steps that undo what it did.
 
-    In the `finally` or `except Cancelled` of a workflow with `@workflow(cleanup=...)`, which says for how long. Outside
-    of a shield a run that was cancelled begins nothing more. While a run only goes to sleep, is paused or was lost,
-    entering a shield raises: it is not over.
+    Use it in a `finally` or `except Cancelled` of a workflow with `@workflow(cleanup=...)`, which sets the time limit.
+    Outside of a shield a cancelled run begins no more steps. If the run only goes to sleep, is paused or was lost,
+    entering a shield raises: the run is not over.
     """
     return Shield()
 
@@ -207,74 +203,3 @@ def shield() -> Shield:
 def _calm(task: asyncio.Task[Any]) -> None:
     while task.cancelling():
         task.uncancel()
-
-
-# ---- The time that a run has in all, its waits included, or to clean up when it was cancelled; by the database's
-# clock.
-
-
-LOOK_AT_TEST_CLOCK: Final = 0.01  # seconds
-LONGEST_TIMER: Final = 86_400.0
-
-
-class Deadline:
-    """The moment by which one run has to be finished, and what it has failed with if it is not."""
-
-    def __init__(
-        self, task: Claimed, moment: int, failure: Failed, clock: Clock, *, claimed: float | None = None
-    ) -> None:
-        self.moment = moment
-        self.failure = failure
-        self._claimed_at = task.claimed_at
-        self._clock = clock
-        # After the claim has answered: what is over by this is over.
-        self._began = time.monotonic() if claimed is None else claimed
-        self._timer: asyncio.TimerHandle | None = None
-
-    @classmethod
-    def of_run(cls, task: Claimed, limit: float, clock: Clock) -> Deadline:
-        """The time that a run has in all."""
-        message = f"run {task.id} was not finished {limit:g} s after its start; raise its `timeout`, and retry it"
-        failure = Failed({"type": "Timeout", "message": message, "limit": limit})
-        return cls(task, task.started_at + int(limit * 1_000_000), failure, clock)
-
-    @classmethod
-    def of_cleanup(cls, task: Claimed, until: int, limit: float | None, clock: Clock, *, claimed: float) -> Deadline:
-        """The time that a run which was cancelled has to clean up; when its claim had answered, by our clock."""
-        allowed = "" if limit is None else f" in {limit:g} s"
-        message = f"run {task.id} was not cleaned up{allowed}; raise the `cleanup` of its workflow"
-        return cls(task, until, Failed({"type": "Timeout", "message": message}), clock, claimed=claimed)
-
-    @property
-    def left(self) -> float:
-        """Seconds until it certainly is over; not more than 0 if it is."""
-        told = self._clock.now()
-        passed = int((time.monotonic() - self._began) * 1_000_000)
-        return (self.moment - (self._claimed_at + passed if told is None else told)) / 1_000_000
-
-    def watch(self, over: Callable[[], object]) -> None:
-        """Call `over` when the time is over, unless `end` is called before."""
-        rest = min(LONGEST_TIMER, max(0.0, self.left)) if self._clock.now() is None else LOOK_AT_TEST_CLOCK
-        self._timer = asyncio.get_running_loop().call_later(rest, self._look, over)
-
-    def end(self) -> None:
-        """Watch no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self, over: Callable[[], object]) -> None:
-        if self.left <= 0:
-            over()
-        else:
-            self.watch(over)
-
-    def capped(self, outcome: Outcome | Settled | None) -> Outcome | Settled | None:
-        """The same outcome, but what waits is woken when the time is over, to end then."""
-        left = max(0.0, self.left)
-        match outcome:
-            case Suspended() if outcome.run_at is None or outcome.run_at > self.moment:
-                return dataclasses.replace(outcome, run_at=self.moment, delay=left)
-            case Again() if outcome.delay > left:
-                return dataclasses.replace(outcome, delay=left)
-            case _:
-                return outcome

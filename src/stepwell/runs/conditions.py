@@ -1,4 +1,4 @@
-"""Conditions: what a step that has paused itself waits for, asked again and again by whoever executes its run."""
+"""Conditions: functions that tell whether a step that has paused itself may go on; a worker calls them at intervals."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _conditions: Final[dict[str, Asked]] = {}
 
 
 def condition(name: str) -> Callable[[C], C]:
-    """Say whether steps that paused themselves with `resume_condition=name` may go on; called with their run.
+    """Decorate a function that decides whether steps that paused with `resume_condition=name` may go on.
 
-    It returns None or False while they may not, True if the step is to be executed again, or what the step is to
-    return. Asked every `pause_check_interval` (an option of `connect`, one hour) by a worker that knows it.
+    It is called with the run, and returns None or False to keep waiting, True to execute the step again, or the value
+    that the step shall return. A worker that has imported it calls it every `pause_check_interval` (an option of
+    `connect`, one hour).
     """
     check_name("condition", name)
 
@@ -38,7 +39,7 @@ def condition(name: str) -> Callable[[C], C]:
 
 
 async def is_met(run: RunTurn, name: str) -> object:
-    """What the condition says of the run; None, and somebody is told, if it cannot be asked here."""
+    """The answer of the condition for the run; None, with an event, if this process cannot call it."""
     store, asked = run.slot.store, _conditions.get(name)
     if asked is None:
         why = "no function of this process has this name; import the module with its `@condition`"

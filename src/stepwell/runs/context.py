@@ -1,4 +1,4 @@
-"""The context of a run: what workflow code, and a step's body, can ask of the run that executes them."""
+"""The context of a run: what the code of a workflow or of a step can ask of its run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stepwell.base.clock import chance_of
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import NotInRun
 from stepwell.records import RunId
-from stepwell.runs import notes
-from stepwell.runs.branches import Branch, current_branch, other_colour
-from stepwell.runs.call import Attempt, Definition, StepCall, current_attempt, definition_of
+from stepwell.runs.background_writes import tell
+from stepwell.runs.branches import Branch, other_colour
+from stepwell.runs.call import Attempt, StepCall, StepDefinition, current_attempt, definition_of
 from stepwell.runs.children import (
     called,
     checked_triggers,
@@ -31,6 +31,7 @@ from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, noted_now, raced, sleeping, waiting_for
 from stepwell.store.draft import Asked
+from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class IsStep(Protocol[P, T_co]):
     """A decorated step."""
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> StepDefinition:
         """What it is."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
@@ -51,7 +52,7 @@ class IsStep(Protocol[P, T_co]):
 
 
 class Current:
-    """The run, and inside a step's body the step, that is being executed."""
+    """The current run, and in the body of a step also that step."""
 
     def __init__(self, run: RunTurn) -> None:
         self._run = run
@@ -60,37 +61,37 @@ class Current:
 
     @property
     def step_id(self) -> str | None:
-        """The name of the step whose body asks; None in the workflow itself."""
+        """The name of the current step; None in the workflow itself."""
         attempt = current_attempt()
         return None if attempt is None else attempt.call.definition.name
 
     @property
     def key(self) -> str:
-        """A text that is the same in every attempt of this step (or run) and nowhere else: an idempotency key."""
+        """An idempotency key: the same text in every attempt of this step (or run), and unique to it."""
         attempt = current_attempt()
         return self._run.task.lasting_key if attempt is None else attempt.call.lasting_key
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1: of the step in a body, of the run elsewhere."""
+        """The number of the attempt, from 1: of the step in its body, of the run elsewhere."""
         attempt = current_attempt()
         return self._run.task.attempt if attempt is None else attempt.number
 
     def is_cancelled(self) -> bool:
-        """True if it may as well stop: the run was cancelled or paused, or it is not executed here any more.
+        """True if the code should stop: the run was cancelled or paused, or another worker has it.
 
-        Heard within a second, also in a body. Inside of a shield a run that was cancelled goes on: False.
+        It becomes true within a second, also in the body of a step. Inside of a shield a cancelled run goes on: False.
         """
         run, place = self._run, current_branch.get()
         key = place.call.key if isinstance(place, Attempt) else getattr(place, "path", "")
         return run.unwinding or run.is_lost or (run.cleanup is not None and run.cleanup.refuses(key))
 
     def progress(self, value: object) -> None:
-        """Say how far this is: the latest is `store.get_run(run_id).progress`, for people. The write is not waited for.
+        """Report progress: the latest value is `store.get_run(run_id).progress`. Returns before it is written.
 
-        Any JSON value, up to 16 KiB. In a step's body too, and in threads that carry the run.
+        Any JSON value, up to 16 KiB. Also in the body of a step, and in threads that carry the run.
         """
-        notes.tell(self._run, value)
+        tell(self._run, value)
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""
@@ -112,7 +113,7 @@ class Current:
         return chance_of(self._chance("random"))
 
     def _chance(self, name: str) -> str:
-        # Not recorded: it follows from the run and the call, and there is nothing to lose.
+        # Not recorded: it is computed from the run and the call.
         task = self._run.task
         born = f"{task.created_at}" if task.generation == 0 else f"{task.created_at}.{task.generation}"
         return f"{task.id}/{born}/{_branch(self._run, name).key(f':{name}')}"
@@ -136,8 +137,8 @@ class Context(Current):
     def step(self, step: Any, /, *args: Any, returns: Any = None, **kwargs: Any) -> Awaitable[Any]:
         """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay.
 
-        With a name, any callable: async on the loop, sync in a thread. `returns` names the type of its result where it
-        has no annotation. With a decorated step, that step with its own options.
+        After a name, pass any callable: async runs on the loop, sync in a thread. `returns` is the type of its result
+        if it has no annotation. A decorated step is executed with its own options.
         """
         definition, args = definition_of(step, args, returns)
         branch = _branch(self._run, definition.name, is_sync=False)
@@ -167,7 +168,8 @@ class Context(Current):
     ) -> Coroutine[Any, Any, Any]:
         """Wait for a signal of this name and return its data; the run holds nothing meanwhile.
 
-        One that was sent before is there at once. With `timeout`, `default` (None) comes back if none is sent in time.
+        A signal that was sent before is returned at once. With `timeout`, `default` (None) is returned if none comes
+        in time.
         """
         branch = _branch(self._run, "wait", is_sync=False)
         return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
@@ -175,7 +177,8 @@ class Context(Current):
     def race(self, *contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
         """The first of several waits, sleeps, steps and children that is over: its place, and what it returned.
 
-        Who won is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another wait.
+        The winner is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another
+        wait.
         """
         branch = _branch(self._run, "race", is_sync=False)
         return branch.run.made.note(raced(branch, contenders), "race")
@@ -199,7 +202,7 @@ class Context(Current):
     def results(self, run_ids: Iterable[RunId[R]]) -> Coroutine[Any, Any, list[R]]:
         """What these runs return, in order, when all have ended; the run holds nothing meanwhile.
 
-        `ExecutionFailed` or `RunCancelled` of the first that did not succeed, on every replay alike.
+        Raises `ExecutionFailed` or `RunCancelled` for the first that did not succeed, on every replay.
         """
         branch = _branch(self._run, "results", is_sync=False)
         return _made(branch, waiting_for_results(branch, run_ids), "results")
@@ -207,22 +210,23 @@ class Context(Current):
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten.
 
-        It is the same run: id, key, parent, children and the signals not taken yet stay. One transaction, so
-        that a loop without an end loses nothing and records never pile up. Nothing of the workflow after this call is
-        executed, nor a step of any other branch; do not catch what it raises. A cancel that came meanwhile wins.
+        It is the same run: its id, key, parent, children and pending signals stay. This is one transaction, so an
+        endless loop loses nothing and its records do not pile up. The code after this call is not executed, nor any
+        step of another branch; do not catch the exception that it raises. A concurrent cancel wins.
         """
         raise self._run.restart(_next_input(self._run, args, kwargs))
 
     async def heartbeat(self) -> bool:
         """Extend the lease and say whether this claim of the run still stands; False if it may as well stop.
 
-        Beating is done for you. Call it before what must not be interrupted: at most a sixth of the lease is gone then.
+        The worker beats by itself. Call this before code that must not be interrupted: at most a sixth of the lease is
+        over then.
         """
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
 class SyncContext(Current):
-    """The context of a sync workflow: the same, and every call returns when it is done."""
+    """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload
     def step(self, name: str, fn: Callable[[], object], /, *, returns: type[T]) -> T: ...
@@ -294,7 +298,7 @@ class SyncContext(Current):
         """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten."""
         run, text = self._run, _next_input(self._run, args, kwargs)
 
-        async def on_loop() -> Unwinding:  # where runs are given back: it was before this, or comes after it
+        async def on_loop() -> Unwinding:  # on the loop, where runs are given back: it happens before or after this
             return run.restart(text)
 
         raise wait_in_thread(run, on_loop())
@@ -307,7 +311,7 @@ class SyncContext(Current):
 
 
 def current() -> Context:
-    """The context of the run that executes the calling code, in a workflow or a step's body."""
+    """The context of the run that executes the calling code, in a workflow or the body of a step."""
     return Context(current_run())
 
 
@@ -338,24 +342,24 @@ def race(*contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
 
 
 def current_run() -> RunTurn:
-    """The run that executes the calling code, seen from a step's body too."""
+    """The run that executes the calling code, also in the body of a step."""
     if (attempt := current_attempt()) is not None:
         return attempt.call.run
     branch = current_branch.get()
     if isinstance(branch, Branch):
         return branch.run
     raise NotInRun(
-        "no run executes this code: call it in a workflow or a step; threads and pools of your own do not carry the run"
+        "no run executes this code: call it in a workflow or a step; your own threads and pools do not carry the run"
     )
 
 
 def _made(branch: Branch, course: Course, call: str) -> Coroutine[Any, Any, Any]:
-    """The call of an async workflow; one without `await` is found when the run ends."""
+    """The call of an async workflow; a missing `await` is reported when the run ends."""
     return branch.run.made.note(awaited(course), call)
 
 
 def _branch(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:
-    """The branch that makes the call; refused where it would have no place in the run, or is of the other colour."""
+    """The branch that makes the call; raises outside of the workflow's own code, or for a call of the other colour."""
     branch = current_branch.get()
     if not isinstance(branch, Branch) or branch.run is not run:
         where = "a step's body, which is recorded as a whole" if current_attempt() else "code that it does not execute"
@@ -367,9 +371,9 @@ def _branch(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:
 
 
 def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The arguments of the run's next generation, checked as a trigger's are."""
+    """The arguments of the next generation, checked as those of a trigger are."""
     _branch(run, "restart")
-    run.admit("")  # a run that was cancelled does not begin anew, in a shield neither
+    run.admit("")  # a cancelled run does not restart, not even in a shield
     assert run.arguments is not None
     text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
     run.arguments.decode(text)

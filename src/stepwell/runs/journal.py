@@ -1,4 +1,4 @@
-"""What a run has recorded, and which of it answers a call. Pure: no I/O, no clock."""
+"""What a run has recorded, and which record answers a call. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_ma
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Nothing answers this call yet: its body is to run, as this attempt; `failed` is the attempt before it, if any."""
+    """No record answers this call: its body is due, as this attempt; `failed` is the attempt before it, if any."""
 
     attempt: int
     has_row: bool
@@ -27,7 +27,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The call has been made before and returned this, as JSON text; `error` says that nothing came in time."""
+    """The call was made before and returned this JSON text; `error` is set if a wait timed out."""
 
     output: str | None
     error: str | None = None
@@ -64,28 +64,28 @@ class Journal:
         self._recorded = rows
         self._unasked = dict(rows)
         self._begun: set[str] = set()  # paths of the branches that this turn has begun
-        self._cleared: set[str] = set()  # branches beside which nothing was found to be gone
+        self._cleared: set[str] = set()  # branches beside which no step is missing
         self._places = max((row.place for row in rows.values()), default=0)
         self.strict = strict
-        self.contradiction: NonDeterminismError | None = None  # the first one, whatever the workflow made of it
+        self.contradiction: NonDeterminismError | None = None  # the first one, even if the workflow has caught it
 
     def ask(self, key: str) -> None:
-        """The run has made this call: whatever is recorded of it has been asked for."""
+        """The run has made this call: its record has been reached."""
         if self._unasked:
             self._unasked.pop(key, None)
 
     def ask_under(self, path: str) -> None:
-        """Whatever a branch has recorded has been asked for: it is known to have lost, and does not begin again."""
+        """All records of a branch count as reached: it has lost a race, and does not begin again."""
         for key in [key for key in self._unasked if key.startswith(path)]:
             del self._unasked[key]
 
     def begin(self, path: str) -> None:
-        """The run has begun this branch: what is recorded there is the branch's own to ask for."""
+        """The run has begun this branch, which will reach its own records."""
         if self._unasked:
             self._begun.add(path)
 
     def answer(self, key: str, input: str | None) -> Verdict:
-        """What answers this call; raises if it was recorded with other arguments, since then it is another call."""
+        """The record that answers this call; raises if it was recorded with other arguments: that is another call."""
         if self.contradiction is not None:
             raise self.contradiction
         row = self._recorded.get(key)
@@ -108,11 +108,11 @@ class Journal:
                 return Due(row.attempt + 1, has_row=True, failed=row)
 
     def record(self, row: StepRow) -> None:
-        """The database has this now."""
+        """The database has written this row."""
         self._recorded[row.key] = row
 
     def knows(self, row: StepRow) -> bool:
-        """True if this very row is recorded, or was read."""
+        """True if exactly this row was written or read."""
         return self._recorded.get(row.key) is row
 
     def has(self, key: str) -> bool:
@@ -128,25 +128,25 @@ class Journal:
 
     @property
     def unasked(self) -> tuple[str, ...]:
-        """Steps that are recorded and that this turn has not asked for, in their order."""
+        """The recorded steps that this turn has not reached, in their order."""
         return tuple(row.key for row in sorted(self._unasked.values(), key=lambda row: row.place))
 
     @property
     def is_behind(self) -> bool:
-        """True while this turn has not asked for all that is recorded: a new call may be some of it renamed."""
+        """True while this turn has not reached all records: a new call may be a renamed step."""
         return bool(self._unasked)
 
     def skipped(self, key: str) -> tuple[str, ...]:
-        """What the branch of this call has recorded, this turn has not asked for, and nobody has accepted: names."""
+        """The names that this branch has recorded, that this turn has not reached and no operator has accepted."""
         branch = _branch_of(key)
         names = dict.fromkeys(_name_of(one) for one in self._unasked if _branch_of(one) == branch)
         return tuple(name for name in names if ACCEPTED + name not in self.marks)
 
     def gone(self, key: str, declared: Container[str]) -> tuple[str, ...]:
-        """What this call may be the new name of: recorded beside it, not asked for, accepted by nobody, not declared.
+        """The recorded names that this call may have replaced: not reached, not accepted, and not declared any more.
 
-        Beside it is what its own branch has recorded, and those that it came from: steps by their name, branches that
-        this turn has not begun by that of their function, with a `/` behind it.
+        Those of its own branch and of the branches above it: steps by their name, and branches that this turn has not
+        begun by the name of their function, followed by a `/`.
         """
         branch = _branch_of(key)
         if not self._unasked or branch in self._cleared:
@@ -157,7 +157,7 @@ class Journal:
             asked = self._asked_names()
             found = [name for name in found if name not in asked]
         if not found:
-            self._cleared.add(branch)  # for this turn: what was not asked for only becomes less
+            self._cleared.add(branch)  # for this turn: the records that were not reached only become fewer
         return tuple(found)
 
     def _beside(self, key: str) -> dict[str, None]:
@@ -166,7 +166,7 @@ class Journal:
         for recorded in self._unasked:
             first, ends, _ = recorded.partition(BRANCH_ENDS)
             if ends and first + ends in self._begun and first not in mine[:1]:
-                continue  # of a branch that has begun beside ours, perhaps one of thousands
+                continue  # of another branch that has begun, perhaps one of thousands
             *path, call = recorded.split(BRANCH_ENDS)
             shared = _shared(mine, path)
             if shared == len(path):
@@ -176,7 +176,7 @@ class Journal:
         return found
 
     def _asked_names(self) -> frozenset[str]:
-        """The names of steps and branches that this turn has asked for: the program has them, declared or not."""
+        """The names of steps and branches that this turn has reached: the program has them, declared or not."""
         steps = {_name_of(key) for key in self._recorded if key not in self._unasked}
         return frozenset(steps | {_label_of(path.split(BRANCH_ENDS)[-2]) for path in self._begun})
 
@@ -190,16 +190,16 @@ def _branch_of(key: str) -> str:
 
 
 def _name_of(key: str) -> str:
-    """What a call is named, without its branch and its number."""
+    """The name of a call, without its branch and its number."""
     return key.rpartition(BRANCH_ENDS)[2].rpartition("#")[0]
 
 
 def _label_of(branch: str) -> str:
-    """The function of a branch, without its number, told from a step's name by what is behind it."""
+    """The function of a branch, without its number, followed by a mark that no step's name ends with."""
     return branch.rpartition(":")[0] + BRANCH_ENDS
 
 
 def _shared(mine: list[str], theirs: list[str]) -> int:
-    """How many branches two calls have in common."""
+    """The number of branches that two calls have in common."""
     pairs = zip(mine, theirs, strict=False)
     return next((number for number, (one, other) in enumerate(pairs) if one != other), min(len(mine), len(theirs)))

@@ -1,4 +1,4 @@
-"""Steps by hand: ask for one, execute it yourself, and say what came of it."""
+"""Manual steps: ask for a step, execute it yourself, and report its result."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any, Generic, TypeVar
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus
+from stepwell.runs.background_writes import noted
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import Definition, checked_step
+from stepwell.runs.call import StepDefinition, checked_step
 from stepwell.runs.journal import Due, GaveUp, Replay, Waiting
-from stepwell.runs.notes import noted
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Record, awaited, recording, waited_until
-from stepwell.runs.steps import failure_of, retry_at
+from stepwell.runs.step_errors import failure_of
+from stepwell.runs.steps import retry_at
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import StepRow
@@ -28,13 +29,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Skipped(Generic[T_co]):
-    """The step is recorded: this is what it returned."""
+    """The step is recorded; `value` is what it returned."""
 
     value: T_co
 
 
 class Execute:
-    """The caller is to execute the step and to say here what came of it; until then the run is not given back."""
+    """The caller executes the step and reports the result here; until then the run is not given back."""
 
     def __init__(self, run: RunTurn, key: str, place: int, attempt: int, *, has_row: bool) -> None:
         self.key = key
@@ -53,16 +54,15 @@ class Execute:
         await self._record(RunStatus.SUCCESS, output=text)
 
     async def fail(self, error: BaseException) -> None:
-        """Record that the step failed, for good: every replay raises `StepFailed` for it."""
+        """Record that the step failed for good: every replay raises `StepFailed`."""
         told = encode(error_of(error), limit=STORED_ERROR_LIMIT, what="error")
         await self._record(RunStatus.ERROR, error=told)
 
     async def fail_transient(self, error: BaseException, *, retry_after: Duration | None = None) -> None:
-        """Record that this attempt failed, wait for the next as in a sleep, and return: execute the step again.
+        """Record that this attempt failed, wait as in a sleep, and return: then execute the step again.
 
-        After `retry_after`, else what the error says, else the backoff of `connect(retry=...)`, which also says how
-        many attempts there are: the last one raises `StepFailed`. A run that was given back meanwhile comes to its
-        `acquire` again.
+        The wait is `retry_after`, else that of the error, else the backoff of `connect(retry=...)`, which also limits
+        the attempts: the last one raises `StepFailed`. A run that was given back meanwhile calls `acquire` again.
         """
         told = error_of(error)
         if retry_after is not None:
@@ -86,7 +86,7 @@ class Execute:
 
     def _row(self, status: RunStatus, *, output: str | None = None, error: str | None = None) -> StepRow:
         if self._told:
-            raise InvalidOption("step", self.key, "what came of it was said already; ask for another with `acquire`")
+            raise InvalidOption("step", self.key, "its result was reported already; ask for another with `acquire`")
         run = self._run
         run.check()
         # fmt: off
@@ -116,12 +116,12 @@ class SyncExecute:
         wait_in_thread(self._run, self._guard.fail(error))
 
     def fail_transient(self, error: BaseException, *, retry_after: Duration | None = None) -> None:
-        """Record that this attempt failed, wait for the next as in a sleep, and return: execute the step again."""
+        """Record that this attempt failed, wait as in a sleep, and return: then execute the step again."""
         wait_in_thread(self._run, self._guard.fail_transient(error, retry_after=retry_after))
 
 
 async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
-    """What a run has recorded of a step, or the right to execute it, once its next attempt is due."""
+    """The recorded value of a step, or the right to execute it once its next attempt is due."""
     run = branch.run
     run.check()
     key = branch.key(checked_step(step_id))
@@ -141,4 +141,4 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
 
 
 def _failure(key: str, error: str) -> Exception:
-    return failure_of(Definition(key, acquired, None, Any), key, error)
+    return failure_of(StepDefinition(key, acquired, None, Any), key, error)

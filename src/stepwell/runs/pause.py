@@ -1,4 +1,4 @@
-"""What a branch waits for, and what it is told when its run is given back because every branch waits."""
+"""What a branch waits for, and the exception that ends it when its run is given back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepwell.store.rows import StepRow
 # In seconds.
 LOOK_AT_TEST_CLOCK: Final = 0.01
 ASK_AT_TEST_CLOCK: Final = 0.05
-ASK_AGAIN: Final = 0.5  # after which a wait beside a working sibling asks whether another process has told it
+ASK_AGAIN: Final = 0.5  # between two questions of a wait to the database while another branch works
 LONGEST_TIMER: Final = 86_400.0
 
 
@@ -23,27 +23,27 @@ class Pause:
     due: int | None = None
     wakes: int | None = None
     needed: int | None = None
-    hesitates: bool = False  # until every other branch waits, too
-    row: StepRow | None = None  # that a step waits, to be recorded in the transaction that gives the run back
+    hesitates: bool = False  # ends when every other branch waits too
+    row: StepRow | None = None  # of a step that waits, to be written in the transaction that gives the run back
 
     @property
     def is_told(self) -> bool:
-        """True if something other than time may end it."""
+        """True if something other than time may end the wait."""
         return self.wakes is not None or self.needed is not None
 
     def seconds_at(self, now: int) -> float:
-        """How long to sleep at this moment before the wait is looked at again."""
+        """Seconds to sleep before the wait is checked again."""
         longest = ASK_AGAIN if self.is_told else LONGEST_TIMER
         return longest if self.due is None else min(longest, max(0.0, (self.due - now) / 1_000_000))
 
     @property
     def seconds_by_test_clock(self) -> float:
-        """The same where the clock is moved by hand; asking again costs a transaction."""
+        """The same for a test clock; a check of signals or children costs a transaction."""
         return ASK_AT_TEST_CLOCK if self.is_told else LOOK_AT_TEST_CLOCK
 
 
 def first_of(pauses: Collection[Pause]) -> Pause:
-    """What a run waits for if its branches wait for these: the first of them; of the signals seen, the fewest."""
+    """What a run waits for if its branches wait for these: the earliest moment, and the lowest counts."""
     return Pause(
         due=min((one.due for one in pauses if one.due is not None), default=None),
         wakes=min((one.wakes for one in pauses if one.wakes is not None), default=None),

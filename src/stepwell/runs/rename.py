@@ -1,4 +1,4 @@
-"""A step that may have been renamed: the run is held before its body is called, until somebody says what it is."""
+"""Steps that may have been renamed: the run is held before such a step, until an operator or new code decides."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from stepwell.base.definitions import declared_names
 from stepwell.base.events import RunHeld
+from stepwell.base.program import Program
+from stepwell.base.source_names import CHILD, FUNCTION
 from stepwell.records import RunStatus
 from stepwell.runs.journal import Due, Verdict
-from stepwell.runs.program import CHILD, FUNCTION, Program
 from stepwell.runs.requests import Read, Request, recorded
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import HELD, StepRow
@@ -17,9 +18,9 @@ from stepwell.work.outcome import Held
 
 
 def cleared(run: RunTurn, key: str, verdict: Verdict) -> Generator[Request, Any, None]:
-    """Let a call go on that is recorded, or that is certainly no other name of what is; else hold the run, and raise.
+    """Return if a call is recorded, or certainly is no new name of a recorded step; else hold the run and raise.
 
-    Costs nothing where all that its branch has recorded was asked for, and no file is read where the rest is decorated.
+    Costs nothing if all records of the branch have been reached, and reads no file if the others are decorated steps.
     """
     if not run.journal.is_behind or not isinstance(verdict, Due) or verdict.has_row:
         return
@@ -27,12 +28,12 @@ def cleared(run: RunTurn, key: str, verdict: Verdict) -> Generator[Request, Any,
         yield from in_order(run, key, verdict)
     elif run.journal.gone(key, declared_names()):
         program = yield from _program(run, key)
-        if run.journal.gone(key, program):  # looked at again: other branches have gone on meanwhile
+        if run.journal.gone(key, program):  # again: other branches have gone on meanwhile
             yield from _held(run, key, program)
 
 
 def in_order(run: RunTurn, key: str, verdict: Verdict) -> Generator[Request, Any, None]:
-    """Hold a strict run that makes a new call, of any kind, while its branch has not asked for all that it recorded."""
+    """Hold a strict run that makes a new call, of any kind, while its branch has records that it has not reached."""
     if run.journal.strict and isinstance(verdict, Due) and not verdict.has_row and run.journal.skipped(key):
         yield from _held(run, key, (yield from _program(run, key)))
 
@@ -47,7 +48,7 @@ def _program(run: RunTurn, key: str) -> Generator[Request, Any, Program]:
 
 
 def _held(run: RunTurn, key: str, program: Program) -> Generator[Request, Any, None]:
-    """Hold the run: noted with the fingerprint of this code, so that other code lets it go, and only other."""
+    """Hold the run, and record the fingerprint of this code, so that only other code releases it."""
     run.check()
     strict = run.journal.strict
     names = run.journal.skipped(key) if strict else run.journal.gone(key, program)
@@ -62,7 +63,7 @@ def _held(run: RunTurn, key: str, program: Program) -> Generator[Request, Any, N
 
 def _said(run_id: int, key: str, names: tuple[str, ...], *, strict: bool) -> str:
     old, new = ", ".join(map(_described, names)), f"step {key}"
-    what = "which this turn has not asked for" if strict else "which this program does not declare any more"
+    what = "which this turn has not reached" if strict else "which this program does not declare any more"
     return (
         f"{new} was about to be executed, and the run has recorded {old}, {what}: it may be another name for the same, "
         f"which would then be done twice. {_kept(names[0], strict=strict)}; or `stepwell accept {run_id}`, to go on "
@@ -71,9 +72,9 @@ def _said(run_id: int, key: str, names: tuple[str, ...], *, strict: bool) -> str
 
 
 def _kept(name: str, *, strict: bool) -> str:
-    """What to write in the code so that the run goes on by itself."""
+    """The change of the code that lets the run go on."""
     if strict:
-        return "Deploy code that asks for it where it was"
+        return "Deploy code that calls it where it was"
     if name.endswith(FUNCTION):
         return f"If it was renamed, give the coroutine function its old name, {_described(name)}, and deploy that"
     if name.endswith(CHILD):

@@ -1,6 +1,6 @@
-"""What a course asks for, and who answers.
+"""What the course of a call asks for, and how that is answered.
 
-An async workflow's loop answers by awaiting, a sync workflow's thread by doing it there or having the loop do it.
+For an async workflow the loop awaits it; for a sync workflow its thread does it, or lets the loop do it.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from stepwell.base.names import is_shielded
+from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.runs.branches import CALLS, current_branch
+from stepwell.runs.background_writes import noted
+from stepwell.runs.branches import CALLS
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.conditions import is_met
-from stepwell.runs.notes import noted
 from stepwell.runs.pause import Pause, Unwinding
-from stepwell.runs.program import program
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked
 from stepwell.store.pending import Answer
 from stepwell.store.questions import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
+from stepwell.work.current import current_branch
 
-SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound: code that asks on and on must rest
+SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound, or code that retries would spin
 
 
 class Record(msgspec.Struct, frozen=True, eq=False):
@@ -38,12 +39,12 @@ class Record(msgspec.Struct, frozen=True, eq=False):
 
     run: RunTurn
     row: StepRow
-    attempt: Attempt | None  # what it came of; asked on the loop whether that was shown to be at work
+    attempt: Attempt | None  # whose result it is; on the loop it tells whether a RUNNING row was written
     has_row: bool
 
 
 class Doubt(msgspec.Struct, frozen=True, eq=False):
-    """Asks about a row that did not come back: refuses it, unless it had been written before."""
+    """Asks whether a row was written whose write did not return; if not, the row is refused."""
 
     run: RunTurn
     row: StepRow
@@ -51,7 +52,7 @@ class Doubt(msgspec.Struct, frozen=True, eq=False):
 
 
 class Wait(msgspec.Struct, frozen=True, eq=False):
-    """Asks to wait until a moment, or until it may be worth asking again."""
+    """Asks to wait until a moment, or until the next check."""
 
     run: RunTurn
     pause: Pause
@@ -79,13 +80,13 @@ class Check(msgspec.Struct, frozen=True, eq=False):
 
 
 class Noted(msgspec.Struct, frozen=True, eq=False):
-    """Asks to wait until what the run has noted is recorded."""
+    """Asks to wait for the background writes of the run."""
 
     run: RunTurn
 
 
 class Read(msgspec.Struct, frozen=True, eq=False):
-    """Asks which names this program declares, which may mean to read its sources."""
+    """Asks which names this program declares; the sources may have to be read."""
 
     run: RunTurn
 
@@ -97,7 +98,7 @@ at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_sta
 
 
 def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]:
-    """Ask the database; what it has recorded of the call is in the journal then."""
+    """Ask the database; a row that it has recorded is added to the journal."""
     run.admit(question.row.key)
     run.enter(question.row.key)
     try:
@@ -119,9 +120,9 @@ def asked(run: RunTurn, question: Question) -> Generator[Request, Any, Answered]
 
 
 def waited_until(run: RunTurn, key: str, due: int, row: StepRow | None = None) -> Generator[Request, Any, None]:
-    """Wait until a moment; refused as a call is, also while it waits, if the run is cancelled.
+    """Wait until a moment; like a call, the wait is refused if the run is cancelled, also while it lasts.
 
-    That a step waits for it (`row`) is recorded when this returns, or in the transaction that gives its run back.
+    The `row` of the waiting step is written when this returns, or in the transaction that gives the run back.
     """
     run.check()
     while not run.is_past(due):
@@ -132,7 +133,7 @@ def waited_until(run: RunTurn, key: str, due: int, row: StepRow | None = None) -
 
 
 def unrecorded(run: RunTurn, row: StepRow | None) -> StepRow | None:
-    """The row, if it is not on its way to the database."""
+    """The row, unless it is being written."""
     return None if row is None or run.journal.knows(row) else row
 
 
@@ -146,7 +147,7 @@ def checked(run: RunTurn, key: str, condition: str) -> Generator[Request, Any, o
 
 
 def recorded(run: RunTurn, row: StepRow, *, has_row: bool = True) -> Generator[Request, Any, None]:
-    """Have a row written by itself, not as what came of a body."""
+    """Write a row that is not the result of a body."""
     run.enter(row.key)
     try:
         yield from recording(Record(run, row, None, has_row))
@@ -155,7 +156,7 @@ def recorded(run: RunTurn, row: StepRow, *, has_row: bool = True) -> Generator[R
 
 
 def recording(record: Record) -> Generator[Request, Any, None]:
-    """Have a row written; if that is refused, nothing of this turn is executed any more."""
+    """Write a row; if that is refused, nothing more of this turn is executed."""
     run = record.run
     try:
         answer: Answer = yield record
@@ -250,12 +251,12 @@ def _called_here(attempt: Attempt) -> Any:
 
 
 async def _answered_there(request: Request) -> Any:
-    """Asked for on the loop: a coroutine that a thread had made inside another is lost if the run is stopped first."""
+    """Created on the loop: a coroutine made in a thread would never be awaited if the run is stopped first."""
     return await _answer_to(request)
 
 
 async def _answered(run: RunTurn, question: Question) -> Answered:
-    """The answer of the database; a cancel that finds a signal taken has come too late to lose it."""
+    """The answer of the database; a signal that was taken is kept even if a cancel comes meanwhile."""
     waiting = run.slot.store.waiting
     answer = waiting.ask(question)
     try:
@@ -269,12 +270,12 @@ async def _answered(run: RunTurn, question: Question) -> Answered:
         task = asyncio.current_task()
         if task is not None and getattr(task.get_coro(), "cr_code", None) not in CALLS:
             task.uncancel()
-            task.cancel()  # whoever goes on with what came is cancelled at its next wait
+            task.cancel()  # the caller is cancelled at its next wait
         return answer.result()
 
 
 async def _recorded(request: Record) -> Answer:
-    """Write on the loop, where runs are given back: it was before this, and is refused, or comes after it."""
+    """Write on the loop, where runs are given back: if that happened before, the write is refused."""
     if request.attempt is None:
         request.run.check()
     else:
@@ -288,7 +289,7 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 def _executed(attempt: Attempt) -> Awaitable[Any]:
-    """The body, in a context of its own: a replay does not call it, so the run must not see what it sets there."""
+    """The body, in its own context: a replay does not call it, so the run must not see the variables that it sets."""
     call, context = attempt.call, copy_context()
     definition = call.definition
     context.run(current_branch.set, attempt)
@@ -301,7 +302,7 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
         body = context.run(definition.fn, *call.args, **call.kwargs)
         running = in_context(context, body if inspect.iscoroutine(body) else _awaited(body))
     cleanup = call.run.cleanup
-    # A body in a thread is waited for: it cannot be stopped, and must not be undone while it works.
+    # Wait for a body in a thread: it cannot be stopped, and must not be undone while it works.
     return running if cleanup is None or is_shielded(call.key) else cleanup.stoppable(running)
 
 
@@ -334,9 +335,9 @@ async def _in_thread(attempt: Attempt, limit: asyncio.Timeout | None = None) -> 
 
 @types.coroutine
 def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Await the coroutine with its context variables in `context`: none that it sets is seen by whoever awaits.
+    """Await the coroutine with its context variables in `context`: the caller does not see those that it sets.
 
-    A task of its own would do that too, at nine times the price (8 us), and would be another current task.
+    A new task would do that too, at nine times the cost (8 us), and would be another current task.
     """
     go_on, given = coroutine.send, None
     try:

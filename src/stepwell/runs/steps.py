@@ -1,15 +1,12 @@
-"""A step call: answered from the journal, or its body executed and what came of it recorded.
+"""A step call: answered from the journal, or its body is executed and the result recorded.
 
-The course of a call is written once, as a script that asks for what takes time: a body, a write, a wait.
+The course of a call is a generator, for async and sync workflows alike: it yields requests for a body, a write, a wait.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import time
 from collections.abc import Generator
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +15,9 @@ import msgspec
 from stepwell.base.backoff import Retry
 from stepwell.base.clock import chance_of
 from stepwell.base.durations import microseconds_of
-from stepwell.errors import Paused, SerializationError, StepFailed
+from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus
-from stepwell.runs.call import Attempt, Definition, StepCall
+from stepwell.runs.call import Attempt, StepCall
 from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared
@@ -38,13 +35,14 @@ from stepwell.runs.requests import (
     unrecorded,
     waited_until,
 )
+from stepwell.runs.step_errors import failure_of, kept_of
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import accepts, misfit_of, told_misfits
 from stepwell.store.questions import Recorded, TakeSignal
 from stepwell.store.rows import StepRow
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
-from stepwell.work.outcome import GAVE_UP, RECORDED, STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
+from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
 
 
 def course_of(call: StepCall) -> Course:
@@ -87,13 +85,13 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
     run, told = call.run, decode(row.error or "{}")
     condition = told.get("resume_condition")
     races = at_stake.get()[0] is not None
-    # A run that had not been signalled when it was claimed has nothing to ask: what came since, its end will find.
+    # If no signal had come when the run was claimed, it does not ask now: the end of the turn finds later ones.
     is_unasked = not run.task.wakes and not run.journal.knows(row) and not races
     seen: int | None = 0 if is_unasked else None
     while True:
         check_at = None if row.output is None else decode(row.output, int)
         is_due = check_at is not None and run.is_past(check_at)
-        if races and not run.journal.knows(row):  # who wins changes the rows of the others
+        if races and not run.journal.knows(row):  # the winner of a race changes the rows of the others
             yield from recorded(run, row)
         if seen is None or is_due:
             fits = partial(misfit_of, call.definition.name, call.definition.returns)
@@ -102,7 +100,7 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
             told_misfits(run, question)
             if isinstance(answer, Recorded):
                 return Replay(answer.row.output)
-            if question.misfits:  # with which it was recorded
+            if question.misfits:  # the question has written the row too
                 run.journal.record(row)
             seen = answer.wakes
         if not is_due:
@@ -128,26 +126,25 @@ def _next_check(run: RunTurn) -> int:
 
 
 def resumes_at(run: RunTurn, pause: Paused) -> int | None:
-    """When a pause is over by time, or its condition is asked; None if only a signal or an operator ends it."""
+    """When a pause ends, or its condition is checked; None if only a signal or an operator ends it."""
     if pause.resume_after is not None:
         return run.now() + microseconds_of(pause.resume_after, "resume_after")
     return None if pause.resume_condition is None else _next_check(run)
 
 
 def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
-    """Call the body once and record what came of it: the row, and the value or the exception."""
+    """Call the body once and record the result: returns the row, and the value or the exception."""
     run = call.run
     if run.notes:
         yield Noted(run)
         run.admit(call.key)
     attempt = Attempt(call, number, has_row)
     attempt.late = partial(_returned_late, attempt)
-    showing = run.slot.showing
-    showing.begin(attempt)
+    run.long_steps.begin(attempt)
     try:
         try:
             returned = yield attempt
-        except KeyboardInterrupt as error:  # in a branch of its own it would end the loop, and the worker with it
+        except KeyboardInterrupt as error:  # raised in another task it would end the loop, and the worker with it
             raise interrupted(error) from None
         output, value = stored_as(call, returned)
         done = _succeeded(attempt, output)
@@ -156,9 +153,9 @@ def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request
         pause = pause_of(error, _policy(call)) if isinstance(error, Exception) else None
         done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
     finally:
-        showing.end(attempt)
+        run.long_steps.end(attempt)
     run.admit_result(done, attempt.shown)
-    if done.status.finished:  # before the workflow hears of it
+    if done.status.finished:  # before the workflow sees the result
         yield from recording(Record(run, done, attempt, has_row))
     else:  # a step that waits is recorded with its run
         run.on_loop(lambda: run.slot.store.recorded.withdraw(attempt.shown))
@@ -174,7 +171,7 @@ def _succeeded(attempt: Attempt, output: str) -> StepRow:
 
 
 def _returned_late(attempt: Attempt, returned: Any) -> None:
-    """Keep what a body in a thread returned after its run was stopped; what cannot be stored is not worth an error."""
+    """Keep what a body in a thread returned after its run was stopped, if it can be stored."""
     run = attempt.call.run
     with contextlib.suppress(Exception):
         done = _succeeded(attempt, stored_as(attempt.call, returned)[0])
@@ -182,7 +179,7 @@ def _returned_late(attempt: Attempt, returned: Any) -> None:
 
 
 def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
-    """A step that has paused itself: until somebody resumes it, or its condition, asked now and then, is met."""
+    """The row of a step that has paused itself, until it is resumed or its condition is met."""
     run = attempt.call.run
     return msgspec.structs.replace(
         attempt.call.row(RunStatus.PAUSED, attempt.number, attempt.took),
@@ -193,7 +190,7 @@ def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
 
 
 def told_of(pause: Paused) -> dict[str, Any]:
-    """What is stored of a pause."""
+    """A pause as it is stored."""
     return {"type": "Paused", "message": str(pause), "resume_condition": pause.resume_condition}
 
 
@@ -215,14 +212,14 @@ def _policy(call: StepCall) -> Retry:
 
 
 def retry_at(policy: Retry, failed: StepRow) -> int:
-    """When a failed attempt is followed by the next: from what is recorded, so that it is the same for everybody."""
+    """When the next attempt is due after a failed one; computed from the record, so that every worker agrees."""
     retry_after = decode(failed.error or "{}").get("retry_after")
     delay = policy.delay(failed.attempt, chance_of(f"{failed.run_id}/{failed.key}/{failed.attempt}"))
     return (failed.finished_at or 0) + int(1_000_000 * (delay if retry_after is None else retry_after))
 
 
 def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
-    """A result as JSON text, and as it will come back from there: the caller gets that on the first run too."""
+    """A result as JSON text, and as it is read back: the caller gets the latter on the first run too."""
     declared, kind = call.definition.returns, type(value)
     limit = call.run.slot.store.options.payload_limit
     text = encode(value, limit=limit, what=f"result of {call.key}")
@@ -244,119 +241,3 @@ def _same(back: Any, value: Any) -> bool:
         return bool(back == value)
     except Exception:  # noqa: BLE001 - a value that cannot be compared cannot be shown to be the same
         return False
-
-
-# ---- What a step gave up with, recorded so that its exception can be raised on the first run and on every replay
-# alike.
-
-
-KEPT_LIMIT: Final = 1 << 18  # bytes of what an exception was given, or holds
-PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that asked for the step
-
-
-def kept_of(error: Exception, raises: tuple[type[Exception], ...]) -> dict[str, Any]:
-    """What is recorded of an exception besides its message, if its class is among `raises` or below one of them."""
-    named = next((cls for cls in raises if isinstance(error, cls)), None)
-    if named is None:
-        return {}
-    told: dict[str, Any] = {"args": _stored(list(_arguments_of(error))), "fields": _fields_of(error)}
-    if type(error) not in raises:
-        told["as"] = named.__name__
-    return told
-
-
-def failure_of(definition: Definition, key: str, error: str) -> Exception:
-    """The exception of a step that gave up, from what is recorded: of a class of `raises`, else `StepFailed`."""
-    told: dict[str, Any] = decode(error)
-    kind, message = str(told.get("type", "error")), str(told.get("message", ""))
-    named = told.get("as", kind)
-    found = [_built(cls, told) for cls in definition.raises if cls.__name__ == named]
-    failure = next((one for one in found if one is not None), None) or StepFailed(key, kind, message, told)
-    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
-    BaseException.__setattr__(failure, RECORDED, {name: told[name] for name in PASSED_ON if name in told})
-    return failure
-
-
-def _built(cls: type[Exception], told: dict[str, Any]) -> Exception | None:
-    """The exception once more; None if it cannot be.
-
-    By its class, if that makes the same of what it was given. Many make their message of other arguments, or take them
-    by name only: such a one is put together without asking the class.
-    """
-    args, fields = told.get("args"), told.get("fields") or {}
-    if args is None:
-        return None
-    with suppress(Exception):
-        made = cls(*args)
-        if str(made) == told.get("message") and all(vars(made).get(name) == fields[name] for name in fields):
-            return made
-    with suppress(Exception):
-        put = cls.__new__(cls, *args)
-        BaseException.__setattr__(put, "args", tuple(args))
-        vars(put).update(fields)
-        return put
-    return None
-
-
-def _arguments_of(error: Exception) -> tuple[Any, ...]:
-    made: Any = error.__reduce__() if isinstance(error, OSError) else ()  # it has more than it shows: the file
-    arguments: tuple[Any, ...] = made[1] if made and made[0] is type(error) else error.args
-    return arguments
-
-
-def _fields_of(error: Exception) -> dict[str, Any]:
-    """What the exception holds by name, as far as it comes back as itself, and all of it fits."""
-    kept: dict[str, Any] = {}
-    for name, value in vars(error).items():
-        with suppress(Exception):  # it cannot be stored, or not be compared
-            if not name.startswith("__") and decode(encode(value)) == value:
-                kept[name] = value
-    return _stored(kept) or {}
-
-
-def _stored(value: Any) -> Any:
-    try:
-        return decode(encode(value, limit=KEPT_LIMIT))
-    except SerializationError:
-        return None
-
-
-# ---- Steps that take a while are recorded as RUNNING, so that people can see them at work; short ones only when they
-# end.
-
-
-SHOW_AFTER: Final = 0.02
-
-
-class Showing:
-    """The attempts of one worker's steps whose bodies are being executed, oldest first."""
-
-    def __init__(self) -> None:
-        self._begun: dict[Attempt, None] = {}
-        self._looking = False
-
-    def begin(self, attempt: Attempt) -> None:
-        """An attempt begins; any thread may say so."""
-        self._begun[attempt] = None
-        if not self._looking:
-            self._looking = True
-            run = attempt.call.run
-            run.on_loop(lambda: run.loop.call_later(SHOW_AFTER, self._look))
-
-    def end(self, attempt: Attempt) -> None:
-        """The attempt has ended; any thread may say so. On the loop, `attempt.shown` is then as it stays."""
-        self._begun.pop(attempt, None)
-
-    def _look(self) -> None:
-        old = time.monotonic() - SHOW_AFTER
-        for attempt in [*itertools.takewhile(lambda one: one.since <= old, tuple(self._begun))]:
-            run = attempt.call.run
-            # By one of two: the thread in which the attempt has just ended, or this.
-            taken = self._begun.pop(attempt, self) is not self
-            if taken and not run.unwinding:
-                row = attempt.call.row(RunStatus.RUNNING, attempt.number, attempt.took)
-                attempt.shown = run.slot.store.recorded.begin(row, run.task.owner, has_row=attempt.has_row)
-        for attempt in tuple(self._begun)[:1]:
-            attempt.call.run.loop.call_later(SHOW_AFTER, self._look)
-            return
-        self._looking = False

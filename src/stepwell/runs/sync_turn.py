@@ -1,4 +1,4 @@
-"""The turn of a sync workflow: its code runs in threads of its own, and the loop does for them what takes time."""
+"""The turn of a sync workflow: its code runs in its own threads, and the loop executes its calls."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepwell.errors import NotInRun
-from stepwell.runs.branches import Branch, current_branch, hidden
+from stepwell.runs.branches import Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Journal
 from stepwell.runs.pause import Unwinding
 from stepwell.runs.turn import RunTurn, is_stopped
 from stepwell.store.rows import Claimed
 from stepwell.work.body import Slot
+from stepwell.work.current import current_branch, hidden
 from stepwell.work.threads import Threads, in_thread
 
 T = TypeVar("T")
 
 
 def wait_in_thread(run: RunTurn, work: Coroutine[Any, Any, T]) -> T:
-    """Have the loop do the work while this thread, one of a sync workflow, waits."""
+    """Let the loop do the work while this thread of a sync workflow waits."""
     assert isinstance(run, SyncTurn)
     return run.wait_in_thread(work)
 
 
 def extended_in_thread(run: RunTurn) -> bool:
-    """Have the loop extend the lease while this thread waits, which may be that of a step of an async workflow too."""
+    """Let the loop extend the lease while this thread waits; also for a sync step of an async workflow."""
     if isinstance(run, SyncTurn):
         return run.wait_in_thread(run.extend_lease())
     if threading.get_ident() == run.home:
@@ -39,19 +40,19 @@ def extended_in_thread(run: RunTurn) -> bool:
 
 
 class SyncTurn(RunTurn):
-    """A run of a sync workflow while it is executed. Lives on the worker's loop, and is reached from other threads."""
+    """A run of a sync workflow while it is executed. Belongs to the worker's loop; other threads use it too."""
 
     is_sync = True
 
     def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
         super().__init__(task, workflow, journal, slot, threads)
-        self._job = None  # it only waits for the thread; cancelling it would unwind nothing
-        self._calls: set[asyncio.Task[Any]] = set()  # made by its threads, which wait for them
-        self._at_work: set[int] = set()  # threads that execute code of its own
+        self._job = None  # it only waits for the thread: to cancel it would not unwind the run
+        self._calls: set[asyncio.Task[Any]] = set()  # calls that its threads wait for
+        self._at_work: set[int] = set()  # threads that execute code of the workflow
 
     @property
-    def is_at_work(self) -> bool:  # type: ignore[override]  # the loop sees all that an async one does
-        """True while a thread of it executes code of its own."""
+    def is_at_work(self) -> bool:  # type: ignore[override]  # the loop sees what an async workflow does
+        """True while a thread executes code of the workflow."""
         return bool(self._at_work)
 
     async def execute(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -66,25 +67,25 @@ class SyncTurn(RunTurn):
                 raise Unwinding from None
             raise
         if self._tasks and not self.unwinding:
-            await asyncio.wait(self._tasks)  # steps in the background that nobody has waited for
+            await asyncio.wait(self._tasks)  # background steps that the workflow has not awaited
         if await self._end():
             raise Unwinding
         return result
 
     def stop(self) -> None:
-        """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
+        """The worker is about to cancel the run: no step begins any more, not even in a `finally`."""
         super().stop()
         for call in tuple(self._calls):
-            call.cancel()  # or the thread that waits for it would keep its place until it is over
+            call.cancel()  # or the thread would keep its place until the call has ended
 
     def wait_in_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the loop do the work, the run hidden from it, while this thread of the workflow waits."""
+        """Let the loop do the work, outside of the run's context, while this thread of the workflow waits."""
         answer: concurrent.futures.Future[T] = concurrent.futures.Future()
         self.loop.call_soon_threadsafe(self._begin, work, answer, threading.get_ident(), context=hidden())
         return answer.result()
 
     def _in_own_thread(self, body: Callable[[], T]) -> T:
-        """Call what belongs to the workflow: while its code runs, the run works."""
+        """Call code of the workflow, and count the run as working meanwhile."""
         thread = threading.get_ident()
         self._at_work.add(thread)
         try:
@@ -92,7 +93,7 @@ class SyncTurn(RunTurn):
         except Unwinding:
             if not self.unwinding:
                 raise
-            return None  # type: ignore[return-value]  # whoever waits knows; nobody else is to be told of an error
+            return None  # type: ignore[return-value]  # the run is being given back: the result is not used
         finally:
             self._at_work.discard(thread)
             self.on_loop(self.look_soon)
@@ -102,8 +103,8 @@ class SyncTurn(RunTurn):
 
     def _begin(self, work: Coroutine[Any, Any, T], answer: concurrent.futures.Future[T], thread: int) -> None:
         task = asyncio.ensure_future(work)
-        # Only now, not in the thread: somebody has to be seen at work until the call itself waits, or is answered. Seen
-        # by nobody meanwhile, the run would be given back without what this call is about to wait for.
+        # Only here, not in the thread: in between the run would not count as working, and would be given back without
+        # the wait that this call is about to begin.
         self._calls.add(task)
         self._at_work.discard(thread)
         task.add_done_callback(self._calls.discard)
@@ -112,7 +113,7 @@ class SyncTurn(RunTurn):
         task.add_done_callback(partial(self._answer, answer, thread))
 
     def _answer(self, answer: concurrent.futures.Future[T], thread: int, task: asyncio.Task[T]) -> None:
-        self._at_work.add(thread)  # before it knows: from now on it is not waiting any more
+        self._at_work.add(thread)  # before it gets the answer: it does not wait any more
         if task.cancelled():
             answer.set_exception(Unwinding() if self.unwinding else Stopped())
         elif (error := task.exception()) is not None:

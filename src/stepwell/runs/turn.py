@@ -13,37 +13,42 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus
-from stepwell.runs.branches import HIDDEN, Branch, Made, current_branch
+from stepwell.runs.background_writes import Progress, keep, noted
+from stepwell.runs.branches import Branch, Made
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.journal import Journal
-from stepwell.runs.notes import Progress, keep, noted
 from stepwell.runs.pause import Pause, Unwinding, first_of
 from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.work.body import Slot
+from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.outcome import Held
 from stepwell.work.threads import Threads, in_thread
+
+if TYPE_CHECKING:
+    from stepwell.runs.long_steps import LongSteps
 
 T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
 LATEST_LOOK: Final = 0.25
 CANCEL_AGAIN: Final = 1.0
-WITHHELD: Final = 0.04  # seconds until it is recorded by itself that a step waits, if its run is not given back
+WITHHELD: Final = 0.04  # seconds until the row of a waiting step is written by itself, if the run is not given back
 NONE: Final[frozenset[asyncio.Future[Any]]] = frozenset()
 
 
 class RunTurn:
-    """A run while it is executed. Lives on the worker's loop."""
+    """A run while it is executed. Used on the worker's loop only."""
 
     is_sync = False
-    is_at_work = False  # True while code of its own runs elsewhere, unseen by the loop
+    long_steps: LongSteps  # of its workflow in this worker
+    is_at_work = False  # True while code of the workflow runs in another thread
 
     def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
         self.task = task
@@ -52,14 +57,14 @@ class RunTurn:
         self.slot = slot
         self.loop = asyncio.get_running_loop()
         self.unwinding = False
-        self.overtaken = False  # the database has refused a record of this turn: another worker has the run
-        self.pause: Pause | None = None  # what the run waits for, once it is unwinding because of that
+        self.overtaken = False  # the database has refused a write of this turn: another worker has the run
+        self.pause: Pause | None = None  # what the run waits for, if it is unwinding for that reason
         self.arguments: Arguments | None = None  # of the workflow
         self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
         self.restarts_with: str | None = None  # the input of its next generation
-        self.held: Held | None = None  # why it must not go on with this code
-        self._progress: Progress | None = None  # few runs tell of it
-        self.notes: list[asyncio.Task[None]] = []  # rows on their way to the database
+        self.held: Held | None = None  # the reason why this code must not continue it
+        self._progress: Progress | None = None  # few runs report any
+        self.notes: list[asyncio.Task[None]] = []  # background writes
         self.made = Made()
         self._threads = threads
         self._clock = slot.store.clock
@@ -68,17 +73,17 @@ class RunTurn:
         self._job = asyncio.current_task()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._bodies = NONE  # in threads, which cannot be stopped
-        self._under_way: dict[object, asyncio.Task[Any] | None] = {}  # and who does it, where that is asked for
+        self._under_way: dict[object, asyncio.Task[Any] | None] = {}  # and the task, for a cleanup
         self._parked: dict[asyncio.Future[bool | None], Pause] = {}
         self._alarms: dict[asyncio.Future[bool | None], asyncio.TimerHandle] = {}
         self._look: asyncio.Handle | None = None
-        self._stopped = False  # by the worker, which has no time to wait for threads
+        self._stopped = False  # by the worker, which does not wait for threads
         slot.on_stop = self.stop
 
     async def execute(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a workflow and return what it returns; `Unwinding` if it waits, whatever it makes of that."""
+        """Call the workflow and return its result; raises `Unwinding` if it waits, even if it has caught that."""
         assert self._job is not None
-        root = Branch(self)  # known by its context alone: what refers to itself waits for the garbage collector
+        root = Branch(self)  # not an attribute: a reference cycle would wait for the garbage collector
         root.tasks.add(self._job)
         current_branch.set(root)
         try:
@@ -99,20 +104,20 @@ class RunTurn:
         return result
 
     def stop(self) -> None:
-        """The worker is about to cancel the run: from now on no step of it begins, also none in a `finally`."""
+        """The worker is about to cancel the run: no step begins any more, not even in a `finally`."""
         if not self.unwinding:
             self.unwinding = self._stopped = True
 
     def restart(self, input: str) -> Unwinding:
-        """Let the next generation begin with this input: from now on nothing of this one is executed or written."""
+        """End this generation and begin the next with this input; nothing more of this one is executed or written."""
         self.check()
         self.restarts_with = input
         return self._unwound()
 
     def hold(self, held: Held) -> Unwinding:
-        """Let the run not go on, whatever its code catches: nothing of it is executed or written any more.
+        """Hold the run, even if its code catches the exception: nothing more of it is executed or written.
 
-        A sync workflow may say so in its own thread.
+        A sync workflow may call this in its own thread.
         """
         self.held = held
         if threading.get_ident() == self.home:
@@ -123,20 +128,20 @@ class RunTurn:
 
     def _unwound(self) -> Unwinding:
         if asyncio.current_task() is self._job:
-            self.unwinding = True  # the caller raises what is returned; `_end` ends the other tasks
+            self.unwinding = True  # the caller raises the exception; `_end` ends the other tasks
         else:
             self._unwind()
         return Unwinding()
 
     @property
     def progress(self) -> Progress:
-        """How far it is, in its own words; asked for on the loop alone, or two threads might make two of it."""
+        """The progress that the run reports; only used on the loop, or two threads might create two."""
         if self._progress is None:
             self._progress = Progress(self)
         return self._progress
 
     def joined(self, task: asyncio.Task[Any], path: str = "") -> None:
-        """A task was created inside the run, in the branch with this path: it is part of it until it is done."""
+        """A task was created in the branch with this path: it is part of the run until it is done."""
         self._tasks.add(task)
         if self.cleanup is not None:
             self.cleanup.joined(task, path)
@@ -149,41 +154,41 @@ class RunTurn:
         return self.overtaken or session.lost or session.held.get(self.task.id) != self.task.turn
 
     def check(self) -> None:
-        """Refuse a call that could not be written any more."""
+        """Raise if nothing of this turn can be written any more."""
         if self.unwinding:
             raise Unwinding
         if self.is_lost:
             raise LeaseLost(self.task.owner, self.task.id)
 
     def admit_result(self, row: StepRow, begun: Operation | None) -> None:
-        """Refuse a result that cannot be recorded as part of this turn any more; it is kept beside it, for people."""
+        """Raise if a result cannot be recorded in this turn any more; it is kept as a late result, for people."""
         if row.status is RunStatus.SUCCESS and self.unwinding:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it cannot be written any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it cannot be written
                 self.on_loop(partial(self.slot.store.recorded.keep_late, row, self.task.turn, begun))
         self.check()
 
     def admit(self, key: str) -> None:
-        """Refuse a call that no record answers; to a run that is being cancelled every one outside of its shields."""
+        """Raise if a call without a record must not be made: in a cancelled run, every one outside of a shield."""
         self.check()
         if self.cleanup is not None:
             self.cleanup.admit(key)
 
     def now(self) -> int:
-        """The database's time, and never less: what is due `now() + span` is not due early."""
+        """The time of the database, or slightly later: what is due at `now() + span` is never due early."""
         told = self._clock.now()
         return self.task.claimed_at + _microseconds_since(self.task.asked_at) if told is None else told
 
     def is_past(self, moment: int) -> bool:
-        """True if that moment has certainly come by the database's clock."""
+        """True if the moment has certainly come by the database's clock."""
         told = self._clock.now()
         return moment <= (self.task.claimed_at + _microseconds_since(self.began) if told is None else told)
 
     def enter(self, work: object) -> None:
-        """Something of the run is under way: a body, or a write. Nothing is given back until it has left."""
+        """A body or a write of the run begins: the run is not given back until it has ended (`leave`)."""
         self._under_way[work] = None if self.cleanup is None or self.is_sync else asyncio.current_task()
 
     def leave(self, work: object) -> None:
-        """It is not under way any more."""
+        """It has ended."""
         self._under_way.pop(work, None)
         if self._parked:
             self.on_loop(self.look_soon)
@@ -191,10 +196,10 @@ class RunTurn:
     async def body_in_thread(
         self, body: Callable[[], T], late: Callable[[T], object] | None = None, limit: asyncio.Timeout | None = None
     ) -> T:
-        """Call a sync body in a thread; the run is not given back before it has ended, unless its `limit` was over.
+        """Call a sync body in a thread; the run is not given back before it has ended, unless its `limit` has expired.
 
-        One that outlived that goes on beside the next attempt: it may never end. What a body returns after the run was
-        stopped is given to `late`.
+        A body that has outlived its limit runs beside the next attempt, since it may never end. `late` is called with
+        what a body returns after the run was stopped.
         """
         running: set[asyncio.Future[Any]] = set()
         try:
@@ -211,9 +216,9 @@ class RunTurn:
             late(body.result())
 
     async def park(self, pause: Pause) -> None:
-        """Wait until `due`, in memory while a sibling works; when none does, the run is given back instead.
+        """Wait until `due`, in memory while another branch works; if none does, the run is given back.
 
-        Returns before that if what it waits for may have come, or the run was cancelled: the caller asks again.
+        Returns earlier if what it waits for may have come, or the run was cancelled: the caller checks that.
         """
         self.check()
         spare = None if pause.row is None else self.loop.call_later(WITHHELD, self._spare, pause.row)
@@ -252,12 +257,12 @@ class RunTurn:
             self._alarms[waiting] = self.loop.call_later(self._until(pause), self._alarm, waiting, pause)
 
     def wake_parked(self) -> None:
-        """Let all that waits see that the run was cancelled."""
+        """Wake all waits: the run was cancelled."""
         for waiting in tuple(self._parked):
             resolve(waiting, True)
 
     def outside(self) -> list[asyncio.Task[Any]]:
-        """Those of its tasks that wait for the world outside: not in a call of ours, nor for each other."""
+        """The tasks that wait for something outside the run: neither for a call of stepwell, nor for each other."""
         calling = set(self._under_way.values())
         return [task for task in self._parts() if task not in calling and waited_for(task) and not self._waits(task)]
 
@@ -267,18 +272,18 @@ class RunTurn:
                 resolve(waiting, None)
 
     def on_loop(self, call: Callable[[], object]) -> None:
-        """Make the call here, or have the loop make it if this is another thread."""
+        """Make the call here, or on the loop if this is another thread."""
         if threading.get_ident() == self.home:
             call()
         else:
             self.loop.call_soon_threadsafe(call)
 
     async def extend_lease(self) -> bool:
-        """Have the lease of its worker begin anew; False if that has lost the run."""
+        """Renew the lease of the worker; False if it has lost the run."""
         return await self.slot.session.renew(self.slot.session.lease / 6) and not self.is_lost
 
     def _spare(self, row: StepRow) -> None:
-        """Give the run back if every branch waits, and else have it recorded by itself that a step does."""
+        """Give the run back if every branch waits, else write the row of the waiting step by itself."""
         if self._look is not None:
             self._look.cancel()
         self._see(SOONEST_LOOK)
@@ -286,7 +291,7 @@ class RunTurn:
             keep(self, row)
 
     def look_soon(self, after: float = 0.0) -> None:
-        """See, when the loop comes to it, whether every branch waits."""
+        """Check in a later iteration of the loop whether every branch waits."""
         if self._look is None and self._parked and not self._under_way and not self.unwinding:
             self._look = self.loop.call_later(after, self._see, after)
 
@@ -300,15 +305,15 @@ class RunTurn:
                     resolve(waiting, None)
             else:
                 self._unwind()
-        else:  # a branch is between two calls, or waits for the world outside: its next call is worth waiting for
+        else:  # a branch is between two calls, or waits for something outside the run: check again later
             self.look_soon(min(LATEST_LOOK, max(SOONEST_LOOK, 2 * after)))
 
     def _parts(self) -> Iterable[asyncio.Task[Any]]:
-        """The tasks in which the run goes on."""
+        """The tasks of the run."""
         return self._tasks if self._job is None else (self._job, *self._tasks)
 
     def _waits(self, task: asyncio.Task[Any]) -> bool:
-        """True if the task can go on only when another task of the run, or one of its waits, is over."""
+        """True if the task waits for another task of the run, or for one of its waits."""
         waiter = waited_for(task)
         return waiter is not None and (waiter in self._parked or waits_for_tasks(task, waiter))
 
@@ -329,10 +334,10 @@ class RunTurn:
         return Unwinding()
 
     async def _end(self, *, stopped: bool = False) -> bool:
-        """Refuse every write of this turn from now on, and wait until no task of it, and no body, is left.
+        """Refuse every further write of this turn, and wait until its tasks and bodies have ended.
 
-        Unless it was `stopped` from outside: then the next worker is not kept waiting by a thread. Returns whether the
-        run was being given back.
+        If it was `stopped` from outside it does not wait for threads, for which the next worker would have to wait.
+        Returns whether the run was being given back.
         """
         if self.cleanup is not None:
             await self._cleaned_up()
@@ -343,22 +348,22 @@ class RunTurn:
             self._look.cancel()
         while self._tasks:
             for task in tuple(self._tasks):
-                task.cancel()  # again and again: some swallow it
+                task.cancel()  # repeatedly: some tasks ignore it
             await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
         if self._bodies and not self._stopped and (unwound or not stopped):
             await asyncio.wait(self._bodies)
         return unwound
 
     async def _cleaned_up(self) -> None:
-        """Let each branch of a run that was cancelled come to its end by itself: it may clean up in a shield."""
+        """Let each branch of a cancelled run end by itself: it may clean up in a shield."""
         while self.cleanup is not None and self.cleanup.is_under_way and self._tasks and not self.unwinding:
-            with contextlib.suppress(asyncio.CancelledError):  # the time is over, or it is given back
+            with contextlib.suppress(asyncio.CancelledError):  # its time is over, or the run is given back
                 await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
 
     def _left(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if self.unwinding and not task.cancelled():
-            task.exception()  # looked at: it was told to stop, and what it made of that does not matter
+            task.exception()  # retrieved, so that asyncio does not log it
         self.look_soon()
 
     def _until(self, pause: Pause) -> float:
@@ -368,7 +373,7 @@ class RunTurn:
 
 
 def is_stopped(error: BaseException) -> bool:
-    """True if the worker has cancelled this task; a body that raises CancelledError of its own has only failed."""
+    """True if the worker has cancelled this task; a body that raises CancelledError itself has failed."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 

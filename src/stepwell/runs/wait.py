@@ -1,4 +1,4 @@
-"""What a run waits for: a moment, a signal, or the first of several; each wait as the course of its call."""
+"""Waits of a run: for a moment, for a signal, or for the first of several."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stepwell.base.events import SignalSetAside
 from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.records import RunStatus
-from stepwell.runs.branches import CALLS, Branch, current_branch
+from stepwell.runs.background_writes import note
+from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.journal import Due, Replay, Waiting
-from stepwell.runs.notes import note
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import in_order
 from stepwell.runs.requests import (
@@ -38,13 +38,14 @@ from stepwell.store.questions import EndRace, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
 from stepwell.values.codec import decode, encode
 from stepwell.values.fields import schema_of
+from stepwell.work.current import current_branch
 
 NOTHING: Final = object()
-STOPPED: Final = "!"  # behind the key of a sleep: the run was cancelled in it
+STOPPED: Final = "!"  # after the key of a sleep during which the run was cancelled
 
 
 def sleeping(branch: Branch, until: Duration | datetime) -> Course:
-    """The course of a sleep: when it ends is recorded as it begins, so that every replay waits for the same moment."""
+    """The course of a sleep: its end is recorded when it begins, so that every replay waits for the same moment."""
     run, key = branch.run, branch.key("sleep")
     run.journal.ask(key)
     run.journal.ask(f"{key}{STOPPED}")
@@ -68,7 +69,7 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
     try:
         yield from waited_until(run, key, due)
     except Stopped:
-        if not run.journal.has(stopped):  # or a replay after that moment would go past the place where it was stopped
+        if not run.journal.has(stopped):  # or a replay after that moment would not stop here
             place = run.journal.place(stopped)
             row = StepRow(run.task.id, run.task.generation, stopped, place, RunStatus.CANCELLED)
             yield from recorded(run, row, has_row=False)
@@ -76,7 +77,7 @@ def _slept(run: RunTurn, key: str, place: int, until: Duration | datetime) -> Co
 
 
 def noted_now(branch: Branch) -> int:
-    """The time, recorded when it is first asked for and the same on every replay."""
+    """The current time, recorded at the first call and the same on every replay."""
     run, key = branch.run, branch.key("now")
     run.check()
     run.journal.ask(key)
@@ -98,9 +99,9 @@ def _moment_row(run: RunTurn, key: str, place: int, moment: int) -> StepRow:
 
 
 def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None, default: Any) -> Course:
-    """The course of a wait; its number is taken now, when the call is made."""
+    """The course of a wait; its number is taken when the call is made."""
     if timeout is None and default is not NOTHING:
-        raise InvalidOption("default", default, "it is for a wait that ends: give a `timeout` too")
+        raise InvalidOption("default", default, "it needs a `timeout` too")
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
     wanted = WantedSignal(check_name("signal", name), type_, limit, default)
     run, key = branch.run, branch.key(name)
@@ -112,7 +113,7 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
 
 @dataclass(frozen=True, slots=True)
 class WantedSignal:
-    """What a wait is for, and what it returns if that does not come in time."""
+    """The type that a wait returns, and its default if no signal comes in time."""
 
     name: str
     type: Any
@@ -120,24 +121,24 @@ class WantedSignal:
     default: Any
 
     def misfit(self, data: str) -> str | None:
-        """Why the data of a signal is not what the wait is for."""
+        """Why the data of a signal does not fit the wait; None if it does."""
         return misfit_of(self.name, self.type, data)
 
     def came(self, output: str | None, error: str | None) -> Any:
-        """What the wait returns, of what is recorded of it."""
+        """What the wait returns, from its record."""
         if error is not None:
             return None if self.default is NOTHING else self.default
         return decode(output or "null", self.type, what=f"signal {self.name}")
 
 
 def accepts(type_: Any) -> str | None:
-    """The type that a wait takes, as it is stored for senders of signals: schema and name; None if it has no schema."""
+    """The type that a wait accepts, as stored for senders of signals: schema and name; None if it has no schema."""
     schema = schema_of(type_)
     return None if schema is None else encode({"schema": schema, "named": getattr(type_, "__qualname__", str(type_))})
 
 
 def misfit_of(name: str, type_: Any, data: str) -> str | None:
-    """Why the data of a signal cannot be read as the type that is waited for; None if it can."""
+    """Why the data of a signal cannot be read as the type of the wait; None if it can."""
     try:
         decode(data, type_, what=f"signal {name}")
     except SerializationError as error:
@@ -146,13 +147,13 @@ def misfit_of(name: str, type_: Any, data: str) -> str | None:
 
 
 def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
-    """Say of each signal that was set aside that it was."""
+    """Report each signal that was set aside."""
     for why in asked.misfits:
         run.slot.store.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
 
 
 def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
-    """Take the signal if it has come, else wait: until it does or the moment has passed that was recorded first."""
+    """Take the signal if it has come, else wait until it comes or until the deadline that was recorded first."""
     run.check()
     verdict = run.journal.answer(row.key, None)
     if isinstance(verdict, Waiting):
@@ -164,13 +165,13 @@ def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
         run.admit(row.key)
         yield from in_order(run, row.key, verdict)
         if isinstance(verdict, Due) and (verdict.failed is not None or verdict.cancelled):
-            yield Wait(run, Pause(hesitates=True))  # the workflow cancelled it before: it will do so again
+            yield Wait(run, Pause(hesitates=True))  # the workflow cancelled this wait before, and will do so again
         if wanted.limit is not None:
             row = msgspec.structs.replace(row, output=str(run.now() + wanted.limit))
     try:
         row = yield from _taken(run, row, wanted, is_new=is_new)
     except asyncio.CancelledError:
-        # By the workflow itself, a sibling that failed: from now on no sender is told that a run waits.
+        # Cancelled by the workflow itself: record it, so that senders do not see the run waiting.
         stake, _ = at_stake.get()
         stopped = run.cleanup is not None and run.cleanup.refuses(row.key)
         if not run.unwinding and not stopped and (stake is None or stake.winner is None):
@@ -180,7 +181,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
 
 
 def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) -> Generator[Request, Any, StepRow]:
-    """Wait until there is an answer, and it is recorded."""
+    """Wait until there is an answer, and record it."""
     due = None if row.output is None else decode(row.output, int)
     while True:
         question = TakeSignal(run.task, row, wanted.name, due, is_new, *at_stake.get(), misfit=wanted.misfit)
@@ -195,7 +196,7 @@ def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) ->
 
 
 def raced(branch: Branch, contenders: Sequence[Awaitable[Any]]) -> Coroutine[Any, Any, tuple[int, Any]]:
-    """Begin them all, or on a replay only the one that won: who won is recorded."""
+    """Begin all contenders, or on a replay only the winner, which is recorded."""
     if not contenders:
         raise InvalidOption("contenders", (), "a race has at least one")
     for contender in contenders:
@@ -226,7 +227,7 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
     losers = set(tasks)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        # Recorded before the workflow acts on it: of two that are over, a replay must not choose the other.
+        # Recorded before the workflow sees it: if two have ended, a replay must choose the same.
         winner = await awaited(_ending(run, stake, next(place for place, task in enumerate(tasks) if task.done())))
         losers.discard(tasks[winner])
     finally:
@@ -237,7 +238,7 @@ async def _race(run: RunTurn, row: StepRow, contenders: Sequence[Awaitable[Any]]
 
 
 def _begun(stake: Stake, place: int, contender: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Begin a contender; of those that are calls of ours, only one may take a signal."""
+    """Begin a contender; of the waits of a race only one may take a signal."""
     if getattr(contender, "cr_code", None) not in CALLS:
         return asyncio.ensure_future(contender)
     token = at_stake.set((stake, place))
@@ -248,7 +249,7 @@ def _begun(stake: Stake, place: int, contender: Awaitable[Any]) -> asyncio.Futur
 
 
 def _ending(run: RunTurn, stake: Stake, place: int) -> Course:
-    """Record who has won: this place, unless a wait has won in the meantime."""
+    """Record the winner: this place, unless a wait has won meanwhile."""
     run.admit(stake.row.key)
     if stake.winner is None:
         answer = yield from asked(run, EndRace(run.task, stake.row, stake, place))
@@ -257,7 +258,7 @@ def _ending(run: RunTurn, stake: Stake, place: int) -> Course:
 
 
 def _again(contenders: Sequence[Awaitable[Any]], winner: int) -> asyncio.Future[Any]:
-    """Begin the winner as it was begun before; the others do not begin, but their labels are taken."""
+    """Begin the winner again; the others do not begin, but keep their labels."""
     begun: asyncio.Future[Any] | None = None
     for place, contender in enumerate(contenders):
         if place == winner:
@@ -269,13 +270,13 @@ def _again(contenders: Sequence[Awaitable[Any]], winner: int) -> asyncio.Future[
 
 
 def _leave_out(contender: Awaitable[Any]) -> None:
-    """Have a contender that has lost before not begin; what it recorded then was asked for."""
+    """Skip a contender that has lost before; its records count as reached."""
     if isinstance(contender, asyncio.Future):
         contender.cancel()
         return
     if inspect.iscoroutine(contender):
         branch = current_branch.get()
-        branch.run.made.forgive()  # a call may be inside of it
+        branch.run.made.forgive()  # a call may be inside
         if contender.cr_code not in CALLS:
             branch.run.journal.ask_under(branch.child(contender.__qualname__).path)
         contender.close()

@@ -32,10 +32,10 @@ NEVER: Final = 0  # the number of no call
 
 
 class Doomed:
-    """Another driver's database, reached through it, until the call with the number `at` since `arm`.
+    """A driver that forwards to another one, until call number `at` since `arm`.
 
-    That call is not made, or, with `after`, made and not answered; from then on no call gets an answer. Calls that are
-    under way at that moment still reach the database.
+    That call is not made, or, with `after`, made and not answered; later calls get no answer. Calls that are under way
+    at that moment still reach the database.
     """
 
     hears_others = False
@@ -50,14 +50,14 @@ class Doomed:
         self.guards = driver.guards
         self.calls: list[str] = []
         self.is_silent = False
-        self.died = asyncio.Event()  # silent, and nothing of it is under way any more
+        self.died = asyncio.Event()  # silent, with no call under way
         self._driver = driver
         self._at = at
         self._after = after
         self._is_armed = self._is_over = False
         self._under_way: set[asyncio.Task[Any]] = set()
         self._unanswered: set[asyncio.Future[None]] = set()
-        self._dying: asyncio.Task[None] | None = None  # kept, or the task could be collected
+        self._dying: asyncio.Task[None] | None = None  # a reference, or the task could be collected
 
     def arm(self) -> None:
         """Count the calls from now on."""
@@ -75,7 +75,7 @@ class Doomed:
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler stands between."""
+        """Whether a pooler is in front of the database."""
         return self._driver.pooled
 
     async def open(self) -> None:
@@ -107,7 +107,7 @@ class Doomed:
 
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
-        """Begin a transaction; each call in it is one that may be the last."""
+        """Begin a transaction; each of its calls counts."""
         async with self._driver.transaction(idle) as own:
 
             async def answer(call: Call | Ddl) -> list[Row]:
@@ -117,7 +117,7 @@ class Doomed:
             yield Own(own.connection, answer, own.execute)
 
     def pulse(self) -> DoomedPulse:
-        """The heartbeat's own way, which falls silent with the others; its beats are not counted."""
+        """The connection of the heartbeat, which falls silent with the others; its beats are not counted."""
         return DoomedPulse(self, self._driver.pulse())
 
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
@@ -188,7 +188,7 @@ class DoomedPulse:
         return self._pulse.run(calls, timeout)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self._pulse.close()
 
 
@@ -197,6 +197,6 @@ async def _awaited(answer: Awaitable[T]) -> T:
 
 
 def _label(script: Callable[[], Script[Any]]) -> str:
-    """Who made the script, as far as its name tells."""
+    """The name of the function that made the script."""
     made = script.func if isinstance(script, functools.partial) else script
     return str(getattr(made, "__qualname__", type(made).__name__)).partition(".<locals>")[0]

@@ -1,8 +1,8 @@
-"""Crashes: a worker is cut off at each of its database calls, and another worker takes its run, or its input, over.
+"""Crashes: a worker is cut off at each of its database calls, and another worker takes over its run or its input.
 
-Everything happens in one process. The doomed worker has a store of its own on the same database, whose driver goes
-silent at a chosen call; then nothing it does reaches the database any more, its session is declared dead at once, and
-another worker goes on. Time is virtual, so neither a lease nor a sleep is waited for.
+Everything happens in one process. The crashing worker has its own store on the same database, whose driver goes silent
+at a chosen call; after that none of its calls reaches the database, its session is declared dead at once, and another
+worker continues. Time is virtual, so the test does not wait for leases or sleeps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _tenants = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What became of a run: how it ended, what it recorded, and the database calls of the worker that had it first."""
+    """The life of a run: how it ended, what it recorded, and the database calls of its first worker."""
 
     run_id: RunId[Any]
     status: str
@@ -50,17 +50,17 @@ class Life:
     error: tuple[object, object] | None  # its type and message
     steps: tuple[tuple[str, str, Any], ...]  # key, status, output
     calls: tuple[str, ...]
-    unasked: tuple[str, ...] = ()  # recorded steps that a replay did not ask for
+    unasked: tuple[str, ...] = ()  # recorded steps that a replay did not reach
 
     @property
     def told(self) -> tuple[object, ...]:
-        """What has to be the same however often its workers were lost."""
+        """What has to be the same, however often workers were lost."""
         return self.status, self.output, self.error, self.steps, self.unasked
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One crash, and what became of the run; `recorded` are the keys and attempts with an outcome at that moment."""
+    """One crash, and the life of its run; `recorded` are the keys and attempts with an outcome at that moment."""
 
     when: When
     at: int
@@ -95,7 +95,7 @@ def every_crash(whole: Life) -> list[Crash]:
 
 
 class Crashes:
-    """The lives of runs of one trigger, each on a store of its own."""
+    """The lives of runs of one trigger, each on its own store."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Crashes:
     ) -> CrashReport:
         """Cut the worker off before and after each of its calls; raises `AssertionError` if a run ends otherwise.
 
-        `chosen` says which crashes these are, if not all; `look` sees every one that happened.
+        `chosen` selects the crashes, if not all; `look` is called with every one that happened.
         """
         whole = await self.undisturbed()
         cases, missed = 0, []
@@ -134,7 +134,7 @@ class Crashes:
         return life
 
     async def cut_off(self, at: int, when: When) -> Case | None:
-        """A run whose worker is cut off at this call; None if it was done with fewer, however often that was tried."""
+        """A run whose worker is cut off at this call; None if in every try it needed fewer calls."""
         for _ in range(TRIES):
             life, recorded = await self._live(at, when)
             if recorded is not None:
@@ -142,7 +142,7 @@ class Crashes:
         return None
 
     async def _live(self, at: int, when: When) -> tuple[Life, frozenset[tuple[str, int]] | None]:
-        """A run's whole life, and what it had recorded when its worker was lost, if it was."""
+        """The life of a run, and what it had recorded when its worker was lost, if it was."""
         telemetry, unasked, recorded = Telemetry(log=False), Unasked(), None
         telemetry.subscribe(unasked)
         async with self._ground(telemetry) as store:
@@ -172,7 +172,7 @@ class Crashes:
         return run_id
 
     async def _until_death(self, worker: HandWorker, store: Store, doomed: Doomed) -> None:
-        """Work until nothing waits any more, or until the worker has gone."""
+        """Work until no task waits, or until the worker is gone."""
         await worker.__aenter__()
         working = asyncio.ensure_future(live(worker, store, cast("TestClock", store.clock)))
         dying = asyncio.ensure_future(doomed.died.wait())
@@ -193,7 +193,7 @@ class Crashes:
 
 
 class InputCrashes(Crashes):
-    """The lives of instances that are sent one input, each life in a tenant of its own."""
+    """The lives of instances that get one input, each in its own tenant."""
 
     def __init__(self, serves: Sequence[Serves], input: object, ground: Ground) -> None:
         super().__init__(serves, cast("Any", SentInput(serves, input)), _with_tenants(ground))
@@ -210,7 +210,7 @@ class InputCrashes(Crashes):
             return life, frozenset() if doomed.is_silent else None
 
     async def _told(self, store: Store, calls: Sequence[str]) -> Life:
-        """The events of every instance, and how many tasks of each kind ended how."""
+        """The events of every instance, and the number of tasks by kind and status."""
         params = {"tenant": store.options.tenant}
         events = [tuple(row) for row in await store.driver.read(Call("all_events", params))]
         tasks = tuple(tuple(row) for row in await store.driver.read(Call("tasks_of_deciders", params)))
@@ -219,7 +219,7 @@ class InputCrashes(Crashes):
 
 
 class SentInput:
-    """Stands in place of a trigger: sends the input, without a worker."""
+    """Replaces a trigger: sends the input, without a worker."""
 
     def __init__(self, serves: Sequence[Serves], input: object) -> None:
         self._deciders = [one for one in serves if isinstance(one, Decider)]
@@ -239,7 +239,7 @@ class SentInput:
 
 
 class Unasked:
-    """Hears of recorded steps that a replay did not ask for."""
+    """Collects the recorded steps that a replay did not reach."""
 
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ class Unasked:
 
 
 def check_same(whole: Life, case: Case) -> None:
-    """Raise, with all there is to see, unless the run ended and recorded the same as one that nothing happened to."""
+    """Raise, with all details, unless the run ended and recorded the same as a run without a crash."""
     if case.life.told == whole.told:
         return
     raise AssertionError(
@@ -279,7 +279,7 @@ async def _life(store: Store, run_id: RunId[Any], calls: Sequence[str], unasked:
 
 
 async def _told(store: Store, run_id: int, step: StepInfo) -> Any:
-    """What a step has recorded; but the numbers of children, which are others every time, only as how many they are."""
+    """The record of a step; of children only the count, since their ids differ in every life."""
     ids = step.output.get("ids") if isinstance(step.output, dict) else step.output
     if isinstance(ids, list) and ids and isinstance(ids[0], int):
         with contextlib.suppress(RunNotFound):

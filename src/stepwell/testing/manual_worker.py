@@ -1,4 +1,4 @@
-"""A worker in the hands of a test: it works when it is told to, and can vanish as a killed process does."""
+"""A worker that a test controls: it works when the test says so, and can vanish as a killed process does."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stepwell.store.store import Store
 from stepwell.testing.crash_driver import Doomed
 from stepwell.worker import Worker
 
-MOST_STOPS: Final = 1000  # for a life that has no other end
-STUCK: Final = 60.0  # seconds of real time; how long a body may take until a test is told that it stands
+MOST_STOPS: Final = 1000  # limit for a run that would never end
+STUCK: Final = 60.0  # seconds of real time that a body may take before the test fails
 LAST_THREAD: Final = 10.0  # seconds; how long a body in a thread may take to notice that its worker is gone
 
 
 class HandWorker(Worker):
-    """A worker that looks after nothing by itself: what is due is woken when the test says so."""
+    """A worker without upkeep: due tasks are woken when the test says so."""
 
     async def __aenter__(self) -> Self:
         self._store.check()
@@ -31,7 +31,7 @@ class HandWorker(Worker):
         """End as a killed process does: nothing more is written, and its bodies are stopped."""
         sessions, places = list(self._runtime.leases), self._runtime.claims.demand  # taken while a thread works
         for session in sessions:
-            session.lost = True  # so that user code that is still at work in a thread can record nothing
+            session.lost = True  # so that user code in a thread can record nothing more
         self._runtime.hurry()
         doomed.over()
         self._started = False
@@ -44,7 +44,7 @@ class HandWorker(Worker):
 
 
 async def drained(worker: Worker) -> int:
-    """Do what is due; `Timeout`, with what is under way, if a body stands still while the clock does."""
+    """Execute what is due; raises `Timeout`, with what is under way, if a body does not end while the clock stands."""
     try:
         return await asyncio.wait_for(worker.drain(), STUCK)
     except TimeoutError:
@@ -60,9 +60,9 @@ async def drained(worker: Worker) -> int:
 
 
 async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> None:
-    """Do what is due, from one moment at which something is to the next, up to `until` or as long as anything waits.
+    """Execute what is due, moving from one due moment to the next, up to `until` or until nothing waits.
 
-    When it returns nothing is under way.
+    When it returns, nothing is under way.
     """
     await drained(worker)
     stops = 0

@@ -23,15 +23,15 @@ E = TypeVar("E")
 X = TypeVar("X")
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
-MOST_TIMERS: Final = 1_000  # in one `after`: one that is due at once and sets itself again would go on for ever
+MOST_TIMERS: Final = 1_000  # in one `after`: a timer that is due at once and sets itself again would never end
 
 
 def given(decider: Decider[S, I, E, X], *events: E) -> Spec[S, I, E, X]:
     """An instance to which these events have happened: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`.
 
-    The decider is called as an engine would call it, and what it says is encoded and read back as a store would, so
-    that what could not be stored is refused here too. It is checked that it is pure: `decide` is asked twice, and
-    neither it nor `evolve` may change the state it is given. A spec never changes; each method answers a new one.
+    The decider is called as an engine calls it, and its decision is encoded and read back as by a store, so that what
+    cannot be stored is refused here too. The spec also checks that the decider is pure: `decide` is called twice,
+    and neither `decide` nor `evolve` may change its state. A spec is immutable; each method returns a new one.
     """
     family = Family.of(decider)
     read = [family.events.write(event).value for event in events]
@@ -40,7 +40,7 @@ def given(decider: Decider[S, I, E, X], *events: E) -> Spec[S, I, E, X]:
 
 
 class PendingTimer(NamedTuple):
-    """A timer that waits, as messages show it."""
+    """A pending timer, as messages show it."""
 
     key: str | None
     after: timedelta
@@ -54,16 +54,16 @@ class Spec(Generic[S, I, E, X]):
     state: S
     time: int
     told: tuple[str, ...]  # the story so far, for messages
-    decided: tuple[WrittenDecision, ...] | None = None  # None until something was asked
+    decided: tuple[WrittenDecision, ...] | None = None  # None before the first input
     pending: tuple[WrittenTimer, ...] = ()
 
     def when(self, input: I, *, now: datetime | None = None) -> Spec[S, I, E, X]:
-        """The instance is given the input, at `now` if that is said; once it has ended it decides nothing."""
+        """Send the input to the instance, at the time `now` if given; an instance that has ended decides nothing."""
         time = self.time if now is None else moment_of(now, "now")
         return _delivered(replace(self, time=time, decided=()), input, f"when {input!r}")
 
     def after(self, span: Duration) -> Spec[S, I, E, X]:
-        """This much time has passed: the timers that are due, of those set since `given`, are delivered in order."""
+        """Let this much time pass: due timers that were set since `given` are delivered in order."""
         until = self.time + microseconds_of(span, "span")
         spec = replace(self, decided=(), told=(*self.told, f"after {span}"))
         while due := min((timer for timer in spec.pending if timer.due <= until), key=_due, default=None):
@@ -75,12 +75,12 @@ class Spec(Generic[S, I, E, X]):
         return replace(spec, time=until)
 
     def then(self, *events: E) -> Spec[S, I, E, X]:
-        """Exactly these events happened, in this order; none is what a completed instance answers."""
+        """Exactly these events happened, in this order; an instance that has ended has none."""
         found = [event for one in _asked(self) for event in one.events]
         return self._compare_written("events", self.family.events, events, found)
 
     def then_effects(self, *effects: X) -> Spec[S, I, E, X]:
-        """Exactly these effects are to be carried out."""
+        """Exactly these effects are requested."""
         found = [effect for one in _asked(self) for effect in one.effects]
         return self._compare_written("effects", self.family.effects, effects, found)
 
@@ -99,7 +99,7 @@ class Spec(Generic[S, I, E, X]):
         return self._compare("cancelled timers", keys, [key for one in _asked(self) for key in one.cancelled])
 
     def then_triggers(self, *triggers: Asked[Any]) -> Spec[S, I, E, X]:
-        """Exactly these runs are asked for."""
+        """Exactly these runs are triggered."""
         return self._compare("triggers", triggers, [trigger for one in _asked(self) for trigger in one.triggers])
 
     def then_messages(self, *messages: tuple[Any, Any]) -> Spec[S, I, E, X]:
@@ -108,7 +108,7 @@ class Spec(Generic[S, I, E, X]):
         return self._compare("messages", [Outgoing(*message) for message in messages], found)
 
     def then_state(self, check: Callable[[S], object]) -> Spec[S, I, E, X]:
-        """The check says yes to the state."""
+        """The check returns true for the state."""
         if not check(self.state):
             raise AssertionError(_story(self, f"then the state is not as expected:\n    {self.state!r}"))
         return self
@@ -116,7 +116,7 @@ class Spec(Generic[S, I, E, X]):
     def _compare_written(
         self, what: str, kinds: Kinds, expected: Sequence[Any], found: Sequence[Written]
     ) -> Spec[S, I, E, X]:
-        """Read back alike: a class that cannot be compared is compared by what is stored of it."""
+        """True if they are stored alike: values that cannot be compared are compared by their JSON."""
         wanted = [kinds.write(value) for value in expected]
         pairs = zip(wanted, found, strict=False)
         if len(wanted) == len(found) and all(one.value == other.value or one[:3] == other[:3] for one, other in pairs):
@@ -132,11 +132,11 @@ class Spec(Generic[S, I, E, X]):
 
 
 def _delivered(spec: Spec[S, I, E, X], input: I, told: str) -> Spec[S, I, E, X]:
-    """The spec after an input; what came of it is added to what was decided."""
+    """The spec after an input, with its decision added."""
     family = spec.family
     spec = replace(spec, told=(*spec.told, told))
     read = family.inputs.write(input).value
-    family.key_of(read)  # a bad one is refused here as it is by an engine
+    family.key_of(read)  # refuses a bad one as an engine does
     if family.decider.is_terminal(spec.state):
         return replace(spec, told=(*spec.told, "    (the instance has ended and decides nothing)"))
     written = _decided(spec, read)
@@ -158,7 +158,7 @@ def _decided(spec: Spec[Any, Any, Any, Any], input: Any) -> WrittenDecision:
 
 
 def _evolved(family: Family, state: Any, events: Iterable[Any]) -> Any:
-    """The state after the events, seen to be a new one each time."""
+    """The state after the events; checks that each is a new one."""
     for event in events:
         before = copy.deepcopy(state)
         after = family.decider.evolve(state, event)
@@ -171,7 +171,7 @@ def _evolved(family: Family, state: Any, events: Iterable[Any]) -> Any:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """True if the two differ, as far as their class can tell."""
+    """True if the two differ, as far as their class can compare."""
     return _compares(type(one)) and bool(one != other)
 
 
@@ -180,7 +180,7 @@ def _compares(cls: type) -> bool:
 
 
 def _as_stored(written: WrittenDecision) -> object:
-    """All of a decision that can be compared whatever its classes are."""
+    """The parts of a decision that can be compared for any classes."""
     messages = [(message.queue, encode(message.payload)) for message in written.messages]
     timers = [(timer.input[:3], timer.key, timer.due) for timer in written.timers]
     parts = [one[:3] for one in (*written.events, *written.effects)]
@@ -189,7 +189,7 @@ def _as_stored(written: WrittenDecision) -> object:
 
 def _asked(spec: Spec[Any, Any, Any, Any]) -> tuple[WrittenDecision, ...]:
     if spec.decided is None:
-        raise InvalidOption("then", spec.told[-1], "nothing was asked yet: say `.when(input)` first")
+        raise InvalidOption("then", spec.told[-1], "there was no input yet: call `.when(input)` first")
     return spec.decided
 
 

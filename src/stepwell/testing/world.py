@@ -32,7 +32,7 @@ BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 async def world(
     *serves: Serves, url: str = "memory:", start: datetime = BEGINNING, **options: Unpack[ConnectOptions]
 ) -> AsyncIterator[World]:
-    """A store with a clock of its own, and a worker that serves these workflows, handlers and modules.
+    """A store with its own clock, and a worker that serves these workflows, handlers and modules.
 
     The worker works in the background, as in production, but time stands still until the test moves it. `start` is
     what the clock says at first; `url` and the options are those of `connect`, for a test on another database.
@@ -77,40 +77,40 @@ class World:
         return await drained(self._worker)
 
     async def advance(self, by: Duration) -> None:
-        """Move the clock, stopping wherever something is due; when it returns all of it is done, each at its time."""
+        """Move the clock, and stop at each due moment; when this returns, each task was executed at its time."""
         until = self.clock.now() + microseconds_of(by, "by")
         await live(self._worker, self.store, self.clock, until)
         self.clock.advance((until - self.clock.now()) / 1_000_000)
 
     def fake(self, step: Step[..., Any], returns: object = UNSAID, raises: object = UNSAID) -> None:
-        """Have a step return or raise this, in this world only, instead of calling its function.
+        """Let a step return or raise this, in this world only, instead of calling its function.
 
-        What comes of it is recorded, and retried, like anything the function would have returned or raised.
+        The result is recorded, and an error retried, as if the function had returned or raised it.
         """
         self._fakes.put(step, returns, raises)
 
     async def crash_everywhere(self, trigger: Trigger[Any] | object) -> CrashReport:
         """Show that a run of this trigger survives the loss of its worker at any moment.
 
-        It is run once as it is. Then again for every database call that its worker made: the worker is cut off before
-        that call reaches the database, and another time after the database did it and before the worker heard. Each
-        time another worker takes the run over. Raises `AssertionError`, with the crash and the calls, unless every
+        It is run once without a crash. Then twice for every database call of its worker: the worker is cut off before
+        that call reaches the database, and after the database has executed it but before the worker gets the answer.
+        Each time another worker takes over the run. Raises `AssertionError`, with the crash and the calls, unless every
         run ends with the same result or error and has recorded the same steps. A crash costs the run an attempt.
 
-        In memory every run has a database of its own; elsewhere they are runs of the world's database, and nothing
-        else should wait there. Bodies are executed many times: fake those that must not be.
+        In memory every run has its own database; elsewhere all runs are in the world's database, and nothing else
+        should wait there. Bodies are executed many times: fake those that must not be.
 
-        With an input in place of the trigger it is sent to its decider, which the world serves, and what has to be the
-        same are the events of every instance, and how its effects and timers ended.
+        With an input in place of the trigger, it is sent to its decider, which the world serves; then the events of
+        every instance, and the ends of its effects and timers, have to be the same.
         """
         async with self.crashes(trigger) as crashes:
             return await crashes.everywhere()
 
     @asynccontextmanager
     async def crashes(self, trigger: Trigger[Any] | object) -> AsyncIterator[Crashes]:
-        """The crashes of runs of this trigger, for a test that chooses among them; the world's worker rests meanwhile.
+        """The crashes of runs of this trigger, for a test that selects some; the world's worker is stopped meanwhile.
 
-        It would take the runs whose workers are to be lost.
+        Otherwise it would take the runs of the crashing workers.
         """
         await self._worker.__aexit__(None, None, None)
         try:
@@ -144,18 +144,18 @@ class World:
 
 
 class Fakes:
-    """Replaces the bodies of steps in one world: for the runs of all stores that go by one of its clocks."""
+    """Replaces the bodies of steps in one world: for the runs of all stores with one of its clocks."""
 
     def __init__(self) -> None:
         self.clocks: weakref.WeakSet[TestClock] = weakref.WeakSet()
         self._steps: set[Step[..., Any]] = set()
 
     def put(self, step: Step[..., Any], returns: object = UNSAID, raises: object = UNSAID) -> None:
-        """Have the step return or raise this instead of calling its function; the last word counts."""
+        """Let the step return or raise this instead of calling its function; the last call counts."""
         if not isinstance(step, Step):
             raise InvalidOption("step", step, "pass a function decorated with @step")
         if (returns is UNSAID) == (raises is UNSAID):
-            raise InvalidOption("fake", step.id, "say what the step `returns` or what it `raises`, one of them")
+            raise InvalidOption("fake", step.id, "give either `returns` or `raises`")
         if raises is not UNSAID and not _is_exception(raises):
             raise InvalidOption("raises", raises, "it is an exception, or a class of them")
         faked = _faked.setdefault(step, Faked(step))
@@ -163,7 +163,7 @@ class Fakes:
         self._steps.add(step)
 
     def undo(self) -> None:
-        """Put every function back."""
+        """Restore every function."""
         for step in self._steps:
             faked = _faked[step]
             del faked.bodies[self]
@@ -174,7 +174,7 @@ class Fakes:
 
 
 class Faked:
-    """A step with a body that looks, at every call, to which world the calling run belongs."""
+    """A step whose body checks, at every call, to which world the calling run belongs."""
 
     def __init__(self, step: Step[..., Any]) -> None:
         self.definition = step.definition

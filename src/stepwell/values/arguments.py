@@ -1,7 +1,7 @@
 """A function's parameters as JSON: how the arguments of workflows and steps are stored and read back.
 
-None is stored as null, one as itself, several as an object of their names. A first parameter called `ctx` is the
-context and is never stored.
+No argument is stored as null, one as itself, several as an object by name. A first parameter called `ctx` is the
+context, and is never stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import may_be_cut, refuse_cut, refuse_unnamed
 
 CONTEXT: Final = "ctx"
-CONTEXTS: Final = "stepwell.runs.context"  # where the classes of contexts are from
+CONTEXTS: Final = "stepwell.runs.context"  # the module of the context classes
 _EMPTY: Final = inspect.Parameter.empty
 
 
@@ -42,9 +42,9 @@ class Arguments:
     names: tuple[str, ...]
     types: Mapping[str, Any]
     defaults: Mapping[str, Any]
-    keywords: frozenset[str]  # those that can only be given by name
+    keywords: frozenset[str]  # keyword-only parameters
     returns: Any
-    what: str  # how errors speak of them
+    what: str  # what errors call them
 
     @classmethod
     def of(cls, fn: Callable[..., Any], what: str) -> Arguments:
@@ -52,7 +52,7 @@ class Arguments:
         whole, bound = _unbound(fn)
         name = getattr(whole, "__name__", repr(whole))
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-            raise InvalidOption(what, name, "it has a `yield`: calling it would run nothing of it")
+            raise InvalidOption(what, name, "it has a `yield`: to call it would execute nothing")
         parameters = [one for one in _parameters_of(fn, what, name) if one.name not in bound]
         takes_context = bool(parameters) and parameters[0].name == CONTEXT
         parameters = parameters[1:] if takes_context else parameters
@@ -64,7 +64,7 @@ class Arguments:
                 )
                 raise InvalidOption(what, name, why)
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                why = f"what `*{parameter.name}` takes has no names to store; give each parameter its own"
+                why = f"the arguments of `*{parameter.name}` have no names to store; give each parameter its own"
                 raise InvalidOption(what, name, why)
         for part in (*(one.name for one in parameters), "return"):
             check_type(types.get(part, Any), what=f"{part} of {name}")
@@ -90,7 +90,7 @@ class Arguments:
         given = self._named(args, kwargs)
         if not self.names:
             return "null"
-        if len(self.names) == 1:  # null would be read as None, so a default is stored as what it is
+        if len(self.names) == 1:  # null would be read as None, so the default itself is stored
             [name] = self.names
             return write(given[name] if name in given else self.defaults[name], limit=limit, what=self.what)
         return write(given, limit=limit, what=self.what)
@@ -106,7 +106,7 @@ class Arguments:
                 refuse_cut(value, decode(text, declared, what=self.what), what=f"{name} of {self.function}")
 
     def decode(self, text: str) -> dict[str, Any]:
-        """The arguments of a call by name; SerializationError if what is stored does not fit."""
+        """The arguments of a call by name; SerializationError if the stored value does not fit."""
         if not self.names:
             return {}
         if len(self.names) == 1:
@@ -121,9 +121,9 @@ class Arguments:
         return {name: decode(bytes(raw), types[name], what=f"{name} of {whose}") for name, raw in stored.items()}
 
     def _only(self, text: str) -> Any:
-        """The one argument; whoever triggers by name alone, from a terminal say, cannot know that it is the only one.
+        """The only argument; a caller that triggers by name, as from a terminal, cannot know that it is the only one.
 
-        So it may be given by its name, where it does not fit as it is, or nothing of it was read so.
+        So it may be given by name, if the value itself does not fit, or none of its fields were given.
         """
         [name] = self.names
         try:
@@ -138,9 +138,9 @@ class Arguments:
         return value
 
     def _stored(self, text: str) -> dict[str, msgspec.Raw]:
-        """The arguments by name; what was stored when there was one parameter, or none, is read as that.
+        """The arguments by name; a value that was stored for one parameter, or for none, is read as such.
 
-        So a parameter with a default may be added while runs are open, or while others still trigger without it.
+        So a parameter with a default may be added while runs are open, or while other processes trigger without it.
         """
         given: Any = decode(text, what=self.what)
         if not (isinstance(given, dict) and given.keys() <= self.types.keys()):
@@ -182,14 +182,14 @@ def _given_by_name(text: str, name: str) -> bytes | None:
 
 
 def _passes_over(value: Any, name: str) -> bool:
-    """True if it has nothing of this name: classes whose fields all have defaults take any object for themselves."""
+    """True if the value lacks this name: a class whose fields all have defaults accepts any object."""
     with contextlib.suppress(SerializationError):
         return name not in decode(encode(value, limit=sys.maxsize), dict[str, msgspec.Raw])
     return False
 
 
 def _unbound(fn: Callable[..., Any]) -> tuple[Callable[..., Any], frozenset[str]]:
-    """The function behind a partial, and the names that are bound in it: those are no arguments of a call."""
+    """The function of a partial, and the names that it binds: those are no arguments of a call."""
     bound: frozenset[str] = frozenset()
     while isinstance(fn, functools.partial):
         bound |= fn.keywords.keys()
@@ -211,5 +211,5 @@ def _types_of(fn: Callable[..., Any], what: str, name: str) -> dict[str, Any]:
     except NameError as error:
         why = f"an annotation cannot be read ({error}); define the class at the top of its module"
         raise InvalidOption(what, name, why) from error
-    except TypeError:  # a callable object or a builtin, which has none
+    except TypeError:  # a callable object or a builtin has no annotations
         return {}

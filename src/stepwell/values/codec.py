@@ -1,7 +1,7 @@
-"""Values to JSON text and back, strictly: what is stored reads back as what was given, or is refused before any write.
+"""Values to JSON text and back, strictly: a value reads back as it was given, or is refused before any write.
 
-msgspec does the work; whatever has pydantic's methods goes through them without pydantic being imported. Nothing
-here chooses a class by a name found in data.
+msgspec does the work; a value with pydantic's methods goes through those, without an import of pydantic. Nothing here
+chooses a class by a name found in data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
     Integers keep every digit. Sets, tuples, UUIDs, dates and keys that are not text come back as themselves only
     where the reader names their type.
     """
-    if value is None:  # what most steps and handlers return
+    if value is None:  # the result of most steps and handlers
         return "null"
     try:
         data = _ENCODER.encode(value)
@@ -44,14 +44,14 @@ def encode(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> 
     except Exception as error:
         raise _refusal(value, error, what) from error
     if len(data) <= min(2 * DEEPEST, limit) and not _is_suspicious(data):
-        return text  # nearly everything, at a third of the price of the questions below
+        return text  # nearly every value, at a third of the cost of the checks below
     return _checked(value, data, text, limit, what)
 
 
 def encode_ordered(value: Any, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
-    """As `encode`, and the same text for the same value in every process: what has no order of its own is given one.
+    """Like `encode`, with the same text for the same value in every process: sets and keys are sorted.
 
-    It reads back as what `encode` writes does: nothing but the order of sets and of keys differs.
+    It reads back like the text of `encode`, from which it differs only in that order.
     """
     if value is None:
         return "null"
@@ -72,10 +72,9 @@ def _ordered_by_walk(value: Any, limit: int, what: str) -> str:
 
 
 def _is_suspicious(data: bytes) -> bool:
-    """Whether anything in it has to be asked after: a NUL, a null, a key that ends like a number.
+    """Whether the text needs a closer check: it has a NUL, a null, or a key that ends like a number.
 
-    By looking for each, the last by what it ends with: of two hundred bytes, one expression for all three takes three
-    times as long.
+    Three searches: for two hundred bytes, one expression for all three takes three times as long.
     """
     return b"null" in data or b"\\u0000" in data or _NUMBERED_KEY.search(data) is not None
 
@@ -89,17 +88,17 @@ def _checked(value: Any, data: bytes, text: str, limit: int, what: str) -> str:
 
 
 def encode_many(values: Sequence[Any], *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> list[str]:
-    """Each value as `encode` gives it, at a third of the price where nothing in any of them is doubtful."""
+    """Each value as `encode` returns it, at a third of the cost if none of them needs a closer check."""
     data, texts = b"", []
-    with suppress(Exception):  # one of them cannot be encoded; which and why is said below
+    with suppress(Exception):  # one of them cannot be encoded; the error is raised below
         data = _ENCODER.encode_lines(values)
-        texts = data.decode().split("\n")[:-1]  # JSON escapes the line breaks of its own texts
+        texts = data.decode().split("\n")[:-1]  # JSON escapes line breaks within strings
     if len(texts) != len(values):
         return [encode(value, limit=limit, what=what) for value in values]
     longest = max(map(len, texts), default=0)
     if longest <= min(2 * DEEPEST, limit) // 4 and not _is_suspicious(data):
         return texts
-    # Not encoded again: what a model reads from an iterator is there only once.
+    # Not encoded again: a model may read an iterator, which works only once.
     pairs = zip(values, texts, strict=True)
     return ["null" if one is None else _checked(one, text.encode(), text, limit, what) for one, text in pairs]
 
@@ -109,7 +108,7 @@ def decode(text: str | bytes, type_: type[T], *, what: str = ...) -> T: ...
 @overload
 def decode(text: str | bytes, type_: Any = ..., *, what: str = ...) -> Any: ...
 def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any:
-    """The value of stored JSON as the type asked for, or SerializationError if it does not fit."""
+    """The stored JSON as a value of this type, or SerializationError if it does not fit."""
     try:
         return _reader(type_)(text)
     except Exception as error:
@@ -118,7 +117,7 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
 
 
 def check_type(type_: Any, *, what: str = "type") -> None:
-    """Refuse a type that no JSON could be read as, or not as it was, so that a definition fails when declared."""
+    """Refuse a type that JSON cannot represent without loss, so that a definition fails when it is declared."""
     try:
         _reader(type_)
     except Exception as error:
@@ -133,7 +132,7 @@ def payload_hash(text: str | bytes) -> str:
 
 
 def value_hash(value: Any) -> str:
-    """The `payload_hash` of a value that `encode` takes, which also does not depend on the order of a set."""
+    """The `payload_hash` of a value, which does not depend on the order of sets either."""
     try:
         data = _CANONICAL.encode(value)
     except TypeError:  # a set of several types has no order of its own
@@ -144,10 +143,10 @@ def value_hash(value: Any) -> str:
 
 
 def _plain_of(value: Any) -> Any:
-    """What msgspec does not know: pydantic's models, and subclasses of text and numbers."""
+    """A plain value for types that msgspec does not know: pydantic models, and subclasses of str and numbers."""
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
-        # Aliases are what validation expects; round_trip leaves out computed fields, which it would refuse.
+        # Validation expects aliases; round_trip leaves out computed fields, which validation would refuse.
         return dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, str):
         return str.__str__(value)
@@ -160,7 +159,7 @@ def _plain_of(value: Any) -> Any:
 
 
 def _ordered_of(value: Any) -> Any:
-    """As `_plain_of`, with one order for a model's sets, which are lists in what it dumps."""
+    """Like `_plain_of`, with the sets of a model sorted, which it dumps as lists."""
     plain = _plain_of(value)
     return in_order(value, plain) if isinstance(plain, dict | list) else plain
 
@@ -170,7 +169,7 @@ def _typed_of(type_: Any, plain: Any) -> Any:
     validate = getattr(type_, "model_validate_json", None)
     if validate is not None:
         try:
-            # Validated as JSON: a strict model takes text for a date or bytes there, and nowhere else.
+            # Validated as JSON: only there does a strict model accept text for a date or bytes.
             return validate(_ENCODER.encode(plain))
         except ValueError as error:
             raise ValueError(_told_by_model(error)) from error
@@ -206,11 +205,11 @@ def _digest(data: bytes) -> str:
 
 
 def _is_doubtful(value: Any, data: bytes) -> bool:
-    """True if the bytes could hide what `_inspect` refuses; cheap, and never False for what it would refuse."""
+    """True if the bytes may contain what `_inspect` refuses; cheap, and never False if they do."""
     return (
         b"\\u0000" in data
         or (b"null" in data and _may_hold_nan(value))
-        # A key that ends like a number may be one, next to its own text.
+        # A key that ends like a number may be a number, beside the same key as text.
         or (b'0":' in data.translate(_DIGITS) and _may_be_misshapen(value))
         or (len(data) > 2 * DEEPEST and data.count(b"[") + data.count(b"{") > DEEPEST and _may_be_misshapen(value))
     )
@@ -218,10 +217,10 @@ def _is_doubtful(value: Any, data: bytes) -> bool:
 
 def _may_hold_nan(value: Any) -> bool:
     # JSON has no NaN and msgspec writes null for it, MessagePack has: a double (0xcb) whose exponent is all ones
-    # starts with 7f or ff. This finds it at a tenth of the price of a walk over the value.
+    # starts with 7f or ff. This finds it at a tenth of the cost of a walk over the value.
     try:
         packed = _PACKER.encode(value)
-    except (OverflowError, TypeError, ValueError):  # it has limits JSON does not have, on integers for one
+    except (OverflowError, TypeError, ValueError):  # beyond the limits of MessagePack, as for integers
         return True
     return b"\xcb\x7f" in packed or b"\xcb\xff" in packed
 
@@ -283,7 +282,7 @@ def _path(place: _Place | None) -> str:
 
 
 def _refusal(value: Any, error: Exception, what: str) -> SerializationError:
-    """Descend to the innermost value that cannot be encoded, and say why it cannot."""
+    """Descend to the innermost value that cannot be encoded, and return the reason."""
     path = "$"
     for _ in range(DEEPEST):
         inner = next(((label, child, fault) for label, child in _children(value) if (fault := _fault(child))), None)
@@ -326,7 +325,7 @@ def _reason(error: Exception) -> str:
 
 
 def _explained(error: Exception) -> tuple[str, str]:
-    """What does not fit, and where; msgspec ends its message with the path."""
+    """The reason and the path of a mismatch; the message of msgspec ends with the path."""
     if not isinstance(error, msgspec.MsgspecError):
         return _told_by_model(error), "$"
     source, _, path = str(error).partition(" - at `")
@@ -334,7 +333,7 @@ def _explained(error: Exception) -> tuple[str, str]:
 
 
 def _told_by_model(error: Exception) -> str:
-    """A model's complaint without the values it complains about, which may be secret."""
+    """The error of a model without the invalid values, which may be secret."""
     errors = getattr(error, "errors", None)
     if not callable(errors):
         return str(error)

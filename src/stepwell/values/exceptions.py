@@ -1,4 +1,4 @@
-"""Exceptions as JSON, for people to read: cleaned and cut where that is needed, and never refused."""
+"""Exceptions as JSON, for people: cleaned and cut where necessary, and never refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 ERROR_LIMIT: Final = 65_536
 TRACEBACK_LIMIT: Final = 16_384
 LINE_LIMIT: Final = 500
-DEEPEST_GROUP: Final = 3  # of a group of errors in a group ...
-MOST_TOLD: Final = 5  # ... and how many of each are told of
+DEEPEST_GROUP: Final = 3  # depth of nested exception groups ...
+MOST_TOLD: Final = 5  # ... and the number of errors shown of each
 
 
 def error_of(error: BaseException) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def one_line(error: Mapping[str, Any]) -> str:
 
 
 def _message_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
-    """What the error says; a group of errors says only how many it has, so what these say is added."""
+    """The message of the error; for an exception group, with the messages of its errors."""
     try:
         message = str(error)
     except Exception as failure:  # noqa: BLE001 - an exception that cannot say its message is still recorded
@@ -63,7 +63,7 @@ def _attribute(error: BaseException, name: str) -> Any:
 
 
 def _traceback_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
-    """The last frames of the error, of the first of its group, and of up to three that led to it, itself first."""
+    """The last frames of the error, of the first error of a group, and of up to three causes; the error first."""
     parts: list[str] = []
     cause: BaseException | None = error
     while cause is not None and len(parts) < 4:
@@ -76,7 +76,7 @@ def _traceback_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
 
 
 def _cut(text: str, limit: int) -> str:
-    data = _clean(text[: limit + 1]).encode()  # a character is a byte or more, so nothing beyond can matter
+    data = _clean(text[: limit + 1]).encode()  # a character is at least one byte, so the rest cannot fit
     if len(data) <= limit:
         return data.decode()
     mark = f" ... (cut, {len(text)} characters in all)"

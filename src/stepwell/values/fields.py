@@ -1,4 +1,4 @@
-"""What classes are made of: pydantic models, structs, dataclasses and attrs classes; and what JSON could be one."""
+"""The fields of classes: pydantic models, structs, dataclasses and attrs classes; and the JSON schema of a type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_JSON: Final[Mapping[str, tuple[type, ...]]] = {
 
 @lru_cache(maxsize=1024)
 def fields_of(kind: type) -> tuple[str, ...] | None:
-    """The names of the attributes that values of the class are stored by; None if it is no class of fields."""
+    """The attributes by which values of the class are stored; None if the class has no fields."""
     if (models := model_fields_of(kind)) is not None:
         return tuple(models)
     if is_dataclass(kind):
@@ -38,7 +38,7 @@ def fields_of(kind: type) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def names_in_json(kind: type) -> Mapping[str, str]:
-    """The attribute behind each key that values of the class have in JSON."""
+    """The attribute of each JSON key of the class."""
     names = fields_of(kind) or ()
     models = pydantic_fields_of(kind) or {}
     aliases = {getattr(field, "serialization_alias", None) or name: name for name, field in models.items()}
@@ -47,19 +47,19 @@ def names_in_json(kind: type) -> Mapping[str, str]:
 
 
 def model_fields_of(kind: type) -> Mapping[str, Any] | None:
-    """The fields of a pydantic model, None if it is none."""
+    """The fields of a pydantic model; None for any other class."""
     found = getattr(kind, "model_fields", None) if hasattr(kind, "model_validate_json") else None
     return found if isinstance(found, Mapping) else None
 
 
 def pydantic_fields_of(kind: type) -> Mapping[str, Any] | None:
-    """The fields of what pydantic writes by its own rules where it stands in a model: also of its dataclasses."""
+    """The fields of a class that pydantic serializes within a model: models, and pydantic's dataclasses."""
     found = model_fields_of(kind)
     return getattr(kind, "__pydantic_fields__", None) if found is None else found
 
 
 def alternatives(annotation: Any) -> Iterator[Any]:
-    """The annotation without its metadata and names, and each part of a union by itself."""
+    """The annotation without metadata and aliases, and each part of a union."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         yield from alternatives(typing.get_args(annotation)[0])
@@ -73,25 +73,25 @@ def alternatives(annotation: Any) -> Iterator[Any]:
 
 
 def class_of(annotation: Any) -> type | None:
-    """The class that values of the annotation are of, None if it names none: `list` of `list[int]`."""
+    """The class of the annotation, as `list` for `list[int]`; None if it has none."""
     found = typing.get_origin(annotation) or annotation
     return found if isinstance(found, type) else None
 
 
 @lru_cache(maxsize=1024)
 def schema_of(annotation: Any) -> Mapping[str, Any] | None:
-    """The JSON schema of what can be read as the annotation; None where it is not known, or takes anything."""
+    """The JSON schema of the annotation; None if it is unknown, or accepts anything."""
     if annotation is Any or annotation is object:
         return None
     try:
-        schema = msgspec.json.schema(annotation)  # refuses pydantic's models, whose validators may take what they like
+        schema = msgspec.json.schema(annotation)  # refuses pydantic models, whose validators may accept anything
     except Exception:  # noqa: BLE001 - a type that says nothing of itself is not checked before it is read
         return None
     return schema if len(msgspec.json.encode(schema)) <= SCHEMA_LIMIT else None
 
 
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
-    """What of a JSON value certainly does not fit the schema, None if it may fit: what reads it has the last word."""
+    """Why a JSON value certainly does not fit the schema; None if it may fit: the reader decides."""
     return _misfit(schema, value, "$", schema.get("$defs", {}))
 
 

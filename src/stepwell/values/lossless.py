@@ -1,7 +1,7 @@
-"""What a type would lose on its way through JSON without a word, found when it is declared.
+"""What a type would silently lose in JSON, found when the type is declared.
 
-pydantic writes a model as its fields say, which need not be as it reads it: secrets as asterisks, nothing of what is
-excluded, and under names that it does not look for. Where a user's own serializer writes, the user knows better.
+pydantic may write a model differently from how it reads it: secrets as asterisks, without excluded fields, and under
+names that it does not read. A field with the user's own serializer is not checked.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ _ANYTHING: Final = frozenset((Any, object, dict, list, tuple, set, frozenset, Ma
 
 @lru_cache(maxsize=1024)
 def loss_of(type_: Any) -> str | None:
-    """Why values of the type would not come back as they are, and what to do; None if nothing speaks against it."""
+    """Why values of the type would not read back as they are, and what to do; None if they would."""
     return next(_losses(type_, "it", False, set()), None)
 
 
 @lru_cache(maxsize=4096)
 def may_be_cut(kind: type, declared: Any) -> bool:
-    """True if values of the class may come back as one that it inherits from, with other fields."""
+    """True if values of the class may read back as a base class, with other fields."""
     classes = [found for one in alternatives(declared) if (found := class_of(one)) is not None]
     return kind not in classes and any(_is_cut(kind, one) for one in classes)
 
 
 def refuse_cut(value: object, back: object, *, what: str) -> None:
-    """Refuse a value that has come back as a class that it inherits from, with other fields."""
+    """Refuse a value that was read back as a base class, with other fields."""
     kind, read = type(value), type(back)
     if kind is not read and _is_cut(kind, read):
-        why = f"a {kind.__qualname__} would come back as {read.__qualname__}, without what is its own"
+        why = f"a {kind.__qualname__} would come back as {read.__qualname__}, without its own fields"
         todo = f"annotate {kind.__qualname__}, or convert it to {read.__qualname__}"
         raise SerializationError(f"{why}; {todo}", what=what)
 
@@ -55,7 +55,7 @@ def refuse_cut(value: object, back: object, *, what: str) -> None:
 def refuse_unnamed(value: Any, declared: Any = Any, *, what: str) -> None:
     """Refuse bytes, dates, tuples and the like where no type is named for them: they would come back as text or lists.
 
-    The fields of a class name theirs. A value of JSON's own types alone costs next to nothing.
+    The fields of a class name their types. A value that has only JSON's own types costs next to nothing.
     """
     kind = type(value)
     if kind in _NATIVE or not _is_open(declared):
@@ -69,7 +69,7 @@ def refuse_unnamed(value: Any, declared: Any = Any, *, what: str) -> None:
             continue
         fitting = [part for part in alternatives(annotation) if _fits(one, part)]
         if not fitting or not _is_open(fitting[0]):
-            continue  # what does not fit is refused where it is read
+            continue  # a value that does not fit is refused where it is read
         if fitting[0] in (Any, object) and isinstance(one, _UNNAMED) and not isinstance(one, str | int | float):
             raise _refusal(one, path, what)
         pending.extend(_parts(one, fitting[0], path, what))
@@ -84,7 +84,7 @@ def _refusal(one: object, path: str, what: str) -> SerializationError:
 
 
 def _parts(value: Any, declared: Any, path: str, what: str) -> Iterator[tuple[Any, Any, str]]:
-    """What a value holds, each with the type that is named for it and its place."""
+    """The parts of a value, each with its declared type and its path."""
     arguments = typing.get_args(declared)
     if (hints := _hints_of(type(value) if declared in (Any, object) else class_of(declared))) and not arguments:
         is_mapping = isinstance(value, Mapping)
@@ -108,13 +108,13 @@ def _fits(value: Any, declared: Any) -> bool:
     if typing.is_typeddict(declared):
         return isinstance(value, dict)
     cls = class_of(declared)
-    with suppress(TypeError):  # a protocol, say: of what it holds nothing is known
+    with suppress(TypeError):  # for instance a protocol, whose parts are unknown
         return cls is not None and isinstance(value, cls)
     return False
 
 
 def _is_open(declared: Any) -> bool:
-    """True if a part of the type is not named: Any, or a container that does not say of what."""
+    """True if a part of the type is not declared: Any, or a container without the type of its elements."""
     try:
         return _opens(declared)
     except TypeError:  # its metadata cannot be hashed
@@ -150,7 +150,7 @@ def _is_cut(kind: Any, read: Any) -> bool:
 
 
 def _losses(annotation: Any, place: str, in_model: bool, seen: _Seen) -> Iterator[str]:
-    """What is lost of a part of a type; `in_model` if it is pydantic that writes it."""
+    """What a part of a type loses; `in_model` if pydantic writes it."""
     for cls in _classes_in(annotation):
         if (cls, in_model) in seen:
             continue
@@ -175,7 +175,7 @@ def _lost_of_model(cls: type, fields: Mapping[str, Any], seen: _Seen) -> Iterato
         return
     own = {name for one in getattr(decorators, "field_serializers", {}).values() for name in one.info.fields}
     checks = getattr(decorators, "model_validators", {}).values()
-    translates = any(one.info.mode != "after" for one in checks)  # it may read whatever is written
+    translates = any(one.info.mode != "after" for one in checks)  # it may read anything that is written
     written = {name: getattr(field, "serialization_alias", None) or name for name, field in fields.items()}
     for name, field in fields.items():
         place = f"{cls.__name__}.{name}"
@@ -192,7 +192,7 @@ def _lost_of_model(cls: type, fields: Mapping[str, Any], seen: _Seen) -> Iterato
 
 
 def _misread(place: str, name: str, keys: list[tuple[str, bool]], written: Mapping[str, str]) -> Iterator[str]:
-    """A field is read from the first of its keys that is there, and that must be the one it is written as."""
+    """A field is read from the first of its keys that exists, and that must be the key that is written."""
     there = set(written.values())
     found = next(((key, whole) for key, whole in keys if key in there), None)
     if found != (written[name], True):
@@ -204,7 +204,7 @@ def _misread(place: str, name: str, keys: list[tuple[str, bool]], written: Mappi
 
 
 def _looked_for(name: str, field: Any, config: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """The keys that validation looks for, in its order; False where it takes only a part of what it finds there."""
+    """The keys that validation reads, in its order; False for one of which it reads only a part."""
     alias = getattr(field, "validation_alias", None)
     if alias is None:
         return [(name, True)]
@@ -225,7 +225,7 @@ def _lost_bytes(place: str, annotation: Any, config: Mapping[str, Any]) -> Itera
 
 
 def _dumped_fields(cls: type) -> Mapping[str, Any] | None:
-    """The fields of a model that is written as pydantic writes it, not by a `model_dump` of the user's."""
+    """The fields of a model that pydantic writes, not the user's own `model_dump`."""
     written_by = getattr(getattr(cls, "model_dump", None), "__module__", None) or ""
     return model_fields_of(cls) if written_by.startswith("pydantic") else None
 
@@ -239,13 +239,13 @@ def _is_secret(cls: type) -> bool:
     for base in cls.__mro__:
         if base.__module__.startswith("pydantic.") and base.__name__ in _SECRETS:
             return True
-        if _SCHEMA in vars(base):  # a subclass of the user's that says itself how it is written
+        if _SCHEMA in vars(base):  # a subclass with its own serializer
             return False
     return False
 
 
 def _has_serializer(metadata: Any) -> bool:
-    """True if one of the annotations may write the value otherwise than its type does."""
+    """True if one of the annotations may change how the value is written."""
     for one in metadata:
         is_pydantic = type(one).__module__.startswith("pydantic")
         if type(one).__name__ in _SERIALIZERS if is_pydantic else hasattr(one, _SCHEMA):
@@ -254,7 +254,7 @@ def _has_serializer(metadata: Any) -> bool:
 
 
 def _classes_in(annotation: Any) -> Iterator[type]:
-    """Every class that an annotation names, but for those that a serializer of their own writes."""
+    """Every class that an annotation names, except those with their own serializer."""
     if typing.get_origin(annotation) is typing.Annotated:
         inner, *metadata = typing.get_args(annotation)
         if not _has_serializer(metadata):
@@ -271,8 +271,8 @@ def _classes_in(annotation: Any) -> Iterator[type]:
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of the fields of a class that has some, as far as they can be told."""
+    """The types of the fields of a class, as far as they are known."""
     if fields_of(cls) is not None or hasattr(cls, "__required_keys__") or hasattr(cls, "_fields"):
-        with suppress(Exception):  # a name that is not known here: msgspec says so, where it matters
+        with suppress(Exception):  # an unknown name: msgspec reports it where it matters
             return typing.get_type_hints(cls, include_extras=True)
     return {}

@@ -1,7 +1,7 @@
-"""One order, in every process, for what has none of its own.
+"""The same order of sets in every process.
 
-A set is a list in JSON, and the order of that list follows the hash seed of the process that wrote it. Which lists are
-sets only the value tells: it and its JSON are walked side by side, so that nothing but the order can change.
+A set is a list in JSON, and the order of that list depends on the hash seed of the process that wrote it. Only the
+value tells which lists are sets: the value and its JSON are walked side by side, so that only the order changes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _CONTAINERS: Final = frozenset((list, dict))
 
 
 def ordered_text(value: Any, text: str | bytes) -> str:
-    """The JSON text of the value, with an order for what has none."""
+    """The JSON text of the value, with its sets sorted."""
     return _JSON.encode(in_order(value, msgspec.json.decode(text))).decode()
 
 
 def in_order(value: Any, plain: Any) -> Any:
-    """What the value is in JSON, with every list sorted that is a set in the value; `plain` itself stays as it is."""
+    """The JSON of the value, with every list sorted that is a set in the value; `plain` itself is not changed."""
     if type(plain) is dict:
         if _CONTAINERS.isdisjoint(map(type, plain.values())):
             return plain
@@ -43,7 +43,7 @@ def in_order(value: Any, plain: Any) -> Any:
 
 
 def holds_sets_in_sets(value: Any) -> bool:
-    """True if a set may hold sets, which sort by what they contain: that orders some of them and says so of all."""
+    """True if a set may contain sets, whose `<` means subset, which is only a partial order."""
     level = [value]
     while level:
         if any(isinstance(node, set | frozenset) and not _is_plain(node) for node in level):
@@ -66,7 +66,7 @@ def _fields_in_order(value: Any, plain: dict[str, Any]) -> dict[str, Any]:
             continue
         if key in names:
             ordered[key] = in_order(getattr(value, names[key], None), one)
-        elif extra := getattr(value, "__pydantic_extra__", None):  # what a model has taken beside its fields
+        elif extra := getattr(value, "__pydantic_extra__", None):  # extra values of a model
             ordered[key] = in_order(extra.get(key), one)
     return ordered
 
@@ -77,12 +77,12 @@ def _names_of(value: Any) -> Mapping[str, str]:
 
 
 def _is_wrapper(value: Any) -> bool:
-    """True for a model that is written as what it holds."""
+    """True for a model that is written as its root value."""
     return getattr(type(value), "__pydantic_root_model__", False) is True
 
 
 def _pairwise(values: Iterable[Any], plain: list[Any]) -> list[Any]:
-    """Each part in order; a serializer of the user's that writes more or fewer of them has its own reasons."""
+    """Each part in order; left as it is if the user's serializer writes more or fewer parts."""
     given = list(values)
     return list(map(in_order, given, plain)) if len(given) == len(plain) else plain
 
@@ -96,6 +96,6 @@ def _inside(node: Any) -> Iterable[Any]:
         return node.values()
     if isinstance(node, list | tuple | set | frozenset):
         return node
-    if hasattr(node, "model_dump"):  # its sets are put in order by themselves
+    if hasattr(node, "model_dump"):  # its sets are sorted separately
         return ()
     return [getattr(node, name, None) for name in _names_of(node).values()]

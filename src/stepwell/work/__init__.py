@@ -1,5 +1,5 @@
-"""The spine of a worker: claim, call, judge, settle; and beside it beat, recover, keep up.
+"""The spine of a worker: claim, call, judge, settle; and beside it heartbeat, recovery and upkeep.
 
-`loop` claims, `execution` calls a body, `outcome` judges what came of it, and the store settles it. Nothing here knows
+`loop` claims, `execution` calls a body, `outcome` judges the result, and the store settles it. Nothing here knows
 what is served: a handler, a workflow and a decider are all a `body`.
 """

@@ -1,53 +1,50 @@
-"""What a worker serves: a queue, and how to call whatever stands behind it."""
+"""What a worker serves: a queue, and the body that is called for its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.store import Store
+from stepwell.work.deadline import Deadline
 from stepwell.work.outcome import Ended
 from stepwell.work.session import Session
 from stepwell.work.threads import Threads
 
-if TYPE_CHECKING:
-    from stepwell.runs.cleanup import Deadline
-    from stepwell.runs.steps import Showing
-
 
 class Slot(Protocol):
-    """One place among those a worker fills. Freed when the body has ended: a thread cannot be stopped, so a body that
-    outlived its timeout still takes up its place.
+    """One of the places of a worker. It is free again when the body has ended: a thread cannot be stopped, so a body in
+    a thread keeps its place after its timeout.
     """
 
     store: Store
     session: Session
-    showing: Showing
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
-    on_stop: Callable[[], None]  # told before the body is cancelled
-    on_cancel: Callable[[], None] | None  # told that somebody has cancelled the task, if the body sees to that itself
+    on_stop: Callable[[], None]  # called before the body is cancelled
+    on_cancel: Callable[[], None] | None  # called when the task was cancelled, if the body handles that itself
 
     def clean_up(self, deadline: Deadline) -> None:
-        """The task was cancelled, and its body cleans up: until then at the latest."""
+        """The task was cancelled, and its body cleans up until this deadline."""
 
     def hold(self) -> None:
-        """Keep the place for one more user of it."""
+        """Add a holder of the place."""
 
     def release(self) -> None:
-        """Give the place up; it is free when everybody has."""
+        """Remove a holder of the place; it is free when it has none."""
 
 
-# Calls the body with the payloads of the tasks and returns what came of it; what it raises is judged. Several tasks
-# come together only where `batch` says so.
+# Calls the body with the tasks and returns its outcome; an exception is judged by the caller. There are several tasks
+# only if `batch` is more than 1.
 Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Ended]]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A queue and its body; a queue without one was claimed by its prefix, and nobody here can execute it."""
+    """A queue and its body; a queue without a body was claimed by its prefix, and has no handler in this process."""
 
     queue: str
     body: Body | None
@@ -56,7 +53,8 @@ class Served:
     concurrency: int | None = None
     batch: int = 1
     is_workflow: bool = False
-    dead_letter: str | None = None  # the workflow that is told of a run that ended in ERROR
-    run_timeout: float | None = None  # seconds that a run has in all, from its first start
-    cleanup: float | None = None  # seconds that a run has to clean up after it was cancelled
-    lease: float | None = None  # seconds that a worker which executes it may be silent; None is the store's
+    dead_letter: str | None = None  # the workflow that is triggered for a run that ended in ERROR
+    run_timeout: float | None = None  # seconds that a run may take, from its first start
+    cleanup: float | None = None  # seconds that a cancelled run may clean up
+    while_served: Callable[[], AbstractContextManager[None]] = nullcontext  # held while a worker serves it
+    lease: float | None = None  # seconds; None is the lease of the store

@@ -1,4 +1,4 @@
-"""The claims of a worker: what is ready, for the places that are free; suspects alone.
+"""The claims of a worker: it claims ready tasks for its free places, and suspects one at a time.
 
 A place is one of the `concurrency` of a worker. It holds one task, or one batch, from the claim until its body ends.
 """
@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from stepwell.runs.branches import hidden
 from stepwell.store.poll import Fairness
 from stepwell.store.rows import Claimed
 from stepwell.store.store import Store
 from stepwell.work.body import Served
+from stepwell.work.current import hidden
 from stepwell.work.demand import Demand, FreeSeat, Places, shares
 from stepwell.work.execution import Execution, Home
 from stepwell.work.leases import Leases
@@ -22,7 +22,7 @@ from stepwell.work.session import Session
 from stepwell.work.suspects import SuspectTurns
 from stepwell.work.threads import Threads
 
-MOST_CLAIMED: Final = 10_000  # at once: what a statement and its answer can well carry
+MOST_CLAIMED: Final = 10_000  # in one statement
 
 
 class Claims:
@@ -32,18 +32,18 @@ class Claims:
         self.demand = Demand(concurrency, {})
         self.served: dict[int, Served] = {}  # by the number of the queue
         self.executions: set[Execution] = set()
-        self.left = True  # whether the last claim may have left something that a free place could be given
-        self.is_closed = False  # no place is offered any more
+        self.left = True  # whether the last claim may have left ready tasks
+        self.is_closed = False  # no place is offered to new tasks
         self._store = store
         self._leases = leases
         self._home = home
         self._threads = threads
         self._concurrency = concurrency
         self._suspects = SuspectTurns(store.options.lease)
-        # Of each lease: of a queue with batches, and of the others (0).
+        # By lease and queue; 0 stands for all queues without batches.
         self._places: defaultdict[tuple[float, int], Places] = defaultdict(Places)
         self._fairness: defaultdict[tuple[float, int], Fairness] = defaultdict(Fairness)
-        self._context = hidden()  # what is executed is no code of a run, unless it says so
+        self._context = hidden()  # a body is not code of a run until it says so
 
     def serve(self, served: dict[int, Served]) -> None:
         """Claim from these queues from now on."""
@@ -57,15 +57,15 @@ class Claims:
     @property
     def room(self) -> int:
         """How many more places may be filled now."""
-        # A place is free when its body has ended, while what came of it is still being written; but no more may wait
-        # to be written than are executed, or a slow database would be owed ever more.
+        # A place is free when its body has ended, even if its outcome is still being written. But the outcomes that
+        # wait may not outnumber the places, or they would pile up in front of a slow database.
         return min(self.demand.free, 2 * self._concurrency - len(self.executions))
 
     async def fill(self, *, drains: bool) -> int:
-        """Fill the free places with what is ready; how many tasks that took. `drains` if a drain waits for all."""
+        """Fill the free places with ready tasks and return their number. `drains` is set while a drain waits."""
         if (begun := await self._claim_alone(idle=False, drains=drains)) is not None:
             return begun
-        # Asked only when there is room: asking moves the queues' turns on, and a turn without a claim is a turn lost.
+        # Asked only if there is room: each call moves on to the next queue, which would lose its turn without a claim.
         self.left = self.room <= 0
         if self.left:
             return 0
@@ -75,10 +75,10 @@ class Claims:
         return claimed if begun is None else begun
 
     def offer(self, left: Callable[[], None], queue_id: int, task_id: int) -> FreeSeat | None:
-        """A place for a task that is being added, if it would be the next to be claimed: nothing else waits.
+        """A place for a task that is being added, if no other task waits; None otherwise.
 
-        Not beside a claim, which has been promised all the places that are free. `left` is called when the place was
-        filled, or was not needed.
+        None also during a claim, which may fill every free place. `left` is called when the place was filled, or was
+        not needed.
         """
         served = self.served.get(queue_id)
         session = self._leases.of(served)
@@ -91,13 +91,13 @@ class Claims:
         return FreeSeat(self.demand, session, queue_id, task_id, begin=self._start_added, left=left)
 
     async def _claim_alone(self, *, idle: bool, drains: bool) -> int | None:
-        """How many suspects were begun, if it is their turn, and nothing else may be; None if it is not."""
+        """The number of suspects that were begun; None if it is not their turn, so that other tasks may be claimed."""
         turns, now = self._suspects, time.monotonic()
         if not turns.is_on and turns.may_look(now, idle=idle, drains=drains):
             turns.looked(now, found=await self._store.suspects.wait_in(list(self.served)))
         if not turns.is_on:
             return None
-        self.left = True  # so no place is offered, and whatever ends wakes us
+        self.left = True  # so that no place is offered, and the end of any body wakes the loop
         if any(session.handing for session in self._leases) or not turns.may_claim(now, self.executions):
             return 0 if turns.is_on else None
         begun = None if turns.is_over(now) else await self._begin_suspect(now)
@@ -108,7 +108,7 @@ class Claims:
         return 1
 
     async def _begin_suspect(self, now: float) -> Execution | None:
-        """Execute one suspect, under the session of its lease; None if there is none for which there is a place."""
+        """Execute one suspect, under the session of its lease; None if no suspect waits or no place is free."""
         wanted = [queue_id for queue_id, _ in self.demand.wanted(list(self.served))] if self.room > 0 else []
         for session in self._leases:
             queues = [queue_id for queue_id in wanted if self._leases.of(self.served[queue_id]) is session]
@@ -151,7 +151,7 @@ class Claims:
             claimed = await tasks.claim_above(session.id, places, limit)
             known.claimed(claimed, limit, now, plain=False)
         if not claimed:
-            # From the beginning, also after nothing was found above: only this claim can say that there is nothing.
+            # From the beginning: if the claim above found nothing, only this one can tell that nothing is there.
             claimed = await tasks.claim(session.id, wanted, limit, levels=levels)
             plain = not levels
             if plain:
@@ -169,5 +169,5 @@ class Claims:
         return execution
 
     def _start_added(self, task: Claimed, session: Session) -> None:
-        # As if the claim had begun it: the caller that added the task, and what flushed it, have other contexts.
+        # In the context of the claim loop, not in that of the caller that added the task.
         self._context.copy().run(self._start, ((task,),), session)

@@ -1,4 +1,4 @@
-"""What to ask of the next claim: how much, of which queues, from which place. Pure bookkeeping, no I/O."""
+"""What the next claim asks for: how many tasks, of which queues, from which position. Pure bookkeeping, no I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepwell.store.rows import Claimed
 from stepwell.store.tasks import Place
 from stepwell.work.session import Session
 
-PLAIN_EVERY: Final = 1.0  # seconds; in a backlog, how often the claim looks behind its place again
+PLAIN_EVERY: Final = 1.0  # seconds between two claims from the beginning, in a backlog
 
 
 class Demand:
@@ -50,10 +50,10 @@ class Demand:
         self.free += 1
 
     def turns(self) -> list[tuple[int, ...]]:
-        """The queues, together where one claim can serve them; another one is first every time, so that none starves.
+        """The queues, grouped by claim; each time another queue is first, so that none starves.
 
-        A queue with batches has a claim of its own: a limit over several counts tasks, and there a place is many. So
-        have the queues of each lease: a claim is one session's.
+        A queue with batches has its own claim: a limit over several queues counts tasks, and its places hold many. The
+        queues of each lease have their own claim too: a claim belongs to one session.
         """
         if self._order:
             self._order.append(self._order.pop(0))
@@ -64,7 +64,7 @@ class Demand:
         return [tuple(queues) for queues in turns.values()]
 
     def wanted(self, queues: Sequence[int]) -> list[tuple[int, int]]:
-        """Each of these queues that has room, with how many of its tasks fit."""
+        """Each of these queues that has room, with the number of its tasks that fit."""
         free = self.free
         wanted = []
         for queue_id in queues:
@@ -80,12 +80,12 @@ class Demand:
 
 
 def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[tuple[tuple[Claimed, ...], ...]]:
-    """Claimed tasks as what each place gets, and there as what each call of the body gets.
+    """The claimed tasks, by place and there by call of the body.
 
-    Up to `batch` go into one call, but what has failed before goes alone: one bad message must not spoil its
-    neighbours twice, and its own attempts are its own.
+    Up to `batch` tasks go into one call, but a task that has failed before goes alone: a bad message must not fail its
+    neighbours twice, and uses up only its own attempts.
     """
-    if batch == 1:  # nobody has neighbours; and there are thousands
+    if batch == 1:  # the common case, for thousands of tasks
         yield from (((task,),) for task in tasks)
         return
     for start in range(0, len(tasks), batch):
@@ -109,14 +109,14 @@ class Places:
         self._plain_at = float("-inf")
 
     def above(self, wanted: Sequence[tuple[int, int]], now: float, limit: int = 0) -> list[Place]:
-        """Where to go on, urgent first; nothing if this claim is to look from the beginning."""
+        """Where to continue, the highest priority first; empty if this claim starts from the beginning."""
         if now - self._plain_at >= PLAIN_EVERY or not self._last:
             return []
         places = []
         for queue_id, capacity in wanted:
             known = sorted((priority for queue, priority in self._last if queue == queue_id), reverse=True)
             if not known or (len(known) > 1 and capacity < limit):
-                return []  # of each priority its capacity may come: together more than the queue has room for
+                return []  # each priority may fill the capacity: together they would exceed it
             places += [(queue_id, capacity, priority, *self._last[queue_id, priority]) for priority in known]
         return places
 
@@ -132,11 +132,8 @@ class Places:
             self._last[place] = max(self._last.get(place, (0, 0)), last)  # in claim order, so the last is the furthest
 
 
-# ---- A place of a worker that is kept free for a task while that is being added.
-
-
 class FreeSeat:
-    """One place, taken from the moment it is offered: no claim counts on it."""
+    """A place that a worker keeps free for a task while the task is being added: no claim counts on it."""
 
     def __init__(
         self,
@@ -159,14 +156,14 @@ class FreeSeat:
         session.handing.add(task_id)
 
     def taken(self, task: Claimed) -> None:
-        """The task is ours: execute it. A session that was lost meanwhile has lost it as well."""
+        """The session owns the task: execute it, unless the session was lost meanwhile."""
         self._session.held[task.id] = task.turn
         self._leave()
         if not self._session.lost:
             self._begin(task, self._session)
 
     def missed(self) -> None:
-        """It is not, or nobody knows: then the heartbeat finds out."""
+        """The session does not own the task, or this is unknown: then the heartbeat finds out."""
         self._leave()
 
     def _leave(self) -> None:

@@ -1,4 +1,4 @@
-"""One place of a worker at work: call the body, judge what came of it, settle."""
+"""One place of a worker at work: call the body, judge its outcome, settle."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ import msgspec
 from stepwell.base.events import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed, TaskUnreadable
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
-from stepwell.runs.cleanup import Deadline
-from stepwell.runs.steps import Showing
 from stepwell.store.pending import Answer
 from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, StepRow, Wish
 from stepwell.store.store import Store
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
+from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
 from stepwell.work.outcome import (
     Cancelled,
@@ -43,20 +42,19 @@ NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 
 
 class Home(Protocol):
-    """The worker that has the place. Given whole, and not by its methods: each would be an object for every task."""
+    """The worker that has the place. It is passed whole: a bound method would be one more object for every task."""
 
-    showing: Showing
-    context: Context  # in which the end of a task is heard: nobody's, so that it need not be copied for each
+    context: Context  # of the callbacks at the end of a task: one for all, so that it is not copied for each
 
     def freed(self) -> None:
         """The place may be given to another task."""
 
     def ended(self, execution: Execution) -> None:
-        """Every turn of it is closed."""
+        """Every turn of the execution is closed."""
 
 
 class Execution:
-    """The turns of the tasks that one place was given: one task, or one batch."""
+    """The turns of the tasks of one place: one task, or one batch."""
 
     __slots__ = (
         "_calls",
@@ -76,7 +74,6 @@ class Execution:
         "on_stop",
         "session",
         "settled",
-        "showing",
         "store",
         "withheld",
     )
@@ -92,7 +89,6 @@ class Execution:
         home: Home,
     ) -> None:
         self.session = session
-        self.showing = home.showing
         self.settled = 0
         self.gave_back = False  # a task that is not finished, and may be claimed again at once
         self.job: asyncio.Task[None] | None = None
@@ -101,62 +97,62 @@ class Execution:
         self._calls = calls
         self._demand = demand
         self._home = home
-        self._waiting = NONE  # for answers that have to be asked for
+        self._waiting = NONE  # for settlements whose answer is not known yet
         self._held = 1
         self._open = sum(map(len, calls))  # turns that are not closed yet
         self._in_body: int | None = None  # the task whose body is being executed, the first of a batch
         self._given_up = False
-        self._stopped: Outcome | None = None  # what the body that is being executed was stopped as
+        self._stopped: Outcome | None = None  # the outcome with which the current body was stopped
         self.withheld: tuple[StepRow, ...] = ()
-        self.on_stop: Callable[[], None] = _nobody
+        self.on_stop: Callable[[], None] = _no_callback
         self.on_cancel: Callable[[], None] | None = None
-        self._cleanup: Deadline | None = None  # of the body that is being executed, if its task was cancelled
+        self._cleanup: Deadline | None = None  # of the current body, if its task was cancelled
 
     def __repr__(self) -> str:
         return f"<tasks {', '.join(str(task.id) for task in itertools.chain(*self._calls))} of {self._served.queue}>"
 
     async def run(self, threads: Threads) -> None:
-        """Make each call, and have written what came of it: nothing, if the session was lost under it.
+        """Make each call and submit its outcome; nothing is written if the session was lost meanwhile.
 
-        Nobody waits for the writing: the next call is made, or the place is free, while the database is at it.
+        It does not wait for the write: the next call is made, or the place is free, while the database works.
         """
         for tasks in self._calls:
             self._settle(tasks, await self._in_all(tasks, threads))
         if self.job is None:
-            return  # an eager task factory: it has ended before it was begun, and `begin` looks after it
-        # It has come to its end: nobody has to look after it, which would be one more turn of the loop for each task.
-        # And little is kept until the database has answered, for the garbage collector's sake.
+            return  # an eager task factory: this ended within `create_task`, and `begin` adds the callback
+        # The callback is not needed any more, and would cost one more iteration of the loop for each task. Dropping the
+        # job keeps few objects alive until the database has answered, which the garbage collector would visit.
         self.job.remove_done_callback(self._finished)
         self.job = None
         self.release()
 
     def begin(self, threads: Threads) -> None:
-        """Go to work."""
+        """Start the task that makes the calls."""
         self.job = asyncio.get_running_loop().create_task(self.run(threads))
-        # And not in `run`: what is cancelled at once never gets there.
+        # Here and not in `run`: a task that is cancelled at once never gets there.
         self.job.add_done_callback(self._finished, context=self._home.context)
 
     def hold(self) -> None:
-        """Keep the place for one more user of it: a body in a thread."""
+        """Add a holder of the place: a body in a thread."""
         self._held += 1
 
     def release(self) -> None:
-        """Give the place up; it is free when everybody has."""
+        """Remove a holder of the place; it is free when it has none."""
         self._held -= 1
         if self._held == 0:
             self._demand.give_back(self._calls[0][0].queue_id)
             self._home.freed()
 
     def give_up(self) -> None:
-        """Stop the body and begin no other; what has been judged already is still settled."""
+        """Stop the body and begin no other; an outcome that was judged before is still settled."""
         self._given_up = True
         if self._in_body is not None:
             self._cancel_body()
 
     def stop(self, wish: Wish, task_ids: set[int]) -> None:
-        """Stop the body of a task that was asked to be cancelled or paused; it is settled as that.
+        """Stop the body of a task with a control request, a cancel or a pause, and settle it accordingly.
 
-        One that cleans up goes on, and is not paused.
+        A body that cleans up goes on, and is not paused.
         """
         if self._in_body not in task_ids or self._cleanup is not None:
             return
@@ -164,11 +160,11 @@ class Execution:
             self.on_cancel()
         elif wish is Wish.CANCEL and self._served.cleanup is None:
             self._stop_body(Cancelled())
-        else:  # also one that cleans up and has not begun with this turn: it is claimed anew for that
+        else:  # also if its cleanup has not begun in this turn: it is claimed again for the cleanup
             self._stop_body(Released())
 
     def clean_up(self, deadline: Deadline) -> None:
-        """The task was cancelled, and its body cleans up: until then at the latest."""
+        """The task was cancelled, and its body cleans up until this deadline."""
         self._cleanup = deadline
         deadline.watch(lambda: self._stop_body(deadline.failure))
 
@@ -194,7 +190,7 @@ class Execution:
         self.release()
 
     def _break_off(self, why: str) -> None:
-        """Hold nothing any more: ours has failed, or the process is ending. The heartbeat gives back what we own."""
+        """Hold nothing any more: this code has failed, or the process is ending. The heartbeat gives the tasks back."""
         self.store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
         for task in itertools.chain(*self._calls):
             self.session.settled(task.id, task.turn)
@@ -202,10 +198,10 @@ class Execution:
         self._home.ended(self)
 
     def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Outcome | Settled | None]:
-        """What came of the body, if the time that its run has in all is not over before."""
+        """The outcome of the body, or the failure of a run whose timeout is over before."""
         outcome = self._outcome(tasks, threads)
-        # Most have no such limit; a coroutine less is a frame less to go through at each of its waits.
-        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has a time of its own
+        # Most runs have no timeout; without this coroutine each of their waits passes one frame less.
+        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has its own deadline
             return outcome
         return self._until(self._served.run_timeout, tasks[0], outcome)
 
@@ -224,22 +220,22 @@ class Execution:
             deadline.end()
 
     async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
-        """What came of the body; None if the session was lost under it, so that nothing may be written."""
+        """The outcome of the body; None if the session was lost meanwhile, so that nothing may be written."""
         if self._served.body is None:
             return _no_handler(self._served.queue)
-        if self._given_up or self._held > 1:  # or a body that was given up is still in its thread
+        if self._given_up or self._held > 1:  # or a body that was stopped is still in its thread
             return self._interrupted()
         self._in_body, self._stopped, self._cleanup = tasks[0].id, None, None
         executing.set(Turns(self.session, tasks))
         try:
             return await self._called(self._served.body(tasks, threads, self))
         except asyncio.CancelledError:
-            # From outside, or from the body itself: the first is not its failure, the second is no reason to stop.
+            # Cancelled by the worker, which is no failure of the body; or raised by the body itself, which is one.
             if self._given_up:
                 return self._interrupted()
             if self._stopped is not None:
                 assert self.job is not None
-                self.job.uncancel()  # the next body is not to be taken for cancelled
+                self.job.uncancel()  # or the next body would count as cancelled
                 return self._stopped
             return self._judged(tasks, RuntimeError("the body was cancelled"))
         except NoThread:
@@ -249,12 +245,12 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, error)
         finally:
-            self._in_body, self.on_stop, self.on_cancel = None, _nobody, None
+            self._in_body, self.on_stop, self.on_cancel = None, _no_callback, None
             if self._cleanup is not None:
                 self._cleanup.end()
 
     def _called(self, body: Awaitable[Ended]) -> Awaitable[Ended]:
-        # Most have no timeout, and its guard is a tenth of what an empty body costs.
+        # Most bodies have no timeout, and the guard costs a tenth of an empty body.
         return body if self._served.timeout is None else self._in_time(body, self._served.timeout)
 
     async def _in_time(self, body: Awaitable[Ended], timeout: float) -> Ended:
@@ -277,7 +273,7 @@ class Execution:
         return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
 
     def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
-        """Have these turns closed; those of one call go into one flush as far as it has room."""
+        """Submit the settlement of these turns; those of one call go into one flush, as far as it has room."""
         steps, self.withheld = self.withheld, ()
         if outcome is None or isinstance(outcome, Settled):
             self.settled += len(tasks) if outcome else 0
@@ -308,7 +304,7 @@ class Execution:
         if isinstance(answer, Answer) and answer.value is not None:
             self._tell(task, outcome, answer.value)
             self._close(task)
-        else:  # refused, or nobody knows: that has to be asked
+        else:  # refused, or unknown: then the database is asked
             self._wait_for(task, outcome, self.store.tasks.settled(task.id, self.session.id, task.turn, answer))
 
     def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
@@ -325,9 +321,9 @@ class Execution:
             self._tell(task, outcome, await answer)
         except LeaseLost:
             self.store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it; the lease gives the task back
+        except Exception as error:  # noqa: BLE001 - it is reported, and the lease gives the task back
             if isinstance(error, Refused) and not _is_refusal(outcome):
-                failure = self._judged([task], error)  # which can be written: nothing of the body's is in it
+                failure = self._judged([task], error)  # which contains nothing of the body's, so it can be written
             else:
                 self.store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
         finally:
@@ -353,7 +349,7 @@ class Execution:
             self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
 
     def _tell_unreadable(self, task: Claimed, error: str) -> None:
-        """Warn once for each session: the task comes again and again, and others like it."""
+        """Warn once in each session: this task and others like it come again and again."""
         if (cause := (self._served.queue, error)) not in self.session.warned:
             self.session.warned.add(cause)
             self.store.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
@@ -362,7 +358,7 @@ class Execution:
         if task.parent_id is not None and RunStatus(status).finished:
             self.store.waiting.woken(task.parent_id)
         if status == RunStatus.CANCELLED:
-            self.store.results.finished([task.id])  # why is written, and not known here
+            self.store.results.finished([task.id])  # the reason is in the database, and not known here
         elif RunStatus(status).finished:
             done = settlement_of(outcome)
             self.store.results.settled(task.id, status, done.output, done.error, self._served.queue)
@@ -378,8 +374,8 @@ def _is_refusal(outcome: Outcome) -> bool:
     return (getattr(outcome, "error", None) or {}).get("type") == Refused.__name__
 
 
-def _nobody() -> None:
-    """Nobody has to be told."""
+def _no_callback() -> None:
+    """Does nothing."""
 
 
 def _no_handler(queue: str) -> Outcome:

@@ -1,8 +1,8 @@
-"""The heartbeat: a thread of its own with its own way to the database, for all sessions of a store.
+"""The heartbeat: a thread with its own connection to the database, for all sessions of a store.
 
 So neither a blocked event loop, nor a busy pool, nor a thousand held tasks can make a living session look dead. While a
-body holds the interpreter, which this thread needs too, a helper in another process beats (`lifeline.py`). A loop that
-is blocked for longer than `hang_after` is given up: neither of them beats for it any more.
+body holds the interpreter, which this thread needs too, a helper process beats instead (`helper_connection.py`).
+Neither of them beats any more for an event loop that has been blocked for longer than `hang_after`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from stepwell.errors import StepwellError, StoreClosed
 from stepwell.store.driver import Pulse
 from stepwell.store.rows import Owned
 from stepwell.store.store import Store
-from stepwell.work.lifeline import Lifeline
+from stepwell.work.helper_connection import HelperConnection
 from stepwell.work.session import Session
+
+FRAMES: Final = 8  # the innermost frames of the stack of a blocked loop that are reported
 
 
 class Heartbeat:
@@ -38,10 +40,10 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._last: threading.Thread | None = None  # it may still be leaving
-        self._quiet = threading.Event()  # no beat is under way, nor will be
+        self._last: threading.Thread | None = None  # it may still be ending
+        self._quiet = threading.Event()  # no beat is under way, and none will be
         self._blockade = Blockade(self._loop)
-        self.lifeline = Lifeline(store)
+        self.helper = HelperConnection(store)
 
     @classmethod
     def of(cls, store: Store) -> Heartbeat:
@@ -52,12 +54,12 @@ class Heartbeat:
         return heartbeat
 
     def add(self, session: Session) -> None:
-        """Beat for this session from now on."""
+        """Begin to beat for this session."""
         with self._lock:
             self._sessions[session.id] = session
             session.beat_soon = self._wake.set
             if self._thread is not None:
-                self._wake.set()  # the helper is to know of it
+                self._wake.set()  # so that the helper learns of it
             else:
                 before, self._quiet = self._last, threading.Event()
                 work = partial(self._work, before, self._quiet)
@@ -65,7 +67,7 @@ class Heartbeat:
                 self._thread.start()
 
     async def remove(self, session: Session) -> None:
-        """Beat for it no more; when it was the last, no beat is under way when this returns."""
+        """Stop beating for this session; after the last one, no beat is under way when this returns."""
         with self._lock:
             self._sessions.pop(session.id, None)
             last, quiet = (None if self._sessions else self._thread), self._quiet
@@ -82,7 +84,7 @@ class Heartbeat:
 
     @property
     def _lease(self) -> float:
-        """The shortest lease of its sessions: one beat is for all of them."""
+        """The shortest lease of the sessions: one beat serves all of them."""
         with self._lock:
             return min((session.lease for session in self._sessions.values()), default=self._store.options.lease)
 
@@ -93,7 +95,7 @@ class Heartbeat:
 
     def _work(self, before: threading.Thread | None, quiet: threading.Event) -> None:
         if before is not None:
-            before.join()  # the helper is one thread's alone
+            before.join()  # only one thread may use the helper connection
         while self._go_on():
             try:
                 self._beat_to_the_end(quiet)
@@ -107,20 +109,20 @@ class Heartbeat:
     def _beat_to_the_end(self, quiet: threading.Event) -> None:
         """Beat until no session is left."""
         pulse = self._store.sessions.pulse()
-        self.lifeline.open()
+        self.helper.open()
         try:
             while self._go_on():
                 self._rest(pulse, self._every if self._is_hung() else self._beat(pulse))
         finally:
             if not self._sessions:
                 quiet.set()
-            self.lifeline.close()
+            self.helper.close()
             with contextlib.suppress(Exception):
                 pulse.close()
 
     def _rest(self, pulse: Pulse, seconds: float) -> None:
-        """Wait until the next beat; the helper is started meanwhile if its time comes."""
-        start = self.lifeline.starts_in()
+        """Wait until the next beat, or until the helper is to be started."""
+        start = self.helper.starts_in()
         if start < seconds:
             if not self._wake.wait(start):
                 self._well(pulse)
@@ -129,34 +131,34 @@ class Heartbeat:
         self._wake.clear()
 
     def _well(self, pulse: Pulse) -> None:
-        """Tell the helper that this process is well; note it if there is none any more."""
+        """Tell the helper that this process is well; record it if the helper is gone."""
         with self._lock:
             leases = {worker: self._sessions[worker].lease for worker in sorted(self._sessions)}
-        if leases and self.lifeline.well(leases):
-            with contextlib.suppress(StepwellError):  # for people: nothing relies on it
-                self._store.sessions.note_helper(pulse, list(leases), self.lifeline.kind, timeout=self._every)
+        if leases and self.helper.well(leases):
+            with contextlib.suppress(StepwellError):  # only shown to people
+                self._store.sessions.note_helper(pulse, list(leases), self.helper.kind, timeout=self._every)
 
     def _is_hung(self) -> bool:
-        """True if the loop has run nothing for too long; its stack is told before that."""
+        """True if the loop has been blocked for too long; its stack is reported before that."""
         if (stack := self._blockade.look(self._lease)) is not None:
             self._store.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
         with self._lock:
             longest = max((session.lease for session in self._sessions.values()), default=0.0)
         hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)
         if hung:
-            self.lifeline.blocked()
+            self.helper.blocked()
         return hung
 
     def _go_on(self) -> bool:
         with self._lock:
-            # On a loop that was closed under us nothing goes on: what its sessions hold must be recovered by others.
+            # Nothing runs on a closed loop: other workers have to recover the tasks of its sessions.
             if self._sessions and not self._loop.is_closed():
                 return True
             self._thread = None
             return False
 
     def _beat(self, pulse: Pulse) -> float:
-        """Beat once, and say how long to rest."""
+        """Beat once and return the seconds until the next beat."""
         with self._lock:
             workers = sorted(self._sessions)
         sent_at = time.monotonic()
@@ -176,7 +178,7 @@ class Heartbeat:
                 self._tell(workers, alive, owned, sent_at)
                 self._well(pulse)
                 return max(0.0, self._every - (time.monotonic() - sent_at))
-            self._well(pulse)  # it is the database that is not: the helper could not reach it either
+            self._well(pulse)  # the process is well and the database is not: the helper could not reach it either
             if self._wake.wait(next(pauses)):
                 return 0.0
             sent_at = time.monotonic()
@@ -189,18 +191,12 @@ class Heartbeat:
             with self._lock:
                 session = self._sessions.get(worker)
             if session is not None:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                with contextlib.suppress(RuntimeError):  # the loop is closed
                     self._loop.call_soon_threadsafe(session.beaten, worker in alive, by_worker[worker], sent_at)
 
 
-# ---- How long an event loop has run nothing, as another thread of the process sees it.
-
-
-FRAMES: Final = 8  # of the stack: those in which it stands, not those that led there
-
-
 class Blockade:
-    """Made on the loop's own thread; looked at from another."""
+    """How long an event loop has run nothing. Created on the thread of the loop, read from another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -211,16 +207,16 @@ class Blockade:
         self.seconds = 0.0
 
     def look(self, lease: float) -> str | None:
-        """Find out for how many `seconds` it has been blocked; when that is first more than the lease, its stack.
+        """Update `seconds`, for which the loop has been blocked; return its stack when that first exceeds the lease.
 
-        The innermost call comes first, all in one line: it is for the log.
+        The stack is one line for the log, the innermost call first.
         """
         now = time.monotonic()
         unseen, self._looked_at = now - self._looked_at, now
         if self._asked_at is None:
             self._ask(now)
         elif unseen > lease:
-            self._asked_at += unseen  # this thread did not run either: the process was stopped, or its interpreter held
+            self._asked_at += unseen  # this thread did not run either: the process or its interpreter was stopped
         self.seconds = 0.0 if self._asked_at is None else now - self._asked_at
         if self.seconds <= lease or self._told:
             return None

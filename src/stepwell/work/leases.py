@@ -1,7 +1,7 @@
-"""The sessions of one worker: one for each lease among what it serves.
+"""The sessions of one worker: one for each lease among the queues and workflows that it serves.
 
-So a claim is one session's, with one fence, and who is silent for a lease loses what was claimed under that lease and
-nothing else. All of them beat together (`heartbeat.py`).
+So a claim belongs to one session, with one fence, and a worker that is silent for one lease loses only the tasks that
+it claimed under that lease. All sessions beat together (`heartbeat.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stepwell.work.session import Session
 
 
 class Leases:
-    """What a worker has registered: a session for each of its leases, in their order; nothing while it is stopped."""
+    """The sessions of a worker, one for each lease, in the order of the leases; empty while it is stopped."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Leases:
         self._on_lost = on_lost
         self._on_orphans = on_orphans
         self._sessions: dict[float, Session] = {}
-        self._are_all = False  # begun: the database may go away between two of them
+        self._are_all = False  # true after the first one has begun: the database may go away before the next
 
     def __iter__(self) -> Iterator[Session]:
         return iter(tuple(self._sessions.values()))
 
     def lease_of(self, served: Served | None) -> float:
-        """Seconds of the lease of what is served: its own, or the store's."""
+        """The lease of what is served, in seconds: its own, or the store's."""
         return self._store.options.lease if served is None or served.lease is None else served.lease
 
     def of(self, served: Served | None) -> Session | None:
@@ -60,10 +60,10 @@ class Leases:
         return any(session.is_claiming for session in self)
 
     async def begin(self, served: Mapping[str, Served]) -> None:
-        """Begin the sessions that are missing, each with what is served under its lease; a prefix is under the store's.
+        """Begin the missing sessions, each for what is served under its lease; prefixes are under the store's lease.
 
-        One that was lost is ended before: it was no death, and nothing that was lost with it has killed anybody.
-        Raises while the database is away; what was begun until then stays.
+        A lost session is ended first: its process lives, so none of its tasks is a suspect. Raises while the database
+        is away; sessions that were begun before that stay.
         """
         self._are_all = False
         for session in self:
@@ -74,7 +74,7 @@ class Leases:
         heartbeat = Heartbeat.of(self._store)
         for lease in [lease for lease in handlers if lease not in self._sessions]:
             identity = replace(self._identity, handlers=handlers[lease])
-            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.lifeline.kind)
+            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.helper.kind)
             session = Session(worker_id, self._on_lost, self._on_orphans, lease=lease)
             self._sessions[lease] = session
             heartbeat.add(session)
@@ -83,7 +83,7 @@ class Leases:
         self._are_all = True
 
     async def end(self, *, stopping: bool) -> None:
-        """End all of them; what they still hold is given back."""
+        """End all sessions; the tasks that they still hold are given back."""
         for session in self:
             await self._end(session, stopping=stopping)
 
@@ -98,7 +98,7 @@ class Leases:
         heartbeat = Heartbeat.of(self._store)
         await heartbeat.remove(session)
         session.end()
-        with contextlib.suppress(StepwellError):  # the lease ends it if we cannot
+        with contextlib.suppress(StepwellError):  # otherwise the lease ends it
             if session.lost and stopping:
                 await self._store.sessions.acquit(session.id)
             await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")

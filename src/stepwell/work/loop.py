@@ -1,7 +1,7 @@
-"""The worker's loop: claim what is ready, call its body, judge what came of it, settle.
+"""The worker's loop: claim ready tasks, call their bodies, judge the outcomes, settle.
 
-Around it two more: one looks after the store (`upkeep.py`), one beats (in a thread, `heartbeat.py`). A loop
-that fails is reported and started again; nothing a body does can stop them.
+Beside it run the upkeep of the store (`upkeep.py`) and the heartbeat (in a thread, `heartbeat.py`). A loop that fails
+is reported and started again; nothing that a body does can stop it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,26 @@ from typing import Final
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, OrphansReleased, SessionLost, StoreBack, StoreLost
 from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
-from stepwell.runs import branches
-from stepwell.runs.steps import Showing
 from stepwell.store.poll import LONGEST_POLL, Polling
 from stepwell.store.rows import Owned, Wish
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.work.body import Served
 from stepwell.work.claim import Claims
+from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.execution import Execution
 from stepwell.work.leases import Leases
 from stepwell.work.outcome import Released, settlement_of
 from stepwell.work.session import Session
-from stepwell.work.suspects import Holds
 from stepwell.work.threads import Threads
-from stepwell.work.upkeep import Upkeep
+from stepwell.work.upkeep import Holds, Upkeep
 
-LOOK_EVERY: Final = 1.0  # seconds; how soon a new queue with a prefix of ours is found
-HEAR_EVERY: Final = 0.5  # seconds between looks at what is asked of the bodies under way
+LOOK_EVERY: Final = 1.0  # seconds between looks for new queues with a prefix of this worker
+HEAR_EVERY: Final = 0.5  # seconds between looks for control requests
 
 
 class Runtime:
-    """One worker at work."""
+    """One worker while it works."""
 
     def __init__(
         self,
@@ -61,15 +59,14 @@ class Runtime:
         self._concurrency = concurrency
         self._grace = grace
         self._threads = Threads(f"stepwell-{identity.name}")
-        self.showing = Showing()
         self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
         self._polling = Polling(store.clock, poll)
         self._idle = asyncio.Event()
-        self._idle_at = self.claim_number = 0  # of the last claim that found nothing to do, and of the last
+        self._idle_at = self.claim_number = 0  # the numbers of the last claim that found nothing, and of the last claim
         self._drains = 0
         self._stopping = self._hurried = False
-        self._labels = False  # whether tasks of this loop are labelled for the runs executed here
+        self._while_served = contextlib.ExitStack()
         self._deafen: Callable[[], None] = lambda: None
         self.leases = Leases(store, identity, self._session_lost, self._orphans_found)
         self.claims = Claims(store, self.leases, self, self._threads, concurrency)
@@ -77,12 +74,12 @@ class Runtime:
 
     @property
     def session(self) -> Session | None:
-        """The first of its sessions; None while it is not registered."""
+        """The first session; None while the worker is not registered."""
         return next(iter(self.leases), None)
 
     @property
     def is_serving(self) -> bool:
-        """True from when its queues and workflows are made until it stops."""
+        """True from when the queues and workflows are made until the worker stops."""
         return bool(self._loops)
 
     async def register(self) -> None:
@@ -91,11 +88,11 @@ class Runtime:
             try:
                 await self._begin_sessions()
             except BaseException:
-                await self.leases.end(stopping=self._stopping)  # begun or not: no beat for a worker that did not start
+                await self.leases.end(stopping=self._stopping)  # or a worker that did not start would beat
                 raise
 
     async def _register_patiently(self) -> None:
-        """Begin the sessions however long the database is away, slow or locked, as one that runs does; and say so."""
+        """Begin the sessions; wait while the database is away, slow or locked, as a running worker does."""
         lost_at: float | None = None
         pauses = waits(LONGEST_POLL, self._store.clock.random)
         while self.session is None:
@@ -112,7 +109,7 @@ class Runtime:
         return [number for number, one in self.claims.served.items() if one.is_workflow and one.body is not None]
 
     def replace(self, served: Served) -> None:
-        """Serve a queue with another body from now on; what is under way goes on with the old one. Its lease stays."""
+        """Serve a queue with another body from now on; bodies under way go on, and the lease stays as it is."""
         served = replace(served, lease=self._by_name[served.queue].lease)
         self._by_name[served.queue] = served
         for queue_id, one in self.claims.served.items():
@@ -120,19 +117,18 @@ class Runtime:
                 self.claims.served[queue_id] = served
 
     async def start(self, *, upkeep: bool = True) -> None:
-        """Register the sessions and begin to serve; `upkeep=False` leaves the store to others."""
+        """Register the sessions and begin to serve; with `upkeep=False` other workers look after the store."""
         self._stopping = self._hurried = False
         self._threads = Threads(f"stepwell-{self._identity.name}")
         served = self.claims.served
-        # Those of the last start are over: a body that did not stop, and a thread that has a place for longer.
+        # A body or a thread of the last start that did not end must not take a place of this one.
         self.claims = Claims(self._store, self.leases, self, self._threads, self._concurrency)
         if self.session is None:
             await (self._register_patiently() if upkeep else self.register())
         else:
             self.claims.serve(served)
-        if any(one.is_workflow for one in self._by_name.values()):
-            self._labels = True
-            branches.install(asyncio.get_running_loop())
+        for one in self._by_name.values():
+            self._while_served.enter_context(one.while_served())
         self.context = contextvars.copy_context()
         self._store.tasks.on_added(self._added)
         self._deafen = self._store.tasks.on_wish(self._wished)
@@ -147,7 +143,7 @@ class Runtime:
             self._loops.append(asyncio.create_task(holding, name="stepwell-holds"))
 
     async def stop(self) -> None:
-        """Claim nothing more, let bodies end within the grace, give back what is left, end the sessions."""
+        """Claim nothing more, let bodies end within the grace, give the other tasks back, end the sessions."""
         self._claim_no_more()
         self._polling.wake()
         with contextlib.suppress(ValueError):
@@ -155,55 +151,53 @@ class Runtime:
             self._deafen()
             self._refuse()
         if self._loops:
-            # A claim under way is answered, not cut off: what it takes would be ours, not executed, its attempt lost.
+            # Wait for a claim under way: if it were cut off, its tasks would lose an attempt without being executed.
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
         await _gone(self._loops)
         self._loops = []
         try:
             await self._let_go()
-        finally:  # also of a stop that is cut off: from here on a step is a plain call again
-            if self._labels:
-                self._labels = False
-                branches.uninstall(asyncio.get_running_loop())
+        finally:  # also if the stop is cut off
+            self._while_served.close()
         await self.leases.end(stopping=True)
 
     async def _let_go(self) -> None:
-        """Let the bodies end within the grace, and give back what is left."""
+        """Let the bodies end within the grace, and give the other tasks back."""
         await self._handed_over()
         await self._all_ended(0 if self._hurried else self._grace)
         for execution in tuple(self.claims.executions):
             execution.give_up()
         await self._all_ended(self._store.options.timeout)
-        # A body that swallows its cancellation is left behind: its session ends, and whatever it does is refused.
+        # A body that ignores its cancellation is left behind: its session ends, and its writes are refused.
         for execution in tuple(self.claims.executions):
             execution.abandon()
         self._store.tasks.give_up({execution.session.id for execution in self.claims.executions})
         self._threads.close()
 
     def hurry(self) -> None:
-        """Wait for no body any more: give back at once what is under way."""
+        """Wait for no body: give the tasks under way back at once."""
         self._hurried = True
         for execution in tuple(self.claims.executions):
             execution.give_up()
 
     async def drain(self) -> int:
-        """Execute all that is due now, and what that leads to, until nothing is left to claim; how many that was."""
+        """Execute all tasks that are due, and those that they add, until none is left; return their number."""
         before = self.executed
         self._looked_at = float("-inf")
         await self._store.tasks.wake()
         await self._holds.look()
         await self._drained()
-        while not self._stopping and await self._store.tasks.wake():  # due meanwhile
+        while not self._stopping and await self._store.tasks.wake():  # tasks that have become due meanwhile
             await self._drained()
         return self.executed - before
 
     def freed(self) -> None:
-        """A place is free again: go on if something waits for it."""
-        if self.claims.left:  # otherwise nothing waits for the place: what comes later is heard of
+        """A place is free: claim if a task waits for it."""
+        if self.claims.left:  # otherwise no task waits, and a hint announces the next one
             self._polling.wake()
 
     def ended(self, execution: Execution) -> None:
-        """A place's tasks are all settled, or not ours any more."""
+        """All tasks of a place are settled, or were lost."""
         self.claims.executions.discard(execution)
         self.executed += execution.settled
         if self.claims.left or self._drains or execution.gave_back:
@@ -212,7 +206,7 @@ class Runtime:
             self._quiet.set()
 
     async def _drained(self) -> None:
-        """Wait until a claim of the loop, begun after this call, has found nothing and nothing is under way."""
+        """Wait until a claim that began after this call has found nothing, with no body under way."""
         wanted = self.claim_number + 1
         self._drains += 1
         try:
@@ -228,13 +222,13 @@ class Runtime:
         self._idle.set()
 
     async def _claim_forever(self) -> None:
-        branches.current_branch.set(branches.HIDDEN)  # what is executed from here is no run's code, unless it says so
+        current_branch.set(HIDDEN)  # a body is not code of a run until it says so
         pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
         while not self._stopping:
-            # Cleared before the claim: whatever arrives while it is under way sets it again and is not missed.
+            # Before the claim, so that a hint that arrives during the claim is not missed.
             self._polling.begin()
             self.claim_number += 1
-            # A thread that outlived its timeout has its place.
+            # A thread that outlived its timeout still has its place.
             idle = not self.claims.executions and not self.claims.demand.busy
             try:
                 claimed = await self._claim_once()
@@ -252,7 +246,7 @@ class Runtime:
                 await self._polling.rest()
 
     async def _claim_once(self) -> int:
-        """Fill the free places with what is ready; how many tasks that took."""
+        """Fill the free places with ready tasks and return their number."""
         if not self.leases.are_living:
             await self._begin_sessions()
         if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
@@ -264,9 +258,9 @@ class Runtime:
         await self._find_queues()
 
     async def _find_queues(self) -> None:
-        """Learn the numbers of the queues, making those that are missing.
+        """Read the numbers of the queues, and make missing queues.
 
-        After the sessions have begun and name them: from then on they cannot be deleted under us.
+        Called after the sessions have begun: they name the queues, which therefore cannot be deleted meanwhile.
         """
         served = {await self._number(one): one for one in self._by_name.values()}
         self._looked_at = time.monotonic()
@@ -281,7 +275,7 @@ class Runtime:
         return await self._store.queue_id(served.queue, create=True, anew=True)
 
     def _session_lost(self, session: Session) -> None:
-        """Others have its tasks now: stop their bodies, write nothing of them, and begin it anew."""
+        """Other workers have the tasks of this session: stop their bodies, write nothing, and begin a new session."""
         self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
         for execution in tuple(self.claims.executions):
             if execution.session is session:
@@ -289,19 +283,19 @@ class Runtime:
         self._polling.wake()
 
     def _wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
-        """Stop those of these turns that are executed here: they were asked to be cancelled or paused."""
+        """Stop those of these turns that are executed here: someone has asked to cancel or pause them."""
         held = [session.held for session in self.leases]
         if ours := {task_id for task_id, turn in turns.items() if any(one.get(task_id) == turn for one in held)}:
             for execution in tuple(self.claims.executions):
                 execution.stop(wish, ours)
 
     async def _hear_forever(self) -> None:
-        """Hear what is asked of the bodies under way, also of those that record nothing for long."""
+        """Read the control requests for the bodies under way, also for those that record nothing for long."""
         while not self._stopping:
             await asyncio.sleep(HEAR_EVERY)
             for session in self.leases:
                 if session.held:
-                    with contextlib.suppress(StoreBusy, StoreUnavailable):  # others tell of that; it is read again
+                    with contextlib.suppress(StoreBusy, StoreUnavailable):  # the claim loop reports it
                         await self._store.tasks.hear_requests(session.id)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
@@ -317,16 +311,16 @@ class Runtime:
             self._polling.wake()
 
     def _added(self, queue_ids: set[int]) -> bool:
-        """Go to work if these are queues of ours and there is a place; True if so."""
+        """Wake the claim loop if it serves one of these queues; True if it also has a free place."""
         if self._prefixes and not queue_ids <= self.claims.served.keys():
-            self._looked_at = float("-inf")  # perhaps a queue made since we looked
+            self._looked_at = float("-inf")  # perhaps a new queue
         elif queue_ids.isdisjoint(self.claims.served):
             return False
         self._polling.wake()
         return self.claims.room > 0
 
     async def _handed_over(self) -> None:
-        """Wait for what is being added as ours: it is executed within the grace, or given back."""
+        """Wait for tasks that are being added for this worker: they are executed within the grace, or given back."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._store.options.timeout):
                 while any(session.handing for session in self.leases):
@@ -334,7 +328,7 @@ class Runtime:
                     await self._quiet.wait()
 
     async def _all_ended(self, timeout: float) -> None:
-        """Wait until nothing is under way any more, or for that long."""
+        """Wait until no body is under way, for at most this many seconds."""
         self._quiet.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -346,7 +340,7 @@ class Runtime:
             try:
                 await loop()
             except StoreClosed:
-                self._claim_no_more()  # under us: nothing could be settled, so nothing more is begun
+                self._claim_no_more()  # nothing could be settled, so nothing more is begun
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
                 self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)

@@ -1,4 +1,4 @@
-"""What came of one attempt, and what it costs. Pure: the only place that knows what an exception means."""
+"""The outcome of an attempt, and what it costs. Pure: the only place that knows what an exception means."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stepwell.store.rows import NEVER, Settlement
 from stepwell.values.codec import encode
 from stepwell.values.exceptions import error_of, one_line
 
-STORED_ERROR_LIMIT: Final = 1 << 20  # the codec has cut the texts long before; a limit must not lose the error
-DEEPEST_CAUSE: Final = 10  # an error may have been raised from itself
-SOONEST_OFFER: Final = 1.0  # seconds until what this code cannot read is offered again, to code that can
+STORED_ERROR_LIMIT: Final = 1 << 20  # bytes; the codec has cut the texts before, so this never loses an error
+DEEPEST_CAUSE: Final = 10  # an error may have itself as its cause
+SOONEST_OFFER: Final = 1.0  # seconds until a task that this code cannot read is offered to other code
 LATEST_OFFER: Final = 60.0
-GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it, and will so for ever
+GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The body returned; `output` is its value as JSON text, None if nobody will ask for it."""
+    """The body returned; `output` is its value as JSON text, None if it is not stored."""
 
     output: str | None = None
 
@@ -40,7 +40,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A batch failed and nobody knows by whose fault: each of it comes again alone, its attempt given back."""
+    """A batch failed, by the fault of an unknown task: each task comes again alone, and keeps its attempt."""
 
     delay: float
     error: dict[str, Any]
@@ -48,7 +48,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """No further attempt: the task is a dead letter. `reason` is its word where the error's own line says less."""
+    """No further attempt: the task is a dead letter. `reason` replaces the error's own line, if it is given."""
 
     error: dict[str, Any]
     reason: str | None = None
@@ -56,14 +56,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Not finished, by no fault of its own: somebody may go on after `delay` seconds, the attempt is given back."""
+    """Not finished, by no fault of its own: a worker may continue after `delay` seconds; the attempt is given back."""
 
     delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class NotThisCode:
-    """This code cannot read it, other code may: offered again after `delay` seconds, the attempt is given back."""
+    """This code cannot read the task, other code may: it is offered again after `delay` seconds, with its attempt."""
 
     delay: float
     error: dict[str, Any]
@@ -74,7 +74,7 @@ class Suspended:
     """Not finished and nothing to do until `run_at`, `delay` seconds from now; the attempt is given back.
 
     Or until a signal comes after the `wakes` it has seen, or as many children as it `needed` have ended; or, if it has
-    `said` why it sets itself aside, until somebody lets it go on.
+    paused itself (`said` is the reason), until an operator resumes it.
     """
 
     run_at: int | None
@@ -86,7 +86,7 @@ class Suspended:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Not finished, and not to go on with this code before somebody has looked at it; `said` says why."""
+    """Not finished, and held until an operator accepts this code or other code is deployed; `said` is the reason."""
 
     said: dict[str, Any]
 
@@ -100,28 +100,28 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Stopped because somebody asked for it; nothing that it did since counts."""
+    """Stopped by a cancel; nothing that it did since then counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """It was settled already, with this status, in a transaction of the body's own; nothing if it was not ours."""
+    """The body has settled the task itself, with this status; the status is empty if the turn was lost."""
 
     status: str = ""
 
 
-# What a body makes of itself, if nothing goes wrong ...
+# The outcomes that a body returns ...
 Ended = Cancelled | Done | Failed | Held | NotThisCode | Released | Restarted | Settled | Suspended
-# ... and what is left to be written.
+# ... and those that the worker has to write.
 Outcome = Done | Held | NotThisCode | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
 
 DONE: Final = Done()
 
 
 def is_ctrl_c(error: KeyboardInterrupt) -> bool:
-    """True if a person pressed Ctrl-C while this code ran, False if the code has raised it by itself.
+    """True if a person pressed Ctrl-C while this code ran, False if the code itself raised the exception.
 
-    Python tells the main thread alone, and there between two instructions; asyncio raises it in a handler of its own.
+    Python raises it in the main thread only, between two instructions; asyncio raises it in its own handler.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -132,17 +132,17 @@ def is_ctrl_c(error: KeyboardInterrupt) -> bool:
 
 
 def interrupted(error: KeyboardInterrupt) -> RuntimeError:
-    """The failure of a body that has raised this; raises it, which ends the process, if a person pressed Ctrl-C."""
+    """The failure of a body that raised this; if a person pressed Ctrl-C, raises it again, which ends the process."""
     if is_ctrl_c(error):
         raise error
     return RuntimeError("a body raised KeyboardInterrupt")
 
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
-    """Judge a failed attempt: tried again while attempts are left, unless the error says otherwise."""
+    """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent."""
     described = error_of(error)
     if steps := steps_behind(error):
-        described["steps"] = steps  # to be opened again if somebody retries the run
+        described["steps"] = steps  # a retry of the run executes them again
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
     if is_permanent(error, policy) or attempt >= max_attempts:
@@ -155,7 +155,7 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
 def pause_of(error: Exception, policy: Retry) -> Paused | None:
     """The pause that an error of a step or a workflow means; None if it means none.
 
-    Not what a step gave up with: it is recorded, so the run would come to the same error and pause for ever.
+    Not the error of a step that gave up: it is recorded, so the run would reach it again and pause for ever.
     """
     if isinstance(error, Paused):
         return error
@@ -165,10 +165,10 @@ def pause_of(error: Exception, policy: Retry) -> Paused | None:
 
 
 def judge_unreadable(error: Exception, since: int | None, now: int, bound: float) -> NotThisCode | Failed:
-    """Judge what this code cannot read: left to other code until it has been unreadable `since` so many seconds ago.
+    """Judge a task that this code cannot read: other code gets it, until it has been unreadable for `bound` seconds.
 
-    The moments are microseconds of the database's clock; `since` is None the first time. It is offered again sooner
-    while it is new, as in a deploy, and every minute in the end.
+    `since`, when it was first unreadable, and `now` are microseconds of the database's clock; `since` is None the first
+    time. It is offered again soon while that is recent, as in a deploy, and every minute later.
     """
     begun = now if since is None else since
     told = {"type": NotThisCode.__name__, "message": error_of(error)["message"], "since": begun}
@@ -179,15 +179,15 @@ def judge_unreadable(error: Exception, since: int | None, now: int, bound: float
 
 
 def judge_batch(error: BaseException) -> Outcome:
-    """Judge a failed call with several tasks: no attempt is spent, and each is to show by itself what it is."""
+    """Judge a failed call with several tasks: no attempt is spent, and each task is tried alone."""
     described = error_of(error)
     retry_after = described.get("retry_after") if isinstance(error, TransientError) else None
     return Alone(retry_after or 0.0, described)
 
 
 def is_permanent(error: BaseException, policy: Retry) -> bool:
-    """True if trying again cannot help. What the user mapped goes before what stepwell knows."""
-    if hasattr(error, GAVE_UP):  # it is recorded, and no further attempt will call the step again
+    """True if trying again cannot help. The classes that the user named take precedence."""
+    if hasattr(error, GAVE_UP):  # it is recorded: no further attempt calls the step again
         return True
     if isinstance(error, policy.transient):
         return False
@@ -195,7 +195,7 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
         return True
     if isinstance(error, BaseExceptionGroup):
         return all(is_permanent(one, policy) for one in error.exceptions)
-    # A payload that does not fit the handler's type will not fit it next time either, and a step that gave up stays so.
+    # A payload that does not fit the handler's type will not fit it next time, and a step that gave up is recorded.
     certain = isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
     return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))
 
@@ -203,7 +203,7 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
 def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:
     """The keys of the steps that gave up with this error, or with the one it was raised from; a group may have several.
 
-    What was raised while another error was handled, without `from`, need not be due to that one.
+    An error that was raised without `from` while another was handled need not be caused by it.
     """
     if (key := getattr(error, GAVE_UP, None)) is not None:
         return [key]
@@ -215,7 +215,7 @@ _SUCCESS = Settlement(RunStatus.SUCCESS)
 
 
 def settlement_of(outcome: Outcome) -> Settlement:
-    """An outcome as it is written."""
+    """The outcome as the store writes it."""
     match outcome:
         case Done(None):
             return _SUCCESS
@@ -249,7 +249,7 @@ def settlement_of(outcome: Outcome) -> Settlement:
 
 
 def _waiting(outcome: Suspended | Held) -> Settlement:
-    """PENDING waits for a moment, and is swept; PAUSED for somebody, and at the latest for a moment."""
+    """PENDING waits for a moment; PAUSED waits for a signal, children or an operator, at the latest for a moment."""
     said = outcome.said
     error = None if said is None else encode(said, limit=STORED_ERROR_LIMIT, what="error")
     line = None if said is None else one_line(said)

@@ -1,4 +1,4 @@
-"""A worker's session: which tasks it holds, and what it hears of itself from the database."""
+"""A worker's session: which tasks it holds, and what the database answers to its beats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.store.rows import Claimed, Owned
 
 
 class Session:
-    """One registration of a worker. Lives on the worker's loop; the heartbeat tells it things there."""
+    """One registration of a worker. Used on the worker's loop only, also by the heartbeat."""
 
     def __init__(
         self,
@@ -22,22 +22,22 @@ class Session:
         lease: float,
     ) -> None:
         self.id = worker_id
-        self.lease = lease  # seconds that it may be silent
+        self.lease = lease  # seconds
         self.lost = False
         self.beat_soon: Callable[[], None] = lambda: None  # the heartbeat sets it
-        self.renewed_at = time.monotonic()  # when the last beat that was answered was sent: the lease began anew
+        self.renewed_at = time.monotonic()  # when the last successful beat was sent: the lease began then
         self._renewing: asyncio.Future[None] | None = None
         self._ended = False
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
-        self.warned: set[tuple[str, str]] = set()  # queues and what of them this code cannot read: told once
-        self.handing: set[int] = set()  # tasks that are being added as ours: not held yet
+        self.warned: set[tuple[str, str]] = set()  # queues and errors of unreadable tasks that were reported
+        self.handing: set[int] = set()  # tasks that are being added for this session, and are not held yet
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}
 
     def claiming(self, since: float) -> None:
-        """A claim is on its way: what it takes is not held yet."""
+        """A claim begins: its tasks are not held yet."""
         self._claim_started = since
 
     def claimed(self, tasks: Iterable[Claimed]) -> None:
@@ -56,9 +56,9 @@ class Session:
             del self.held[task_id]
 
     async def renew(self, within: float) -> bool:
-        """Have the lease begin anew, if that is longer ago than `within` seconds; False if the session is over.
+        """Renew the lease if its last renewal is more than `within` seconds ago; False if the session is over.
 
-        Waits while the database is away. All who ask meanwhile share one beat.
+        Waits while the database is away. Concurrent callers share one beat.
         """
         asked_at = time.monotonic()
         while not (self.lost or self._ended) and self.renewed_at < asked_at - within:
@@ -69,17 +69,17 @@ class Session:
         return not (self.lost or self._ended)
 
     def end(self) -> None:
-        """No beat comes any more: let nobody wait for one."""
+        """The last beat was sent: release those who wait for one."""
         self._ended = True
         if self._renewing is not None:
             resolve(self._renewing, None)
 
     def beaten(self, alive: bool, owned: list[Owned], sent_at: float) -> None:
-        """Hear what the database answered to a beat that was sent at this time.
+        """Take the answer of the database to a beat that was sent at this time.
 
-        A task that the session owns and does not hold comes from a claim whose reply was lost. It would stay so for
-        ever, since this session lives; so it is given back. Only if it was so at two beats, and no claim has been under
-        way since before the first: what such a claim takes looks just the same.
+        A task that the session owns and does not hold comes from a claim whose reply was lost. Since the session lives,
+        no other worker would take it; so it is given back. But only if two beats found it and no claim was under way
+        since before the first beat: the tasks of such a claim look the same.
         """
         if alive:
             self.renewed_at = max(self.renewed_at, sent_at)

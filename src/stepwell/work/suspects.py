@@ -1,70 +1,65 @@
-"""When a worker executes suspects: one at a time and with nothing beside them, for at most half of its time.
+"""When a worker executes suspects: one at a time, with no other task beside them, for at most half of its time.
 
-A suspect was lost with its worker, and may have killed it. So the worker begins nothing else, waits until what it has
-under way has ended, executes suspects for a second, and then does ordinary work for as long as all that took.
-Two things could keep it for hours: a body that does not end, and a suspect that does not. Each is waited for as long as
-a lease; from then on it counts as part of the furniture, and others are executed beside it.
+A suspect was lost with its worker, and may have killed it. So the worker begins nothing else, waits until the bodies
+under way have ended, executes suspects for a second, and then does ordinary work for as long as all that took.
+A body or a suspect that does not end could block it for hours. The worker waits for each as long as a lease; after that
+it executes other tasks beside it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
-from stepwell.base.events import StoreLost
-from stepwell.errors import StoreBusy, StoreUnavailable
-from stepwell.runs.program import program
-from stepwell.store.store import Store
 from stepwell.work.execution import Execution
 
-LOOK_EVERY: Final = 0.5  # seconds; how soon a busy worker hears that there are suspects
-TURN: Final = 1.0  # for how long suspects are begun before ordinary work has its time
+LOOK_EVERY: Final = 0.5  # seconds between two looks for suspects
+TURN: Final = 1.0  # seconds of suspects before ordinary work goes on
 
 
 class SuspectTurns:
-    """The times of one worker, by its own clock. Pure bookkeeping; `now` is when it is asked."""
+    """The times for suspects of one worker, by its own clock. Pure bookkeeping."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
         self._looked_at = self._rests_until = float("-inf")
-        self._since: float | None = None  # when it began to begin nothing else
+        self._since: float | None = None  # when it stopped beginning other tasks
         self._alone_since: float | None = None  # when the first suspect of this turn was begun
-        self._begun_at = 0.0  # and the one that is under way
+        self._begun_at = 0.0  # when the current suspect was begun
         self._under_way: Execution | None = None
-        self._long: set[Execution] = set()  # that a lease was waited for
-        self._left = False  # whether the last turn ended although there may be more
+        self._long: set[Execution] = set()  # bodies for which the worker has waited a lease
+        self._left = False  # whether suspects may be left from the last turn
 
     @property
     def is_on(self) -> bool:
-        """Whether nothing else may be begun now."""
+        """Whether only suspects may be begun now."""
         return self._since is not None
 
     def may_look(self, now: float, *, idle: bool, drains: bool = False) -> bool:
         """Whether to ask the database for suspects: not too often, and not in the time of ordinary work.
 
-        A worker that is idle keeps that time for nobody; one that drains asks whenever nothing else is left.
+        An idle worker has no ordinary work to wait for; one that drains asks whenever nothing else is left.
         """
         if idle and (self._left or drains):
             return True
         return now - self._looked_at >= LOOK_EVERY and (idle or now >= self._rests_until)
 
     def looked(self, now: float, *, found: bool) -> None:
-        """The database was asked, and there are some or none."""
+        """The database has answered whether there are suspects."""
         self._looked_at = now
         self._left = found
         if found:
             self._since, self._alone_since = now, None
 
     def may_claim(self, now: float, executions: Collection[Execution]) -> bool:
-        """Whether the next suspect may be begun: everything else has ended, or was waited for long enough."""
+        """Whether the next suspect may be begun: all other bodies have ended, or have had a lease to end."""
         assert self._since is not None
         self._long.intersection_update(executions)
         waited_since = self._since if self._under_way not in executions else self._begun_at
         if not self._long.issuperset(executions) and now - waited_since >= self._lease:
             self._long.update(executions)
             if self._under_way in executions:
-                self.end(now, left=True)  # a suspect of hours: ordinary work goes on beside it
+                self.end(now, left=True)  # a long suspect: ordinary work goes on beside it
         return self.is_on and self._long.issuperset(executions)
 
     def is_over(self, now: float) -> bool:
@@ -72,7 +67,7 @@ class SuspectTurns:
         return self._alone_since is not None and now - self._alone_since >= TURN
 
     def begun(self, now: float, execution: Execution) -> None:
-        """A suspect is executed."""
+        """A suspect was begun."""
         self._under_way, self._begun_at = execution, now
         if self._alone_since is None:
             self._alone_since = now
@@ -82,33 +77,3 @@ class SuspectTurns:
         assert self._since is not None
         self._rests_until = now + (now - self._since)
         self._since, self._under_way, self._left = None, None, left
-
-
-# ---- Runs that are held for the code of others: this worker's may be another, and then it lets them go, once each.
-
-
-LOOK_AT_HOLDS_EVERY: Final = 5.0  # seconds, about
-
-
-class Holds:
-    """Looks for runs of a worker's workflows that other code has held."""
-
-    def __init__(self, store: Store, queue_ids: Callable[[], Collection[int]]) -> None:
-        self._store = store
-        self._queue_ids = queue_ids
-
-    async def forever(self) -> None:
-        """Look at once, which mends held runs after a deploy, and then now and then: a run may be held later."""
-        while True:
-            try:
-                await self.look()
-            except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost.by(error))
-            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._store.clock.random()))
-
-    async def look(self) -> int:
-        """Let go what other code has held; the sources are read only if something is held. How many runs that was."""
-        queue_ids = self._queue_ids()
-        if not await self._store.control.any_held(queue_ids):
-            return 0
-        return await self._store.control.let_go_held(queue_ids, (await program()).code)

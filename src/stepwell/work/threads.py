@@ -1,5 +1,5 @@
-"""Threads for sync bodies. Daemons, so that a body that never returns cannot keep the process from ending;
-the standard pool joins its threads at exit and would.
+"""Threads for sync bodies. They are daemon threads, so that a body that never returns cannot keep the process from
+ending; the pool of the standard library joins its threads at exit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class NoThread(Exception):  # noqa: N818 - a word of ours, never seen by users
-    """The system gives no thread: it has too many, or the interpreter is ending. No body was called."""
+    """No thread can be started: there are too many, or the interpreter is ending. The body was not called."""
 
 
 class Threads:
-    """As many threads as bodies run at once; an idle one is used again."""
+    """A pool with one thread for each body that runs; idle threads are used again."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -44,8 +44,8 @@ class Threads:
             except BaseException as raised:  # noqa: BLE001 - whatever a body raises is its outcome
                 result, error = None, raised
             with self._lock:
-                self._idle += 1  # before the answer: it lets the next body begin, which would get a thread more
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker gave this body up long ago
+                self._idle += 1  # before the answer, after which the next body begins: it is to use this thread
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped without this body
                 loop.call_soon_threadsafe(_answer, future, result, error)
 
         with self._lock:
@@ -62,20 +62,20 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let every thread end after what it is doing."""
+        """Let every thread end after its current body."""
         for _ in range(self._count):
             self._work.put(None)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
-            del work  # or a thread without work would keep the last run, and what it was given
+            del work  # or an idle thread would keep the last run and its arguments alive
 
 
 async def in_thread(
     body: Callable[[], T], threads: Threads, slot: Slot, running: set[asyncio.Future[Any]] | None = None
 ) -> T:
-    """Call the body in a thread, in `running` while it runs; its place is free only when it has really ended."""
+    """Call the body in a thread and hold its place until the thread is done; `running` has its future meanwhile."""
     future = threads.run(body)
     slot.hold()
     future.add_done_callback(lambda _: slot.release())
@@ -92,8 +92,7 @@ def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | Non
     if error is None:
         future.set_result(result)
     elif isinstance(error, StopIteration | GeneratorExit | KeyboardInterrupt):
-        # A future cannot carry the first, a coroutine the second; the third, which no person can send to a thread,
-        # would end the loop.
+        # A future cannot carry the first, nor a coroutine the second; the third would end the loop.
         future.set_exception(RuntimeError(f"a body raised {type(error).__name__}"))
     else:
         future.set_exception(error)

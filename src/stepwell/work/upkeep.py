@@ -1,33 +1,35 @@
-"""Upkeep: what every worker does beside claiming, as often as each needs it. Nobody is elected for it."""
+"""Upkeep: every worker wakes due tasks, recovers lost ones, removes old ones and releases held runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, StoreLost, WorkUnserved
+from stepwell.base.program import program
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.sessions import Recovery
 from stepwell.store.store import Store
 
-ROUND_EVERY: Final = 60.0  # seconds between two rounds of retention, about
-ROUND_AGAIN: Final = 1.0  # after a round that left something
-REPORT_EVERY: Final = 600.0  # how often work that nobody serves is looked for
+ROUND_EVERY: Final = 60.0  # about; seconds between two rounds of retention
+ROUND_AGAIN: Final = 1.0  # seconds after a round that has more to remove
+LOOK_AT_HOLDS_EVERY: Final = 5.0  # about; seconds between two looks for held runs
+REPORT_EVERY: Final = 600.0  # seconds between two looks for queues without a worker
 
 
 class Upkeep:
-    """Wakes what is due, recovers what is lost and removes what is old, until it is cancelled."""
+    """Wakes due tasks, recovers lost tasks and removes old ones, until it is cancelled."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._recovery = Recovery(store)
 
     async def forever(self) -> None:
-        """Look again and again; an outage is waited out."""
-        # Beside it, and not between two looks: what is due is not to wait until what is old has been removed.
+        """Do the upkeep until cancelled; wait while the database is away."""
+        # In its own task: due tasks must not wait until old ones have been removed.
         tidying = asyncio.create_task(Tidying(self._store).forever(), name="stepwell-tidying")
         try:
             await self._watch()
@@ -54,14 +56,14 @@ class Upkeep:
 
 
 class Tidying:
-    """Removes what has outlived its time, a bounded piece at a time, and tells of work that nobody serves."""
+    """Removes old rows, a bounded number at a time, and reports queues with tasks that no worker serves."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._told: frozenset[str] = frozenset()
 
     async def forever(self) -> None:
-        """Tidy up about once a minute, at no fixed moment, until the store is closed; what fails is tried again."""
+        """Tidy up about once a minute, at no fixed moment, until the store is closed; a failure is tried again."""
         loop, chance = asyncio.get_running_loop(), self._store.clock.random
         try:
             await self._tried("unserved", self.report_unserved)
@@ -77,7 +79,7 @@ class Tidying:
             return
 
     async def report_unserved(self) -> bool:
-        """Tell of the queues that have work and no living worker, if they are others than the last time."""
+        """Report the queues that have tasks and no living worker, if they are others than the last time."""
         unserved = await self._store.unserved()
         queues = frozenset(one.queue for one in unserved)
         changed, self._told = queues - self._told, queues
@@ -92,6 +94,30 @@ class Tidying:
             raise
         except (StoreBusy, StoreUnavailable) as error:
             self._store.telemetry.emit(StoreLost.by(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next round tries again
+        except Exception as error:  # noqa: BLE001 - the next round tries again
             self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
         return False
+
+
+class Holds:
+    """Releases runs of a worker's workflows that other code has held."""
+
+    def __init__(self, store: Store, queue_ids: Callable[[], Collection[int]]) -> None:
+        self._store = store
+        self._queue_ids = queue_ids
+
+    async def forever(self) -> None:
+        """Look at once, as after a deploy that keeps the old name, and then every few seconds."""
+        while True:
+            try:
+                await self.look()
+            except (StoreBusy, StoreUnavailable) as error:
+                self._store.telemetry.emit(StoreLost.by(error))
+            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._store.clock.random()))
+
+    async def look(self) -> int:
+        """Release the runs that other code has held; return their number. Reads the sources only if there are any."""
+        queue_ids = self._queue_ids()
+        if not await self._store.control.any_held(queue_ids):
+            return 0
+        return await self._store.control.let_go_held(queue_ids, (await program()).code)

@@ -1,4 +1,4 @@
-"""`stepwell demo`: chooses how to show the story, plays it in a temporary folder, and cleans up whatever happens."""
+"""`stepwell demo`: it chooses a view, plays the story in a temporary folder, and always cleans up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stepwell.cli.command import FAILED, INTERRUPTED, NO_STORE
-from stepwell.cli.demo.crew import NoServer, PostgresServer
+from stepwell.cli.demo.processes import NoServer, PostgresServer
 from stepwell.cli.demo.story import Result, Story, View
 from stepwell.cli.demo.views import Plain, Silent
 from stepwell.cli.output import is_lively
@@ -70,7 +70,7 @@ def _played(view: View, *, postgres: bool) -> Result:
 
 @contextlib.contextmanager
 def _ended_cleanly() -> Iterator[None]:
-    """Have SIGTERM and a closed terminal unwind like Ctrl-C, so that nothing is left behind."""
+    """Treat SIGTERM and a closed terminal like Ctrl-C, so that nothing is left behind."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)

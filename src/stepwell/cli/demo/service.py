@@ -1,7 +1,7 @@
-"""The outside world of the demo: one service for stock, cards, parcels and mail, which keeps its own books in one file.
+"""The outside world of the demo: one service for stock, cards, parcels and mail, with its own record in one file.
 
-It knows nothing of stepwell. Like every good payment service it honours idempotency keys: asked a second time under the
-same key, it answers as before and does nothing. The demo's verdict is read from this file.
+It does not use stepwell. Like every good payment service it honours idempotency keys: a second request with the
+same key gets the same answer and does nothing. The result of the demo is read from this file.
 """
 
 from __future__ import annotations

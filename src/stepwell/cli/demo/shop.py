@@ -55,7 +55,7 @@ async def send_receipt(order: str, receipt: str) -> str:
 
 
 class Surroundings:
-    """How this process reaches the service, how slowly that answers, and where the process is to be killed."""
+    """The address of the service, how slowly it answers, and the point at which this process is killed."""
 
     service: OutsideService
     pace: float = 0.0
@@ -63,9 +63,9 @@ class Surroundings:
 
 
 async def outside(order: str, act: str) -> None:
-    """Ask the service, which acts at once and takes its time to answer.
+    """Call the service, which acts at once and answers slowly.
 
-    It knows a request again by the order and the act, the same in every attempt; `current().key` would do as well.
+    Its idempotency key is the order and the act, the same in every attempt; `current().key` would do as well.
     """
     die_if(f"before {act}")
     Surroundings.service.do(order, act)
@@ -77,11 +77,11 @@ def die_if(point: str) -> None:
     """`kill -9`, exactly here, if this is the point."""
     if point == Surroundings.dies:
         os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)  # the kill may take a moment to arrive, and nothing more is to happen
+        time.sleep(60)  # the signal may take a moment to arrive
 
 
 async def work(urls: list[str]) -> None:
-    """A worker for each of the stores, until the process is told to end."""
+    """Run a worker for each store, until the process is told to end."""
     async with contextlib.AsyncExitStack() as stack:
         workers = [Worker(await stack.enter_async_context(connect(url)), [fulfil], concurrency=1) for url in urls]
         ends = asyncio.Event()

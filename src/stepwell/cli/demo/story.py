@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stepwell import sync
-from stepwell.cli.demo.crew import Crew
+from stepwell.cli.demo.processes import Crew
 from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.records import Run, RunStatus, StepInfo
@@ -103,8 +103,6 @@ class Story:
         self._result.seconds = round(self._at, 1)
         return self._result
 
-    # ---- the first act -----------------------------------------------------------------------------------------
-
     def _first_act(self) -> None:
         url = self._place("shop")
         with sync.connect(url) as store:
@@ -162,8 +160,6 @@ class Story:
         if result.asked.get(ACTS[1], 0) < 2 or result.asked.get(ACTS[0], 0) != 1:
             result.problems.append(f"{result.order}: asked for {result.asked}")
 
-    # ---- the second act ----------------------------------------------------------------------------------------
-
     def _second_act(self) -> None:
         """Kill a worker at every point of a run of its own, then let one process finish what is left in all."""
         self._points = [Point.AHEAD] * len(POINTS)
@@ -200,8 +196,6 @@ class Story:
         self._show()
         if not right:
             self._result.problems.append(f"killed {POINTS[number]}: the run is {run.status}, done {done}")
-
-    # ---- both --------------------------------------------------------------------------------------------------
 
     def _until(self, fact: Callable[[], object], what: str) -> None:
         deadline = self._at + DEADLINE

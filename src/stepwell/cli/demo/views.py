@@ -130,11 +130,8 @@ def _short(path: str) -> str:
         return path
 
 
-# ---- The demo in a terminal: a view that redraws itself. The only part that needs rich.
-
-
 class Live:
-    """The workflow's source with the running lines lit, what happened so far, and how each point ended."""
+    """A view that redraws itself: the source with the running lines lit, what happened, and how each point ended."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, highlight=False)

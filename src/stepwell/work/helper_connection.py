@@ -1,7 +1,7 @@
-"""The worker's end of the line to its helper (`store/helper.py`): after each beat it says that this process is well.
+"""The connection of a worker process to its helper (`store/helper.py`), which beats while the interpreter is held.
 
-The helper is the supervisor above the worker, or a child that is started once the worker has lived for a moment. Used
-from the heartbeat's thread alone.
+After each beat this process tells the helper that it is well. The helper is the supervisor above the worker, or a child
+process that is started when the worker is a second old. Only the thread of the heartbeat uses the connection.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from stepwell.store.store import Store
 SUPERVISOR: Final = "supervisor"
 CHILD: Final = "child"
 LOST: Final = "lost"
-START_AFTER: Final = 1.0  # seconds: who only drains a queue needs no process beside it
-START_AGAIN_AFTER: Final = 3600.0  # a helper that had lived for so long may be lost once more
+START_AFTER: Final = 1.0  # seconds: a worker that only drains a queue needs no second process
+START_AGAIN_AFTER: Final = 3600.0  # seconds: a helper that has lived this long is started again when it is lost
 GOODBYE: Final = 2.0
 
 
-class Lifeline:
-    """The line to the helper of one store's workers, if they have one."""
+class HelperConnection:
+    """The connection to the helper of one store's workers, if they have one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pipe: int | None = None  # what the helper reads from the other end
+        self._pipe: int | None = None  # the helper reads from its other end
         self._process: subprocess.Popen[bytes] | None = None
         self._opened_at = self._started_at = 0.0
         self._starts = 0
@@ -49,7 +49,7 @@ class Lifeline:
         return None if self._process is None else self._process.pid
 
     def supervised(self, pipe: int) -> None:
-        """The supervisor reads from this pipe; it beats for us if a child would."""
+        """The supervisor reads from this pipe, and is the helper where otherwise a child process would be."""
         self._pipe, self._is_supervised = pipe, True
         self.kind = SUPERVISOR if self.kind == CHILD else self.kind
         os.set_blocking(pipe, False)
@@ -58,17 +58,17 @@ class Lifeline:
         """The first session has begun."""
         self._opened_at = time.monotonic()
         if self.kind == "no Python":
-            self._store.telemetry.emit(NoHelper(f"sys.executable is {sys.executable or 'empty'}, which is no Python"))
+            self._store.telemetry.emit(NoHelper(f"sys.executable is {sys.executable or 'empty'}, which is not Python"))
 
     def starts_in(self) -> float:
-        """Seconds until the child is to be started; infinity if none is."""
+        """Seconds until the child process is started; infinity if none is needed."""
         if self.kind != CHILD or self._process is not None:
             return float("inf")
         patience = min(START_AFTER, self._store.options.lease / 3)
         return max(0.0, self._opened_at + patience - time.monotonic())
 
     def well(self, leases: Mapping[int, float]) -> bool:
-        """Say that this process is well and has these sessions; True if `kind` has changed: the helper was lost."""
+        """Tell the helper that this process is well and has these sessions; True if the helper was lost."""
         before = self.kind
         if self._pipe is None and self.starts_in() <= 0:
             self._start()
@@ -77,7 +77,7 @@ class Lifeline:
         return self.kind != before
 
     def blocked(self) -> None:
-        """Say that the event loop has been blocked for too long: nobody is to beat for it any more."""
+        """Tell the helper that the event loop has been blocked for too long: it stops beating too."""
         self._write(BLOCKED)
 
     def close(self) -> None:
@@ -114,10 +114,10 @@ class Lifeline:
         return {"kind": outside.kind, "address": outside.address, "lock": outside.lock, "path": path, **spans}
 
     def _write(self, words: bytes) -> bool:
-        """Write a line; False if nobody reads it any more. One that does not read now is not waited for."""
+        """Write a line without waiting for the reader; False if the reader is gone."""
         if self._pipe is None:
             return False
-        if not (self._unwritten and words == SIGN):  # a sign more or less does not matter
+        if not (self._unwritten and words == SIGN):  # one sign of life more or less does not matter
             self._unwritten += words + b"\n"
         with contextlib.suppress(BlockingIOError):
             while self._unwritten:
@@ -131,7 +131,7 @@ class Lifeline:
 
     def _lost(self, leases: Mapping[int, float]) -> None:
         if self._is_supervised:
-            # Where the kernel has not told us: without its supervisor the worker stops.
+            # Without its supervisor the worker stops, also where the kernel sends no signal.
             self._pipe, self.kind = None, LOST if self.kind == SUPERVISOR else self.kind
             os.kill(os.getpid(), signal.SIGTERM)
             return
@@ -146,7 +146,7 @@ class Lifeline:
     def _start(self) -> bool:
         command = [sys.executable, "-I", "-S", FILE, str(os.getpid())]
         try:
-            # In a session of its own: Ctrl-C is not for it, and who ends our group does not end it.
+            # In its own session: it must not receive Ctrl-C or a signal to the process group.
             self._process = subprocess.Popen(  # noqa: S603 - our own file, no shell
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
             )
@@ -175,11 +175,11 @@ class Lifeline:
 
 
 def _kind(store: Store) -> str:
-    """What helps this store's workers, or in a word why nothing does."""
+    """The kind of helper of this store's workers, or in a word why they have none."""
     if not store.options.helper:
         return "off"
     if store.clock.beat_now() is not None:
         return "test clock"
     if store.sessions.outside([0]) is None:
-        return "one process"  # no other can open the database
+        return "one process"  # no other process can open the database
     return CHILD if can_start() else "no Python"

@@ -1,4 +1,4 @@
-"""The worker processes of the demo. None of them outlives it."""
+"""The processes of the demo: its workers, and with --postgres a temporary Postgres server. None outlives it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
+NOBODY: Final = 65534
+PATIENCE: Final = 30.0
+LEASE: Final = "2s"  # until a killed worker counts as dead; the default is 30 s
+SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
+
 
 class Crew:
     """Worker processes; all of them are gone at the end of the `with` block."""
 
     def __init__(self, books: Path, complaints: Path) -> None:
         self._books = books
-        # They import what this process imported, not what lies in the folder the demo was started in.
+        # They import the same files as this process, not those of the current folder.
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._complaints = complaints
         self._members: dict[int, subprocess.Popen[bytes]] = {}
@@ -39,7 +44,7 @@ class Crew:
 
     @property
     def alive(self) -> list[int]:
-        """Those who have not ended."""
+        """The processes that have not ended."""
         return [pid for pid, process in self._members.items() if process.poll() is None]
 
     def start(self, urls: Sequence[str], *, pace: float = 0.0, dies: str | None = None) -> int:
@@ -49,11 +54,11 @@ class Crew:
         with self._complaints.open("ab") as complaints:
             process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
                 command,
-                stdin=subprocess.PIPE,  # held open: its end tells them of ours
+                stdin=subprocess.PIPE,  # kept open: when it closes they know that this process has ended
                 stdout=complaints,
                 stderr=complaints,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C is ours to answer
+                start_new_session=True,  # only this process handles Ctrl-C
             )
         self._members[process.pid] = process
         return process.pid
@@ -73,7 +78,7 @@ class Crew:
         return self._members[pid].poll()
 
     def stop(self, patience: float = 5) -> None:
-        """Ask all to end, and wait for it; who does not is killed at the end of the block."""
+        """Ask all processes to end, and wait; those that do not are killed at the end of the block."""
         alive = [self._members[pid] for pid in self.alive]
         for process in alive:
             process.terminate()
@@ -84,17 +89,8 @@ class Crew:
                 return
 
     def complaints(self) -> str:
-        """The end of what they wrote to their standard error."""
+        """The end of their standard error."""
         return self._complaints.read_text(errors="replace")[-2000:] if self._complaints.exists() else ""
-
-
-# ---- A Postgres server for the demo alone: started in its temporary folder, and gone with it.
-
-
-NOBODY: Final = 65534
-PATIENCE: Final = 30.0
-LEASE: Final = "2s"  # how long a killed worker's silence is waited for; the default is 30 s
-SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
 
 
 class NoServer(Exception):  # noqa: N818 - it says what is missing
@@ -128,7 +124,7 @@ class PostgresServer:
             self._process.wait(PATIENCE)
 
     def url(self, store: str) -> str:
-        """The address of a store in a schema of its own."""
+        """The URL of a store in a new schema."""
         return f"postgresql://postgres@127.0.0.1:{self._port}/postgres?schema={store}&lease={LEASE}&pool=4"
 
     def _start(self) -> None:
@@ -177,7 +173,7 @@ def _binaries() -> Path:
 
 @functools.cache
 def _unprivileged() -> tuple[str, ...]:
-    """Postgres refuses root: let root run it as nobody of a new user namespace, or else as the real nobody."""
+    """Postgres refuses root: root runs it as user `nobody` of a new user namespace, or else as the real `nobody`."""
     if os.geteuid() != 0:
         return ()
     namespace = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")

@@ -1,4 +1,4 @@
-"""Which run a name means: its number (`@7` if that may be a key), its key, `workflow:key`, `@last`, `@failed`."""
+"""The run that a name means: its number (`@7` if that may be a key), its key, `workflow:key`, `@last`, `@failed`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from stepwell.errors import RunNotFound, StepwellError
+from stepwell.operate.format import IN_PART, STATUS_WORDS
 from stepwell.operate.status import word_of
-from stepwell.operate.words import IN_PART, STATUS_WORDS
 from stepwell.records import Page, Run, RunStatus
 from stepwell.store.store import Store
 
-PAGES: Final = 20  # that are read of each status, to find the runs that a word means
+PAGES: Final = 20  # pages of each status that are read for a word such as "waiting"
 PAGE: Final = 1_000
 
 
@@ -50,7 +50,7 @@ async def run_named(store: Store, name: str, *, deleted: bool | None = False) ->
 
 
 def called(run: Run[Any]) -> str:
-    """A run as people say it."""
+    """A run in words: its number, workflow and key."""
     return f"run {run.id} ({run.workflow}{f' {run.key}' if run.key else ''})"
 
 

@@ -1,4 +1,4 @@
-"""Looking at instances: their states, now and earlier, and their events."""
+"""The history of instances: their states, now and earlier, and their events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EventInfo:
     """An event of an instance, as it was recorded; `event` is the value itself."""
 
     version: int
-    position: int  # in the order of the whole store, as they were appended
+    position: int  # its number in the order of all events of the store
     type: str
     event: Any
     cause: str | None  # the input that led to it
@@ -32,7 +32,7 @@ class EventInfo:
 
 @dataclass(frozen=True, slots=True)
 class InstanceInfo:
-    """An instance as it stands; `version` is how many events it has."""
+    """The current state of an instance; `version` is the number of its events."""
 
     type: str
     id: str
@@ -57,7 +57,7 @@ class OutstandingInfo:
 
 
 class InstanceReader:
-    """What a store knows of the instances of the registered deciders."""
+    """Reads the instances of the registered deciders."""
 
     def __init__(self, store: Store, registry: Registry, memory: Memory) -> None:
         self._store = store
@@ -65,7 +65,7 @@ class InstanceReader:
         self._memory = memory
 
     async def known(self, family: Family, id: str) -> KnownInstance:
-        """An instance as it stands; the state at hand is used for what it still says."""
+        """The current state of an instance; a state in memory saves reading its events again."""
         known = self._memory.get((family.type, check_key(id, "instance")))
         instance = await self._look(family, id, None if known is None else known.version)
         if instance is None:
@@ -101,7 +101,7 @@ class InstanceReader:
         return Page(found, next=f"{found[-1].type}:{found[-1].id}" if len(rows) > limit else None)
 
     async def outstanding(self, type: str, id: str) -> list[OutstandingInfo]:
-        """What an instance still waits for."""
+        """The unfinished effects and timers of an instance."""
         self._store.check()
         return [
             _outstanding_info(row) for row in await self._store.decisions.open_tasks(type, check_key(id, "instance"))

@@ -1,4 +1,4 @@
-"""What there is to see of one run (its steps, children, past, and the next command) and of the whole store at once."""
+"""One run as it is shown: its steps, children and past, and the next command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from stepwell.records import QueueStats, Run, RunStatus, StepInfo, WorkerInfo
+from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.store import Store
 from stepwell.store.why import Reason, Why
 
@@ -36,8 +36,8 @@ class ChildRun:
 
 
 @dataclass(frozen=True, slots=True)
-class RunLook:
-    """A run as it stood when it was looked at."""
+class RunView:
+    """A run and all that is shown of it, at one moment."""
 
     run: Run[Any]
     steps: Sequence[StepInfo] = ()
@@ -47,11 +47,11 @@ class RunLook:
     marks: Sequence[Mark] = field(default=())
 
 
-async def look_at(store: Store, run: Run[Any]) -> RunLook:
-    """Read what there is to show of a run."""
+async def view_of(store: Store, run: Run[Any]) -> RunView:
+    """Read all that is shown of a run."""
     why = None if run.status.finished and run.deleted_at is None else await store.why(run.id)
     children, more = await _children(store, run, 1, iter(range(MOST_FAMILIES)))
-    return RunLook(run, await store.steps(run.id), why, children, more, await _marks(store, run))
+    return RunView(run, await store.steps(run.id), why, children, more, await _marks(store, run))
 
 
 async def _children(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
@@ -77,21 +77,6 @@ def mark_of(noted: Any) -> Mark:
     session = f"session {noted.worker}" if noted.worker is not None else ""
     tried = f"attempt {noted.attempt}" if noted.attempt is not None and step is not None else ""
     return Mark(noted.at, noted.what, step, ", ".join(part for part in (tried, session, detail) if part))
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The queues, the workers that have not ended, and the newest runs, at one moment."""
-
-    queues: Sequence[QueueStats]
-    workers: Sequence[WorkerInfo]
-    runs: Sequence[Run[Any]]
-
-
-async def overview_of(store: Store, runs: int) -> Overview:
-    """Read the queues, the workers and this number of runs."""
-    workers = [one for one in await store.workers() if one.stopped_at is None]
-    return Overview(await store.queue_stats(), workers, await store.runs(limit=runs))
 
 
 AGAIN: Final = "stepwell retry {run} --dry-run"
@@ -128,7 +113,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
 
 
 def advice(run: Run[Any], why: Why, steps: Sequence[StepInfo]) -> str:
-    """The next command: the one that lets the run go on if there is one, else the one that shows more."""
+    """The next command: one that lets the run continue if there is one, else one that shows more."""
     awaited = why.waits_for[0] if why.waits_for else "NAME"
     return COMMANDS[why.reason].format(
         run=int(run.id), workflow=run.workflow, awaited=awaited, step=_paused_step(steps)

@@ -1,4 +1,4 @@
-"""What a run has written without waiting for it: rows of its journal, and how far it is, in its own words."""
+"""Writes that a run does not wait for: rows of its journal, and its progress."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stepwell.errors import LeaseLost
-from stepwell.runs.branches import hidden
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.store.tasks import PROGRESS_LIMIT
 from stepwell.values.codec import encode
+from stepwell.work.current import hidden
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn
 
-ROOM_AFTER: Final = 0.1  # seconds after which one for which there was no room is written, if it still is the latest
+ROOM_AFTER: Final = 0.1  # seconds until a progress that found no room is tried again, if it is still the latest
 
 
 def note(run: RunTurn, row: StepRow, *, has_row: bool = False) -> None:
-    """Have a row written without waiting; no body begins, and the run does not end, before it is."""
+    """Write a row in the background; no body begins, and the run does not end, before it is written."""
     run.journal.record(row)
     writing = run.slot.store.recorded.record(row, run.task.owner, None, has_row=has_row)
     task = run.loop.create_task(writing, context=hidden())
@@ -30,14 +30,14 @@ def note(run: RunTurn, row: StepRow, *, has_row: bool = False) -> None:
 
 
 async def noted(run: RunTurn) -> None:
-    """Wait until what was noted is recorded."""
+    """Wait until the rows that `note` has begun to write are written."""
     for task in tuple(run.notes):
         await asyncio.shield(task)
     run.notes = [task for task in run.notes if not task.done()]
 
 
 def keep(run: RunTurn, row: StepRow) -> None:
-    """Have it recorded that a step waits: with the end of the turn, if that has come, else by itself."""
+    """Record that a step waits: with the end of the turn, if the run is being given back, else by itself."""
     if run.journal.knows(row):
         return
     if not run.unwinding:
@@ -48,15 +48,15 @@ def keep(run: RunTurn, row: StepRow) -> None:
 
 
 def tell(run: RunTurn, value: object) -> None:
-    """Have the progress of a run written, from any thread; a value that is replaced before its write never is."""
+    """Write the progress of a run, from any thread; a value that is replaced before its write is never written."""
     text = encode(value, limit=PROGRESS_LIMIT, what="progress")
     run.on_loop(lambda: run.progress.tell(text))
 
 
 class Progress:
-    """How far one turn of a run is, in its own words; lives on the worker's loop.
+    """The progress that one turn of a run reports. Used on the worker's loop only.
 
-    The latest is written with what is written next.
+    The latest value is written with the next flush.
     """
 
     def __init__(self, run: RunTurn) -> None:
@@ -65,7 +65,7 @@ class Progress:
         self._writing: Operation | None = None
 
     def tell(self, text: str) -> None:
-        """Have this written, unless another is told first."""
+        """Write this value, unless another one replaces it first."""
         self._latest = text
         self._write(text)
 
@@ -80,6 +80,6 @@ class Progress:
 
 
 def _written(run: RunTurn, task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and isinstance(task.exception(), LeaseLost):  # looked at, or asyncio would complain
+    if not task.cancelled() and isinstance(task.exception(), LeaseLost):  # retrieved, or asyncio would log it
         run.overtaken = True
     run.leave(task)
