@@ -27,13 +27,8 @@ MAY_CROSS = {
     "src/stepwell/testing/crashes.py": "compares all that two lives have written, which no verb tells",
     "src/stepwell/testing/manual_worker.py": "asks when the next task is due",
 }
-BELOW = {"records", "errors"}  # and what is in `base` and `values`
-ABOVE = [
-    path
-    for path in sources.MODULES
-    if not sources.name(path).startswith(("src/stepwell/store/", "src/stepwell/base/", "src/stepwell/values/"))
-    and not (path.parent == sources.PACKAGE and path.stem in BELOW)
-]
+BELOW = ("src/stepwell/store/", "src/stepwell/base/", "src/stepwell/values/", "src/stepwell/errors/")
+ABOVE = [path for path in sources.MODULES if not sources.name(path).startswith((*BELOW, "src/stepwell/records.py"))]
 
 
 def asks(module: ast.Module) -> Iterator[tuple[int, str]]:
