@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "rows are written in any order",
         "protocol-15",
-        "store/flush.py",
-        "            operations.sort(key=_order)\n",
+        "store/flush_calls.py",
+        "        operations.sort(key=_order)\n",
         "",
         GROUP + "test_two_processes_flushing_the_same_keys_in_opposite_order_never_deadlock",
     ),

@@ -25,9 +25,9 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a settlement that ends a child tells nobody",
         "S-15",
-        "store/flush.py",
-        '            calls.append(Call("wake_parents", clock, fed_by=closing))\n',
-        "            pass\n",
+        "store/flush_calls.py",
+        '        calls.append(Call("wake_parents", clock, fed_by=closing))\n',
+        "        pass\n",
         EVERY_END,
     ),
     Mutant(
@@ -256,9 +256,9 @@ CHILDREN_MUTANTS = (
     Mutant(
         "every flush looks for parents",
         "PR-15",
-        "store/flush.py",
-        "        if part in ENDING and any(operation.parent is not None for operation in operations):\n",
-        "        if part in ENDING:\n",
+        "store/flush_calls.py",
+        "    if part in ENDING and any(operation.parent is not None for operation in operations):\n",
+        "    if part in ENDING:\n",
         MANY + "test_a_flush_that_ends_nobodys_child_says_nothing_of_parents",
     ),
     Mutant(

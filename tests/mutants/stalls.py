@@ -106,9 +106,9 @@ STALL_MUTANTS = (
     Mutant(
         "a task is locked before its parent",
         "rule-23",
-        "store/flush.py",
-        "        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is not None:\n",
-        "        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is None:\n",
+        "store/flush_calls.py",
+        "    if locks_tasks and any(operation.parent is not None for operation in batch):\n",
+        "    if not locks_tasks and any(operation.parent is not None for operation in batch):\n",
         DEADLOCKS,
     ),
     Mutant(

@@ -75,7 +75,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step is recorded with a turn that is lost",
         "R-05",
-        "store/flush.py",
+        "store/flush_calls.py",
         'Call("settle_steps", clock, steps, fed_by=closing)',
         'Call("settle_steps", clock, steps)',
         SETTLING + "test_a_step_is_not_recorded_with_a_turn_that_is_lost",

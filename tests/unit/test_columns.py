@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.records import TaskKind
+from stepwell.store.columns import Columns, Same
 from stepwell.store.draft import Alike, examples, inputs
 from stepwell.store.driver import Value
 from stepwell.store.postgres import compose as copying
 from stepwell.store.postgres.compose import copied
 from stepwell.store.rows import NewTask
-from stepwell.store.sql import Columns, Same
 
 ESCAPED = {r"\\": "\\", r"\t": "\t", r"\n": "\n", r"\r": "\r"}
 CELL = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.sampled_from("\\Ntnr%s\t\n\r .1é"))

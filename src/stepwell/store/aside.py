@@ -57,7 +57,7 @@ class Aside:
         self._clock = clock
         self._telemetry = telemetry
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
-        self._held: collections.Counter[Claimable] = collections.Counter()
+        self.held: collections.Counter[Claimable] = collections.Counter()  # what nobody may have before those who wait
         self._tried: Waiter | None = None
         self._job: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -67,12 +67,12 @@ class Aside:
 
     def holds(self, needs: Iterable[Claimable]) -> bool:
         """True if something that waits here comes before whoever needs these."""
-        return any(need in self._held for need in needs)
+        return any(need in self.held for need in needs)
 
     def put(self, waiter: Waiter) -> None:
         """Have it tried until it is done, after those that were here before it."""
         self._waiters[waiter] = None
-        self._held.update(waiter.held)
+        self.held.update(waiter.held)
         self._came.set()
         if self._job is None:
             self._job = begin_apart(self._work(), "stepwell-aside")
@@ -147,10 +147,10 @@ class Aside:
     def _remove(self, waiter: Waiter) -> None:
         del self._waiters[waiter]
         for need in waiter.held:
-            if self._held[need] == 1:
-                del self._held[need]
+            if self.held[need] == 1:
+                del self.held[need]
             else:
-                self._held[need] -= 1
+                self.held[need] -= 1
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         # Cancelled with the loop, perhaps before it began: who waits here is not to wait for ever.

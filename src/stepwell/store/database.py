@@ -74,6 +74,7 @@ class Database:
         self.clock, self.telemetry = clock, telemetry
         self.audit = Audit(options.audit)
         self.aside = Aside(clock, telemetry)
+        self.wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         flusher = GroupCommit(
             driver,
             clock,
@@ -82,11 +83,10 @@ class Database:
             shard=secrets.randbits(62),
             # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
             longest_wait=min(1.0, options.lease / 6),
-            woken=self._woken,
+            woken=self.wakeups.hint,
         )
         self.flusher = flusher
         self.queues, self.workflows, self.living = Queues(self), Workflows(self), Living(self)
-        self.wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
         self.tasks = Tasks(
             driver, flusher, self.ids, clock, telemetry, wakeups=self.wakeups, audit=self.audit, timeout=options.timeout
@@ -107,7 +107,7 @@ class Database:
             timeout=options.timeout,
             tenant=options.tenant,
             keep=options.keep,
-            added=self._woken,
+            added=self.wakeups.hint,
         )
         self.by_hand = ByHand(self, flusher)
         self.results = Results(driver, self.wakeups, clock, telemetry, tenant=options.tenant)
@@ -176,9 +176,6 @@ class Database:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
-
-    def _woken(self, queue_ids: set[int]) -> None:
-        self.tasks.hint(queue_ids)
 
     async def no_run(self, run_id: int) -> RunNotFound:
         """That there is no run of this number, and what there is instead."""

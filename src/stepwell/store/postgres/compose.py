@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from stepwell.store.driver import Call, Row, Value
-from stepwell.store.sql import Column, Columns, Parameter, RowSet, Same, Statements
+from stepwell.store.columns import Columns, Same
+from stepwell.store.driver import NUMBERED, Call, Row, Value
+from stepwell.store.sql import Column, Parameter, RowSet, Statements
 
 # A statement, the part that feeds it, and which rows of its own it has. One row is said in values of its own: a step by
 # itself costs the server 105 us so, and 167 where ten joined strings are taken apart.
@@ -71,8 +72,10 @@ class Composer:
         if len(parts) == 1:
             return parts[0], sources
         heads = ",\n".join(f"part{index} as (\n{part}\n)" for index, part in enumerate(parts))
+        names = [name for name, *_ in shape]
         tails = "\nunion all ".join(
-            f"select {index} as part, id, answer from part{index}" for index in range(len(parts))
+            f"select {index} as part, id, answer{number} from part{index}"
+            for index, number in enumerate(_numbers(names))
         )
         return f"with {heads}\n{tails}", sources
 
@@ -106,6 +109,13 @@ class Composer:
 # never empty, so an empty element is null. Text that users may fill with anything goes as a real array.
 _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
+
+
+def _numbers(names: Sequence[str]) -> list[str]:
+    """For each part the column beside its answer: none, unless one of them has a number to say."""
+    if NUMBERED.isdisjoint(names):
+        return [""] * len(names)
+    return [", number" if name in NUMBERED else ", cast(null as bigint) as number" for name in names]
 
 
 def _waiting(locks: int) -> str:
