@@ -19,7 +19,7 @@ from stepwell.operate.status import word_of
 from stepwell.operate.timeline import WIDTH
 from stepwell.operate.words import STATUS_WORDS, ago, plain, short, span
 from stepwell.records import Run, RunId, RunStatus, StepInfo
-from stepwell.store.handle import tell_done
+from stepwell.store.progress import tell_done
 from stepwell.store.why import Reason, Why
 
 BEGAN = datetime.now(UTC) - timedelta(days=3)

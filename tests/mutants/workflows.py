@@ -294,7 +294,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a wait takes a signal that it cannot read",
         "P-04",
-        "store/questions.py",
+        "store/wait_query.py",
         '    why = one.misfit(data or "null")\n',
         "    why = None\n",
         "tests/waiting/test_misfits.py::test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting",

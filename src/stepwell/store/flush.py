@@ -2,7 +2,7 @@
 
 There is no timer. An idle caller's operation leaves at once, alone; under load everything that was submitted while the
 last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour:
-what is refused fails alone, and what waits for somebody else's transaction waits aside (`aside.py`).
+what is refused fails alone (`bisection.py`), and what waits for another's transaction waits apart (`lock_queue.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
 from stepwell.base.futures import begin_apart, resolve
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Isolated, Waiter, holder, isolated
+from stepwell.store.bisection import SEEKING, Isolated, isolated
 from stepwell.store.driver import Call, Driver, Row, Value
 from stepwell.store.flush_calls import ADDED, PLACE_OF, UNSAID, Said, answers_of, calls_of
+from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter, holder
 from stepwell.store.pending import (
     MOST_ASIDE_BYTES,
     MOST_PENDING_BYTES,
@@ -53,7 +54,7 @@ class GroupCommit:
         clock: Clock,
         telemetry: Telemetry,
         *,
-        aside: Aside,
+        lock_queue: LockQueue,
         shard: int,
         longest_wait: float,
         woken: Callable[[set[int]], None],
@@ -69,7 +70,7 @@ class GroupCommit:
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         # What has a key may wait for another's transaction, and the others with it: those without never do.
         self._keyed = None if driver.key_slot is None else Lane(driver.key_slot)
-        self._aside = aside
+        self._lock_queue = lock_queue
         self._operations_aside: dict[Operation, None] = {}
         self._room = Room(MOST_PENDING_BYTES)
         self._room_aside = Room(MOST_ASIDE_BYTES)
@@ -151,7 +152,7 @@ class GroupCommit:
         """Flush what is pending, then take nothing more."""
         self._closed = True
         while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
-            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._aside.empty())
+            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._lock_queue.empty())
 
     @property
     def _every_lane(self) -> list[Lane]:
@@ -165,7 +166,7 @@ class GroupCommit:
         return self._room_aside if operation.aside else self._room
 
     def _is_held(self, operation: Operation) -> bool:
-        return bool(self._aside.held) and self._aside.holds(operation.needs)
+        return bool(self._lock_queue.held) and self._lock_queue.holds(operation.needs)
 
     def _append(self, operation: Operation) -> None:
         if self._is_held(operation):
@@ -313,7 +314,7 @@ class GroupCommit:
         self._move(operation, aside=True)
         self._operations_aside[operation] = None
         own = operation.key if operation.lane is None else operation.lane
-        self._aside.put(
+        self._lock_queue.put(
             Waiter(
                 needs=operation.needs,
                 held=held | {own} if own is not None else held,

@@ -189,10 +189,7 @@ class Room:
                 return
 
 
-# ---- Control requests: what somebody asked of the turn of a task that a worker has under way, as it is read and told.
-
-
-REQUESTS: Final = "control_requests"  # the statement that reads those of some sessions
+REQUESTS: Final = "control_requests"  # the statement that reads what is asked of the turns of some sessions
 # Told what is asked of which turns, by task.
 Requested = Callable[[Wish, Mapping[int, int]], object]
 

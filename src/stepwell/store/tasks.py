@@ -13,15 +13,15 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.add import ROW_BYTES
-from stepwell.store.aside import one_by_one
 from stepwell.store.audit import Audit, rows_of
+from stepwell.store.bisection import one_by_one
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.handle import repeated
 from stepwell.store.handover import HandOver
 from stepwell.store.hints.wakeups import Alarm, Listener, Wakeups
 from stepwell.store.ids import Ids
 from stepwell.store.pending import REQUESTS, Answer, Heard, Operation, Requested, tell_requests
+from stepwell.store.retry import repeated
 from stepwell.store.rows import Claimed, Settlement, Wish
 from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, tell_dead_letters, wake_parents
 

@@ -1,4 +1,4 @@
-"""The worker's end of the line to its helper (`store/helper.py`): after each beat it says that this process is well.
+"""The worker's end of the line to its helper (`store/helper_process.py`): after each beat it says that it is well.
 
 The helper is the supervisor above the worker, or a child that is started once the worker has lived for a moment. Used
 from the heartbeat's thread alone.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from stepwell.base.events import HelperLost, NoHelper
 from stepwell.store.driver import Outside
-from stepwell.store.helper import BLOCKED, END, FILE, SIGN, can_start
+from stepwell.store.helper_process import BLOCKED, END, FILE, SIGN, can_start
 from stepwell.store.store import Store
 
 SUPERVISOR: Final = "supervisor"
