@@ -320,11 +320,8 @@ def _truth(option: str, value: Any) -> bool:
     raise InvalidOption(option, value, "it is true or false")
 
 
-# ---- What an operator does to a store as a whole: `stepwell.admin(store)`.
-
-
 def admin(store: Store) -> Admin:
-    """The operator's side of a store; of a sync store, pass its `async_store` and await on its loop."""
+    """What an operator does to a store as a whole; of a sync store, pass its `async_store` and await on its loop."""
     return Admin(store)
 
 

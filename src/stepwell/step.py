@@ -144,11 +144,8 @@ def step(
     return decorate if fn is None else decorate(fn)
 
 
-# ---- Steps of a sync workflow that run beside it, each in a thread of its own.
-
-
 class BackgroundStep(Generic[R_co]):
-    """A step under way."""
+    """A step of a sync workflow that runs beside it, in a thread of its own."""
 
     def __init__(self, run: RunTurn, task: asyncio.Task[Any]) -> None:
         self._run = run

@@ -327,11 +327,8 @@ def _place(one: Workflow[..., Any]) -> str:
     return f"{one.fn.__module__}.{getattr(one.fn, '__qualname__', one.name)}"
 
 
-# ---- Steps that workers execute for runs elsewhere: a queue of them is a workflow that calls the one it is asked for.
-
-
 def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
-    """The steps as a worker serves them: a workflow for each of their queues."""
+    """Steps that a worker executes for runs elsewhere: a workflow for each of their queues, which calls them."""
     queues: dict[str, dict[str, Step[..., Any]]] = {}
     for step in steps:
         if step.definition.queue is None:

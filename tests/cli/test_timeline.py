@@ -19,7 +19,7 @@ from stepwell.operate.run_view import ChildRun, Mark, RunView, mark_of
 from stepwell.operate.status import word_of
 from stepwell.operate.timeline import WIDTH
 from stepwell.records import Run, RunId, RunStatus, StepInfo
-from stepwell.store.handle import tell_done
+from stepwell.store.progress import tell_done
 from stepwell.store.why import Reason, Why
 
 BEGAN = datetime.now(UTC) - timedelta(days=3)

@@ -130,7 +130,7 @@ def pids(members: Iterable[Member]) -> list[int]:
 
 def helpers_of(pid: int) -> list[int]:
     """The helpers that a worker's process has started."""
-    return children_of(pid, "stepwell/store/helper.py")
+    return children_of(pid, "stepwell/store/helper_process.py")
 
 
 def children_of(pid: int, what: str) -> list[int]:

@@ -58,7 +58,7 @@ APART_MUTANTS = (
     Mutant(
         "a timeout is recorded like None that was sent",
         "rule-15",
-        "store/questions.py",
+        "store/wait_query.py",
         "        return Recorded(_ended(one.row, None, encode(told)))",
         "        return Recorded(_ended(one.row, None, None))",
         LOST + "test_of_a_signal_and_a_timeout_one_wins_and_stays_the_winner",

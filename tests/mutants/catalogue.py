@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "what recovery had to skip is never looked for again",
         "protocol-01",
-        "store/sessions.py",
+        "store/recovery.py",
         "await self._store.sessions.return_stranded()",
         "[]",
         REAP + "test_a_task_left_under_a_dead_owner_is_returned_by_any_observer",
@@ -173,7 +173,7 @@ MUTANTS = (
     Mutant(
         "stale by the database's clock is dead at once",
         "protocol-09",
-        "store/sessions.py",
+        "store/recovery.py",
         "if now - since >= patience(beats[beat]) or",
         "if now - since >= 0 or",
         REAP + "test_a_fresh_observer_after_an_outage_declares_none_of_twenty_sessions_dead",
@@ -181,7 +181,7 @@ MUTANTS = (
     Mutant(
         "a session is watched by the lease of whoever looks",
         "protocol-09",
-        "store/sessions.py",
+        "store/recovery.py",
         "    return worker.lease / 3\n",
         "    return 10.0\n",
         REAP + "test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is",
@@ -189,7 +189,7 @@ MUTANTS = (
     Mutant(
         "who looks seldom never sees a short lease end",
         "L-06",
-        "store/sessions.py",
+        "store/recovery.py",
         "        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])\n",
         "",
         REAP + "test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is",
@@ -197,7 +197,7 @@ MUTANTS = (
     Mutant(
         "an outage counts as silence",
         "protocol-09",
-        "store/sessions.py",
+        "store/recovery.py",
         "        self._unchanged.clear()\n        self._silent.clear()\n",
         "        pass\n",
         REAP + "test_the_watch_begins_anew_after_a_gap_or_a_failed_look",
@@ -237,8 +237,8 @@ MUTANTS = (
     Mutant(
         "rows are written in any order",
         "protocol-15",
-        "store/flush.py",
-        "            operations.sort(key=_order)\n",
+        "store/flush_calls.py",
+        "        operations.sort(key=_order)\n",
         "",
         GROUP + "test_two_processes_flushing_the_same_keys_in_opposite_order_never_deadlock",
     ),

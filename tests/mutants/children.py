@@ -25,9 +25,9 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a settlement that ends a child tells nobody",
         "S-15",
-        "store/flush.py",
-        '            calls.append(Call("wake_parents", clock, fed_by=closing))\n',
-        "            pass\n",
+        "store/flush_calls.py",
+        '        calls.append(Call("wake_parents", clock, fed_by=closing))\n',
+        "        pass\n",
         EVERY_END,
     ),
     Mutant(
@@ -162,7 +162,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "children whose reply was lost are asked for again",
         "rule-04",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "        if again:  # a try",
         "        if False:  # a try",
         LOST + "test_a_question_whose_reply_is_lost_is_answered_once",
@@ -187,7 +187,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "one child asked for twice has to end twice",
         "R-21",
-        "store/questions.py",
+        "store/wait_query.py",
         "    unfinished = {child for child, end in zip(one.ids, ends, strict=True) if end is None}",
         "    unfinished = [child for child, end in zip(one.ids, ends, strict=True) if end is None]",
         GROUPS + "test_one_child_asked_for_twice_is_waited_for_once",
@@ -219,7 +219,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "a child that has ended is late if its time is up",
         "R-21",
-        "store/questions.py",
+        "store/wait_query.py",
         "    if not unfinished:\n        return Recorded(one.recorded([end for end in ends if end is not None]))\n",
         "    if not unfinished and one.due is None:\n"
         "        return Recorded(one.recorded([end for end in ends if end is not None]))\n",
@@ -245,7 +245,7 @@ CHILDREN_MUTANTS = (
     Mutant(
         "each child of a gather is asked for by itself",
         "R-21",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "            await asyncio.sleep(0)  # whoever is about to ask",
         "            self._asked, left = self._asked[:1], self._asked[1:]\n"
         "            await self._answer(self._next())\n"
@@ -256,9 +256,9 @@ CHILDREN_MUTANTS = (
     Mutant(
         "every flush looks for parents",
         "PR-15",
-        "store/flush.py",
-        "        if part in ENDING and any(operation.parent is not None for operation in operations):\n",
-        "        if part in ENDING:\n",
+        "store/flush_calls.py",
+        "    if part in ENDING and any(operation.parent is not None for operation in operations):\n",
+        "    if part in ENDING:\n",
         MANY + "test_a_flush_that_ends_nobodys_child_says_nothing_of_parents",
     ),
     Mutant(

@@ -72,7 +72,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a run asks for a child after it was cancelled",
         "L-13",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "if one.task.id in stopped and not is_shielded(one.row.key)]",
         "if one.task.id < 0]",
         CLEANUP + "test_a_child_that_is_asked_for_outside_of_a_shield_after_the_cancel_is_not_there",

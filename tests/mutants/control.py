@@ -18,7 +18,7 @@ CONTROL_MUTANTS = (
     Mutant(
         "a step of a cancelled run is shown at work for ever",
         "L-14",
-        "store/flush.py",
+        "store/flush_calls.py",
         "for operation in operations if operation.ends_run for row in",
         "for operation in operations if False for row in",
         CANCEL + "test_what_a_thread_returns_after_the_request_is_recorded_and_changes_nothing",
@@ -99,8 +99,8 @@ CONTROL_MUTANTS = (
         "what is asked of a turn is told after the answers to its records",
         "L-12",
         "store/flush.py",
-        "            self._tell(calls, rows)\n            self._resolve(batch, _answers(calls, rows))\n",
-        "            self._resolve(batch, _answers(calls, rows))\n"
+        "            self._tell(calls, rows)\n            self._resolve(batch, answers_of(calls, rows))\n",
+        "            self._resolve(batch, answers_of(calls, rows))\n"
         "            self._loop.call_soon(self._tell, calls, rows)\n",
         REQUESTS + "test_no_step_begins_after_the_record_that_brings_the_request",
     ),
@@ -115,9 +115,9 @@ CONTROL_MUTANTS = (
     Mutant(
         "a flush does not read what is asked of its workers",
         "L-12",
-        "store/flush.py",
-        "        if not STEPS.isdisjoint(by_part):\n",
-        "        if False:\n",
+        "store/flush_calls.py",
+        "    if not STEPS.isdisjoint(by_part):\n",
+        "    if False:\n",
         REQUESTS + "test_no_step_begins_after_the_record_that_brings_the_request",
     ),
     Mutant(
@@ -169,5 +169,13 @@ CONTROL_MUTANTS = (
         '            yield Call("forget_requests_of", {"worker": worker})\n',
         "",
         REQUESTS + "test_what_a_session_was_asked_goes_with_it",
+    ),
+    Mutant(
+        "the numbers of a flush's first part have no name",
+        "protocol-15",
+        "store/postgres/compose.py",
+        '", cast(null as bigint) as number"',
+        '", cast(null as bigint)"',
+        "tests/unit/test_sql.py::test_a_part_that_says_a_number_beside_its_answer_has_a_column_for_it_which_is_null_for_the_others",
     ),
 )

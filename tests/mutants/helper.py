@@ -12,7 +12,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a helper beats although the worker does",
         "rule-11",
-        "store/helper.py",
+        "store/helper_process.py",
         "        if now - self._heard < PATIENCE * self.every or now - self._beaten < self.every:\n",
         "        if now - self._beaten < self.every:\n",
         UNIT + "test_it_is_silent_while_the_worker_beats",
@@ -20,7 +20,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a helper never beats",
         "L-07",
-        "store/helper.py",
+        "store/helper_process.py",
         "                    self._run(self._beat)\n",
         "                    pass\n",
         HELD + "test_held_for_many_leases_it_is_executed_once_and_stopped_it_is_taken_over",
@@ -28,7 +28,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a stopped worker counts as busy",
         "L-05",
-        "store/helper.py",
+        "store/helper_process.py",
         "stopped=is_stopped(self._pid)",
         "stopped=False",
         HELD + "test_held_for_many_leases_it_is_executed_once_and_stopped_it_is_taken_over",
@@ -36,7 +36,7 @@ HELPER_MUTANTS = (
     Mutant(
         "a hung worker is helped for ever",
         "L-05",
-        "store/helper.py",
+        "store/helper_process.py",
         "        if now - self._heard - self._excused >= self.hang_after:\n            return HUNG\n",
         "",
         HELD + "test_held_for_longer_than_it_may_be_it_is_taken_over",

@@ -73,7 +73,7 @@ RESTART_MUTANTS = (
     Mutant(
         "signals that were taken stay for ever",
         "SD-10",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "if self._keep is not None and place % FORGET_EVERY == 0:",
         "if False:",
         RESTART + "test_what_it_leaves_behind_is_bounded",
@@ -89,7 +89,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a key of a signal is forgotten with its generation",
         "P-06",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "before = now - round(max(self._keep, KEYS_KEPT) * 1_000_000)",
         "before = now + 1",
         RESTART + "test_what_it_leaves_behind_is_bounded",

@@ -76,7 +76,7 @@ RESULTS_MUTANTS = (
     Mutant(
         "a file that changed tells only of queues",
         "RS-08",
-        "store/embedded/file.py",
+        "store/embedded/listener.py",
         ", finished=None)))",
         ")))",
         OTHERS + "test_a_run_that_another_process_finishes_is_heard_of_without_a_poll",

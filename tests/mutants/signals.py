@@ -35,7 +35,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "two waits of one name take one signal",
         "promise-15",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "            if len(batch) == MOST_TOGETHER or takes & taken:",
         "            if len(batch) == MOST_TOGETHER:",
         SIGNALS + "test_waits_of_one_name_in_parallel_take_a_signal_each",
@@ -43,7 +43,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a deadline is judged before the signals",
         "promise-15",
-        "store/questions.py",
+        "store/wait_query.py",
         '    if signal is not None:\n        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
         '    if signal is not None and (one.due is None or one.due > run["now"]):\n'
         '        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
@@ -52,7 +52,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a deadline is judged by the process and not in the transaction",
         "P-08",
-        "store/questions.py",
+        "store/wait_query.py",
         '    if one.due is not None and one.due <= run["now"] and (one.stake',
         "    if one.due is not None and (one.stake",
         SIGNALS + "test_a_timeout_is_a_value_and_is_recorded",
@@ -101,7 +101,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a race is not won with the signal that is taken",
         "promise-15",
-        "store/questions.py",
+        "store/wait_query.py",
         "    return [answer.row, race, *(",
         "    return [answer.row, *(",
         LOST + "test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step_ended_before",
@@ -109,7 +109,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "every wait of a race takes its signal",
         "promise-15",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "for one in asked if one.stake is None or one.stake.winner is None",
         "for one in asked",
         RACES + "test_of_two_signals_that_are_there_a_race_takes_one",
@@ -117,7 +117,7 @@ SIGNAL_MUTANTS = (
     Mutant(
         "a wait that lost its race is still told of signals",
         "promise-15",
-        "store/questions.py",
+        "store/wait_query.py",
         "    lost = [row for place, row in one.stake.waits.items() if place != one.place]",
         "    lost: list[StepRow] = []",
         RACES + "test_a_wait_that_has_lost_is_told_of_no_signal_any_more",

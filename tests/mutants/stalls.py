@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-ASIDE = "tests/store/test_aside.py::"
+ASIDE = "tests/store/test_lock_queue.py::"
 STALLS = "tests/store/test_stalls.py::test_an_open_transaction_holds_up_nobody_but_those_who_need_what_it_holds"
 DEADLOCKS = "tests/store/test_deadlocks.py::test_no_two_verbs_wait_for_each_other"
 
@@ -26,7 +26,7 @@ STALL_MUTANTS = (
     Mutant(
         "the right half is tried first",
         "rule-23",
-        "store/aside.py",
+        "store/bisection.py",
         "                untried += [part[len(part) // 2 :], part[: len(part) // 2]]\n",
         "                untried += [part[: len(part) // 2], part[len(part) // 2 :]]\n",
         ASIDE + "test_what_is_held_is_found_alone_and_the_others_are_written_in_the_order_of_their_locks",
@@ -42,7 +42,7 @@ STALL_MUTANTS = (
     Mutant(
         "a locked table is everybody's own trouble",
         "protocol-15",
-        "store/aside.py",
+        "store/bisection.py",
         '    yield Call("use_tables")\n',
         "",
         ASIDE + "test_a_locked_table_is_nobodys_fault_and_the_batch_is_repeated_whole",
@@ -66,7 +66,7 @@ STALL_MUTANTS = (
     Mutant(
         "who met a lock for a moment waits for all who wait for long",
         "rule-23",
-        "store/aside.py",
+        "store/lock_queue.py",
         "key=lambda waiter: (min(waiter.tries, LATELY), waiter.due)",
         "key=lambda waiter: waiter.due",
         ASIDE + "test_who_came_lately_is_tried_before_those_who_have_waited_for_long",
@@ -90,7 +90,7 @@ STALL_MUTANTS = (
     Mutant(
         "a run that is held stops the questions of others",
         "rule-23",
-        "store/run_questions.py",
+        "store/run_waits.py",
         "        except StoreLocked:\n            return False\n",
         "",
         STALLS,
@@ -106,9 +106,9 @@ STALL_MUTANTS = (
     Mutant(
         "a task is locked before its parent",
         "rule-23",
-        "store/flush.py",
-        "        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is not None:\n",
-        "        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is None:\n",
+        "store/flush_calls.py",
+        "    if locks_tasks and any(operation.parent is not None for operation in batch):\n",
+        "    if not locks_tasks and any(operation.parent is not None for operation in batch):\n",
         DEADLOCKS,
     ),
     Mutant(

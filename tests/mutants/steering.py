@@ -86,7 +86,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a child that failed answers a fork as if it was cancelled",
         "R-20",
-        "store/questions.py",
+        "store/wait_query.py",
         """RunStatus(told["ended"]), told["output"], told["error"])""",
         """RunStatus.CANCELLED, None, None)""",
         FORK + "test_a_fork_knows_which_of_its_removed_children_failed",

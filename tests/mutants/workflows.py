@@ -75,7 +75,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a step is recorded with a turn that is lost",
         "R-05",
-        "store/flush.py",
+        "store/flush_calls.py",
         'Call("settle_steps", clock, steps, fed_by=closing)',
         'Call("settle_steps", clock, steps)',
         SETTLING + "test_a_step_is_not_recorded_with_a_turn_that_is_lost",
@@ -294,7 +294,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a wait takes a signal that it cannot read",
         "P-04",
-        "store/questions.py",
+        "store/wait_query.py",
         '    why = one.misfit(data or "null")\n',
         "    why = None\n",
         "tests/waiting/test_misfits.py::test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting",

@@ -23,7 +23,7 @@ async def trigger(store: Store) -> RunId[Any]:
     await store.create_queue(WORKFLOW)
     queue_id = await store.queue_id(WORKFLOW)
     task = NewTask(kind=TaskKind.RUN, queue_id=queue_id, queue=WORKFLOW, input="null")
-    return RunId(await store.tasks.add(task))
+    return RunId(await store.new_tasks.add_one(task))
 
 
 async def trigger_many(store: Store, count: int) -> list[int]:
@@ -31,7 +31,7 @@ async def trigger_many(store: Store, count: int) -> list[int]:
     await store.create_queue(WORKFLOW)
     queue_id = await store.queue_id(WORKFLOW)
     task = NewTask(kind=TaskKind.RUN, queue_id=queue_id, queue=WORKFLOW, input="null")
-    return [int(run_id) for run_id in await store.tasks.add_many(queue_id, [task] * count)]
+    return [int(run_id) for run_id in await store.new_tasks.add_many(queue_id, [task] * count)]
 
 
 async def take(store: Store, count: int = 1) -> list[Claimed]:

@@ -21,7 +21,7 @@ from stepwell import (
     workflow,
 )
 from stepwell.store.rows import Claimed, StepRow
-from stepwell.store.run_questions import FORGET_EVERY
+from stepwell.store.run_waits import FORGET_EVERY
 from stepwell.testing import TestClock, world
 from stepwell.testing.crashes import Case, Crash, Life, every_crash
 from stepwell.work.outcome import Restarted, settlement_of

@@ -27,13 +27,8 @@ MAY_CROSS = {
     "src/stepwell/testing/crashes.py": "compares all that two lives have written, which no verb tells",
     "src/stepwell/testing/manual_worker.py": "asks when the next task is due",
 }
-BELOW = {"records", "errors"}  # and what is in `base` and `values`
-ABOVE = [
-    path
-    for path in sources.MODULES
-    if not sources.name(path).startswith(("src/stepwell/store/", "src/stepwell/base/", "src/stepwell/values/"))
-    and not (path.parent == sources.PACKAGE and path.stem in BELOW)
-]
+BELOW = ("src/stepwell/store/", "src/stepwell/base/", "src/stepwell/values/", "src/stepwell/errors/")
+ABOVE = [path for path in sources.MODULES if not sources.name(path).startswith((*BELOW, "src/stepwell/records.py"))]
 
 
 def asks(module: ast.Module) -> Iterator[tuple[int, str]]:
@@ -57,7 +52,9 @@ def crosses(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Where a module builds what only a driver takes: rows by place, statements by name, scripts that are played."""
     for node in ast.walk(module):
         match node:
-            case ast.ImportFrom(module="stepwell.store.driver" | "stepwell.store.sql", names=names):
+            case ast.ImportFrom(
+                module="stepwell.store.driver" | "stepwell.store.sql" | "stepwell.store.columns", names=names
+            ):
                 yield from ((node.lineno, one.name) for one in names if one.name in SEAM)
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="driver"), attr=verb)):
                 if verb in {"read", "write", "run", "transact", "transaction"}:

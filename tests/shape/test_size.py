@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.shape import sources
+from tests.shape.map import LARGE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILE_LINES = 500  # aim for 300
+FILE_LINES = LARGE  # aim for 300
 FUNCTION_LINES = 45  # aim for 25
 
 

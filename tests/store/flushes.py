@@ -13,8 +13,8 @@ from typing import Any
 from stepwell.base.clock import DatabaseClock
 from stepwell.store.audit import Note, What
 from stepwell.store.driver import Call, Value
-from stepwell.store.flush import ENDING, PARTS, GroupCommit
-from stepwell.store.pending import Lane, Operation
+from stepwell.store.flush_calls import ENDING, PARTS, calls_of
+from stepwell.store.pending import Operation
 from stepwell.store.postgres.compose import Composer, Shape
 from stepwell.store.sql import Statements
 
@@ -26,10 +26,8 @@ Rows = dict[str, Sequence[Sequence[Value]]]  # of each part
 def composed(rows: Rows, parts: Iterable[str], worker: int, *, parent: bool, noted: bool) -> list[Call]:
     """The calls of a flush of these parts, as the flush itself makes them."""
     batch = [_operation(part, row, worker, parent=parent, noted=noted) for part in parts for row in rows[part]]
-    flush: Any = GroupCommit.__new__(GroupCommit)
-    flush._clock, flush.shard, flush._driver = DatabaseClock(), 0, _Postgres
-    calls: list[Call] = flush._calls(Lane(0), batch)
-    return calls
+    clock = {"now": DatabaseClock().now(), "beat_now": DatabaseClock().beat_now()}
+    return calls_of(batch, clock, slot=0, shard=0, locks_tasks=True, beats=False)
 
 
 def alone() -> Iterator[tuple[tuple[str, ...], bool, bool]]:
@@ -68,11 +66,6 @@ def noting_shapes(noted: set[tuple[Shape, ...]]) -> Any:
         return make(self, shape, locks)
 
     return noting
-
-
-class _Postgres:
-    flush_beats = False
-    key_slot = 0
 
 
 def _shape(call: Call) -> Shape:

@@ -11,7 +11,7 @@ import pytest
 
 from stepwell import Store
 from stepwell.store.driver import Call
-from stepwell.store.flush import PARTS
+from stepwell.store.flush_calls import PARTS
 from stepwell.store.sql import Statement
 from tests.ground.scale import Scale
 from tests.store.bounds import Bound, bounds

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stepwell import Store
-from stepwell.store.sessions import Recovery
+from stepwell.store.recovery import Recovery
 from tests.store.seam import AGAIN, DONE, ask, beat, begin, claim, one, row_of, silent
 
 HOUR = 3600

@@ -23,9 +23,9 @@ from stepwell.errors import StepwellError, StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.postgres import connection as links
 from stepwell.store.postgres.connection import meaning
-from stepwell.store.questions import TakeSignal
 from stepwell.store.rows import NEVER, Claimed, Settlement, StepRow
 from stepwell.store.transaction import Turns, executing
+from stepwell.store.wait_query import TakeSignal
 from tests.deciders.workbench import Bench, Do
 from tests.ground.scale import Scale
 from tests.ground.waiting import until

@@ -21,8 +21,8 @@ from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Script
 from stepwell.store.embedded.driver import ConnectionThread
 from stepwell.store.embedded.file import FileGuards, WriteTurn
+from stepwell.store.recovery import Recovery
 from stepwell.store.rows import Settlement
-from stepwell.store.sessions import Recovery
 from tests.ground.processes import Crew, wait_for
 from tests.ground.waiting import until
 from tests.store.seam import DONE, ask, begin, claim, count, do, one, proven_dead, row_of

@@ -10,8 +10,8 @@ from stepwell import Store
 from stepwell.base.clock import TestClock
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus
+from stepwell.store.recovery import Recovery
 from stepwell.store.rows import Claimed, SeenWorker, Settlement
-from stepwell.store.sessions import Recovery
 from tests.store.seam import (
     AGAIN,
     DONE,

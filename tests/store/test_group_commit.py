@@ -49,7 +49,7 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, driver = watched(store)
-    real = store.tasks._adding
+    real = store.new_tasks._adding
 
     def adding(task: NewTask, task_id: int) -> lanes.Operation:
         operation = real(task, task_id)
@@ -57,7 +57,7 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
             operation.row = (task_id, "job", *operation.row[2:])
         return operation
 
-    monkeypatch.setattr(store.tasks, "_adding", adding)
+    monkeypatch.setattr(store.new_tasks, "_adding", adding)
     await store.create_queue("good")
     await store.enqueue("good", -1)
     driver.forget()

@@ -9,7 +9,7 @@ from stepwell import PermanentError, Store, Worker, connect, handler, workflow
 from stepwell.base.clock import TestClock
 from stepwell.errors import SchemaNewer
 from stepwell.store import bulk, dead_letters, queues, retention, schema
-from stepwell.store.handle import tell_done, watched
+from stepwell.store.progress import tell_done, watched
 from tests.store.place import NextRelease
 
 MANY = 25

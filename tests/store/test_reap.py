@@ -14,8 +14,8 @@ from stepwell.base.clock import TestClock
 from stepwell.errors import LeaseLost, StoreBusy, StoreUnavailable
 from stepwell.store.driver import Call
 from stepwell.store.postgres.compose import Composer
+from stepwell.store.recovery import Recovery, Watch
 from stepwell.store.rows import SeenWorker
-from stepwell.store.sessions import Recovery, Watch
 from stepwell.store.tasks import wanted_of
 from tests.ground.waiting import until
 from tests.store.seam import (

@@ -213,7 +213,7 @@ async def parent_of_children(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]
         for number, one in enumerate(children, 1):  # one after the other: each would hold up another flush
             await of.store.signal(one, "go", 1)
             if number < len(children):  # when all wait aside, the transaction ends, and they come back
-                await until(lambda: len(of.store.aside) >= number)  # noqa: B023 - asked at once
+                await until(lambda: len(of.store.lock_queue) >= number)  # noqa: B023 - asked at once
         return await asyncio.gather(*map(of.store.result, children))
 
     return ended
@@ -258,7 +258,7 @@ async def test_an_open_transaction_holds_up_nobody_but_those_who_need_what_it_ho
             asked = await hold(of, tx)
             held = asyncio.ensure_future(asked())
             others = asyncio.gather(of.meanwhile(over), of.look(tx.connection.get_server_pid(), over))
-            await until(lambda: len(of.store.aside) >= HOLDS[hold], 20, message="what is held waits aside")
+            await until(lambda: len(of.store.lock_queue) >= HOLDS[hold], 20, message="what is held waits aside")
             await until(lambda: of.came_back(5), 20, message=f"others come back beside {hold.__name__}")
             assert not held.done(), "nothing was held: void"
             locked, without_keys = of.locked.copy(), of.without_keys()
@@ -286,7 +286,7 @@ async def test_so_it_is_where_connections_keep_no_settings(store_url: str, hold:
         async with holder.transaction() as tx:
             asked = await hold(of, tx)
             held = asyncio.ensure_future(asked())
-            await until(lambda: len(store.aside) == 1)
+            await until(lambda: len(store.lock_queue) == 1)
             for number in range(20):
                 await store.enqueue("q", number, key=f"own {number}")
                 await store.enqueue("q", number)

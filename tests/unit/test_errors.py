@@ -124,6 +124,11 @@ def test_errors_survive_copying_and_other_processes(error: StepwellError) -> Non
         assert twin.__dict__ == error.__dict__
 
 
+@pytest.mark.parametrize("name", errors.__all__)
+def test_an_error_is_named_as_it_is_imported(name: str) -> None:
+    assert getattr(errors, name).__module__ == "stepwell.errors"
+
+
 SECRET = "hunter2"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell import Aside, DeadCount, Metrics, QueueMetrics, QueueStats, RunStatus, Serving, TaskKind
-from stepwell.store.exposition import Family, Readings, _lines, exposition
+from stepwell.store.exposition import MetricFamily, Readings, _lines, exposition
 from stepwell.store.metrics import Durations, Lengths, base_of
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_what_has_no_samples_is_left_out() -> None:
 
 @pytest.mark.proves("MM-11")
 def test_labels_and_help_are_escaped() -> None:
-    family = Family("name", "one\ntwo \\ three", [({"label": 'a "b" \\ c\nd'}, 1.5)])
+    family = MetricFamily("name", "one\ntwo \\ three", [({"label": 'a "b" \\ c\nd'}, 1.5)])
     assert list(_lines(family)) == [
         "# HELP name one\\ntwo \\\\ three",
         "# TYPE name gauge",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from stepwell.store import helper
-from stepwell.store.helper import BEAT, BLOCKED, END, HUNG, QUIET, SIGN, Helper, Silence
+from stepwell.store import helper_process as helper
+from stepwell.store.helper_process import BEAT, BLOCKED, END, HUNG, QUIET, SIGN, Helper, Silence
 
 LEASE, LIMIT = 3.0, 60.0  # a beat every second
 

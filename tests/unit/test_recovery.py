@@ -3,8 +3,8 @@
 import pytest
 
 from stepwell.base.clock import TestClock
+from stepwell.store.recovery import Watch
 from stepwell.store.rows import SeenWorker
-from stepwell.store.sessions import Watch
 
 A, B = SeenWorker(1, 100), SeenWorker(2, 200)
 

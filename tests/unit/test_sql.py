@@ -183,6 +183,20 @@ class TestPostgres:
         assert composer.split([{"id": 7}], 1) == [[{"id": 7}]]
 
 
+def test_a_part_that_says_a_number_beside_its_answer_has_a_column_for_it_which_is_null_for_the_others() -> None:
+    composer = Composer(Statements("postgres", "s"))
+    settling, asking = Call("settle", {"now": 5, "slot": 1}, [SETTLED]), Call("control_requests", {}, [(2,)])
+    counting = Call("count_settled", {"shard": 3}, fed_by=0)
+    heads, _, tails = composer.compose([settling, counting, asking])[0].partition("\nselect 0 as part, id, answer")
+    assert [line.partition(" from part")[0] for line in tails.splitlines()] == [
+        ", cast(null as bigint) as number",
+        "union all select 1 as part, id, answer, cast(null as bigint) as number",
+        "union all select 2 as part, id, answer, number",
+    ]
+    assert "request.turn as number" in heads
+    assert "number" not in composer.compose([settling, counting])[0].rpartition("\nselect 0 as part")[2]
+
+
 class TestEmbedded:
     def test_a_row_set_is_a_row_of_named_parameters(self) -> None:
         rendered = Rendered(Statements("sqlite", "s"), many_rows=True)

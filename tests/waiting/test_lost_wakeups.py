@@ -8,8 +8,8 @@ import pytest
 
 from stepwell import LeaseLost, RunStatus, Store, StoreUnavailable, Worker
 from stepwell.store.driver import Call
-from stepwell.store.questions import AddChildren
 from stepwell.store.rows import Claimed, StepRow
+from stepwell.store.wait_query import AddChildren
 from tests.ground.waiting import until
 from tests.store.seam import DONE, RELEASED, Gate, claim, do, once, row_of, watched
 from tests.waiting.family import (

@@ -20,8 +20,8 @@ from stepwell import (
 )
 from stepwell.base.clock import TestClock
 from stepwell.base.events import LateWriteRefused, SessionLost
-from stepwell.store.helper import SIGN
-from stepwell.store.sessions import Recovery
+from stepwell.store.helper_process import SIGN
+from stepwell.store.recovery import Recovery
 from stepwell.work.heartbeat import Heartbeat
 from stepwell.work.helper_connection import CHILD, HelperConnection
 from tests.ground.waiting import until

@@ -344,7 +344,7 @@ async def test_a_purge_leaves_what_was_added_meanwhile(store: Store, clock: Test
 
     async def adding(script: Any, **options: Any) -> Any:
         clock.advance(1)
-        await store.tasks.add(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
+        await store.new_tasks.add_one(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
         return await real(script, **options)
 
     queue_id = await store.queue_id("mail")

@@ -27,8 +27,8 @@ from stepwell import (
 from stepwell.base.clock import TestClock
 from stepwell.base.events import LateWriteRefused, SessionLost, SessionsRecovered, SessionStarted, StoreBack, StoreLost
 from stepwell.records import RunStatus
+from stepwell.store.recovery import Recovery
 from stepwell.store.rows import Settlement
-from stepwell.store.sessions import Recovery
 from stepwell.work.heartbeat import Heartbeat
 from tests.ground.faultproxy import FaultProxy
 from tests.ground.processes import spawn

@@ -364,7 +364,7 @@ async def _listed(store: Store, filters: dict[str, Any]) -> list[int]:
 
 
 async def _change_listed(ids: Sequence[int], change_one: Callable[[int], Awaitable[object]]) -> int:
-    from stepwell.store.handle import tell_done
+    from stepwell.store.progress import tell_done
 
     changed = 0
     for run_id in ids:

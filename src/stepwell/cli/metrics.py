@@ -233,7 +233,7 @@ async def _bench(store: Store, asked: Invocation, messages: int) -> None:
 
 async def measured(store: Store, messages: int) -> Figures:
     """Measure in a temporary queue and a temporary workflow, and remove them."""
-    from stepwell.store.handle import tell_done, watched
+    from stepwell.store.progress import tell_done, watched
 
     mark = os.urandom(4).hex()
     queue, workflow = f"bench.{mark}", f"bench.runs.{mark}"

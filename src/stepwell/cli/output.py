@@ -131,7 +131,7 @@ async def patiently(asked: Invocation, work: Coroutine[Any, Any, T], what: str, 
     """Do the work; if it takes long, show its progress on standard error: on a terminal, and never with `--json`."""
     import asyncio
 
-    from stepwell.store.handle import watched
+    from stepwell.store.progress import watched
 
     if asked.as_json or not is_lively(sys.stderr):
         return await work

@@ -272,7 +272,7 @@ async def _tables_made(asked: Invocation) -> tuple[str, int, int]:
     """The backend, and the schema before and after."""
     from stepwell.cli.open import opened
     from stepwell.store import schema
-    from stepwell.store.handle import watched
+    from stepwell.store.progress import watched
 
     applied: list[int] = []
     with watched(applied.append):

@@ -1,8 +1,8 @@
 """The process above the workers of `stepwell worker`: it starts them, helps them, and restarts one that crashed.
 
 It does not import the application, so nothing that the application does can stop this process. It beats for a worker
-whose interpreter is held, records at once when one is gone (`store/helper.py`), passes signals on, and reaps ended
-processes, as the first process of a container has to. When it ends, its workers end too.
+whose interpreter is held, records at once when one is gone (`store/helper_process.py`), passes signals on, and reaps
+ended processes, as the first process of a container has to. When it ends, its workers end too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from stepwell.store.helper import Helper
+from stepwell.store.helper_process import Helper
 
 VARIABLE: Final = "STEPWELL_SUPERVISOR"  # in the environment of a worker: the pid of its supervisor, and the pipe to it
 PARENT: Final = "STEPWELL_PARENT"  # in the environment of a command that ends with its parent process

@@ -110,7 +110,7 @@ def _is_to_be_supervised(processes: int, *, once: bool) -> bool:
     import os
 
     from stepwell.cli.supervisor import PARENT, end_with
-    from stepwell.store.helper import can_start
+    from stepwell.store.helper_process import can_start
 
     if parent := os.environ.pop(PARENT, ""):
         end_with(int(parent))

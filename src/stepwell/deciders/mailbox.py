@@ -26,8 +26,9 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.decider import Receipt
 from stepwell.deciders.registry import Family
 from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, seek
+from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.instances import Delivery
+from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter
 
 MOST_INPUTS: Final = 500  # a transaction
 LOOK_EVERY: Final = 1.0  # seconds
@@ -46,7 +47,7 @@ class Mailbox:
     """The inputs that wait for `decide`, which answers those that it has decided and raises if nothing was written."""
 
     def __init__(
-        self, decide: Decide, clock: Clock, telemetry: Telemetry, *, aside: Aside, lanes: int, together: bool = True
+        self, decide: Decide, clock: Clock, telemetry: Telemetry, *, aside: LockQueue, lanes: int, together: bool = True
     ) -> None:
         self._decide = decide
         self._clock = clock

@@ -68,7 +68,7 @@ class Service:
             self._decide,
             store.clock,
             store.telemetry,
-            aside=store.aside,
+            aside=store.lock_queue,
             lanes=LANES if is_remote else 1,
             together=together,
         )

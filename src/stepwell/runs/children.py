@@ -25,8 +25,8 @@ from stepwell.runs.step_errors import failure_of
 from stepwell.runs.steps import course_of
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked, ordered_input
-from stepwell.store.questions import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 from stepwell.store.rows import StepRow
+from stepwell.store.wait_query import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 from stepwell.values.codec import decode, encode
 from stepwell.work.outcome import GAVE_UP
 

@@ -27,8 +27,8 @@ from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked
 from stepwell.store.pending import Answer
-from stepwell.store.questions import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
+from stepwell.store.wait_query import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.work.current import current_branch
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound, or code that retries would spin

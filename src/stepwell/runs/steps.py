@@ -38,8 +38,8 @@ from stepwell.runs.requests import (
 from stepwell.runs.step_errors import failure_of, kept_of
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import accepts, misfit_of, told_misfits
-from stepwell.store.questions import Recorded, TakeSignal
 from stepwell.store.rows import StepRow
+from stepwell.store.wait_query import Recorded, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
 from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of

@@ -34,8 +34,8 @@ from stepwell.runs.requests import (
     waited_until,
 )
 from stepwell.runs.turn import RunTurn
-from stepwell.store.questions import EndRace, Recorded, Stake, TakeSignal
 from stepwell.store.rows import StepRow
+from stepwell.store.wait_query import EndRace, Recorded, Stake, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.fields import schema_of
 from stepwell.work.current import current_branch

@@ -10,11 +10,11 @@ import msgspec
 from stepwell.base.names import LONGEST_NAME
 from stepwell.errors import IdempotencyConflict, QueueDraining, QueueNotFound, Refused, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
+from stepwell.store.columns import Columns, Same
 from stepwell.store.draft import Alike, Drafted, examples, inputs
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.rows import NewTask
-from stepwell.store.sql import Columns, Same
 from stepwell.store.workflows import Living, create_workflow, find_workflow
 
 CHUNK: Final = 1000
@@ -143,11 +143,8 @@ def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
         raise QueueDraining(queue)
 
 
-# ---- Adding tasks inside the user's own transaction: they are there if it commits, and never were if it does not.
-
-
 def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
-    """Reserve ids, find the queues of these tasks (or make them), and write them."""
+    """Write tasks inside the user's own transaction: reserve ids, find their queues or make them, and add the rows."""
     blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
     return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))

@@ -14,7 +14,7 @@ from stepwell.store.audit import What
 from stepwell.store.control import Control, cancelling
 from stepwell.store.dead_letters import DeadLetters
 from stepwell.store.driver import Call, Row, Script
-from stepwell.store.handle import tell_done
+from stepwell.store.progress import tell_done
 from stepwell.store.runs import LAST, RunFilter, Runs, filter_of, status_of
 from stepwell.store.settle import lock_families, wake_parents
 

@@ -21,7 +21,7 @@ from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.pending import Operation
 from stepwell.store.poll import SWEEP_EVERY, Fairness, Polling
-from stepwell.store.sessions import Recovery
+from stepwell.store.recovery import Recovery
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.tasks import in_claim_order, wanted_of
 from stepwell.values.codec import decode
@@ -39,12 +39,16 @@ class ByHand:
     def __init__(self, store: Database, flusher: GroupCommit) -> None:
         self._store = store
         self._flusher = flusher
-        self._recovery = Recovery(store)
         self._fairness: defaultdict[frozenset[int], Fairness] = defaultdict(Fairness)
         self._recovered_at = time.monotonic()
         self._swept_at = float("-inf")
         self._turns = 0
         self._giving_back: set[asyncio.Task[None]] = set()
+
+    @functools.cached_property
+    def _recovery(self) -> Recovery:
+        # Made with the first message that is taken: a store in which none is has no need to look for the dead.
+        return Recovery(self._store)
 
     async def poll(self, queues: Sequence[int], limit: int, visibility: int, until: float | None) -> list[Row]:
         """Take messages as soon as there are any; nothing if none came in time."""

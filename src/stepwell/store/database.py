@@ -20,20 +20,20 @@ from stepwell.base.names import check_name
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import ForkError, RunNotFound, StoreClosed, WrongLoop
 from stepwell.records import TaskKind
-from stepwell.store.aside import Aside
 from stepwell.store.audit import Audit, AuditLevel
 from stepwell.store.by_hand import ByHand
 from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.handle import repeated
 from stepwell.store.hints.wakeups import Wakeups
 from stepwell.store.ids import Ids, reserve_blocks
-from stepwell.store.maintenance import Serving
+from stepwell.store.lock_queue import LockQueue
+from stepwell.store.maintenance import Admission
 from stepwell.store.queues import Queues
 from stepwell.store.results import Results
 from stepwell.store.retention import Retention
-from stepwell.store.run_questions import Waiting
+from stepwell.store.retry import repeated
+from stepwell.store.run_waits import RunWaits
 from stepwell.store.sessions import Sessions, Suspects
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
@@ -73,20 +73,20 @@ class Database:
         self.driver, self.statements, self.options = driver, statements, options
         self.clock, self.telemetry = clock, telemetry
         self.audit = Audit(options.audit)
-        self.aside = Aside(clock, telemetry)
+        self.lock_queue = LockQueue(clock, telemetry)
+        self.wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         flusher = GroupCommit(
             driver,
             clock,
             telemetry,
-            aside=self.aside,
+            lock_queue=self.lock_queue,
             shard=secrets.randbits(62),
             # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
             longest_wait=min(1.0, options.lease / 6),
-            woken=self._woken,
+            woken=self.wakeups.hint,
         )
         self.flusher = flusher
         self.queues, self.workflows, self.living = Queues(self), Workflows(self), Living(self)
-        self.wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
         self.ids = Ids(self._reserve)
         self.tasks = Tasks(
             driver, flusher, self.ids, clock, telemetry, wakeups=self.wakeups, audit=self.audit, timeout=options.timeout
@@ -97,21 +97,21 @@ class Database:
         slots = self.tasks.claim_slot + 1
         self.sessions = Sessions(driver, clock, slots=slots, tenant=options.tenant, audit=self.audit)
         self.suspects = Suspects(driver, clock, self.audit, slot=self.tasks.claim_slot)
-        self.waiting = Waiting(
+        self.waiting = RunWaits(
             driver,
             self.living,
             clock,
             telemetry,
-            aside=self.aside,
+            lock_queue=self.lock_queue,
             slot=self.tasks.claim_slot,
             timeout=options.timeout,
             tenant=options.tenant,
             keep=options.keep,
-            added=self._woken,
+            added=self.wakeups.hint,
         )
         self.by_hand = ByHand(self, flusher)
         self.results = Results(driver, self.wakeups, clock, telemetry, tenant=options.tenant)
-        self.serving, self.retention = Serving(self), Retention(self)
+        self.admission, self.retention = Admission(self), Retention(self)
         self.loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closed = False
@@ -176,9 +176,6 @@ class Database:
         self.check()
         if queue is not None:
             await self.queue_id(queue)
-
-    def _woken(self, queue_ids: set[int]) -> None:
-        self.tasks.hint(queue_ids)
 
     async def no_run(self, run_id: int) -> RunNotFound:
         """That there is no run of this number, and what there is instead."""

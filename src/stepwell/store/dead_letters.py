@@ -14,7 +14,7 @@ from stepwell.errors import DeciderNotFound, InvalidOption, Refused
 from stepwell.records import DeadLetter, Page, TaskKind
 from stepwell.store.audit import What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.handle import tell_done
+from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families
 

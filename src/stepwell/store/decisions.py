@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.store.add import add_joined
-from stepwell.store.aside import one_by_one
+from stepwell.store.bisection import one_by_one
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
-from stepwell.store.handle import repeated
 from stepwell.store.ids import BLOCK, Ids, ids_in, reserve_blocks
 from stepwell.store.instances import (
     Change,
@@ -29,6 +28,7 @@ from stepwell.store.instances import (
     Ruling,
 )
 from stepwell.store.optimistic import decide_at_once
+from stepwell.store.retry import repeated
 from stepwell.store.rows import Claimed
 from stepwell.store.settle import settle_row
 from stepwell.store.workflows import Living

@@ -208,11 +208,11 @@ def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_att
     return Drafted(TaskKind.RUN, tasks, queues, required)
 
 
-# ---- Tasks that differ in nothing but their input: thousands of them are one task and a list of texts.
-
-
 class Alike(Sequence[NewTask]):
-    """Tasks like one, each with an input of its own; a task is made when it is asked for."""
+    """Thousands of tasks that differ in nothing but their input, as one task and a list of texts.
+
+    A task is made when it is asked for.
+    """
 
     def __init__(self, like: NewTask, inputs: Sequence[str]) -> None:
         self.like = like

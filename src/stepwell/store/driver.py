@@ -18,6 +18,8 @@ LOCKS: Final = 0.1  # seconds to wait for a lock: what is not free by then is he
 Value = str | int | float | bool | None
 Statement = tuple[str, Any]  # its text, and its values as the database's own driver takes them
 Row = Any  # indexed by column name or place; every driver has its own class for it
+# Parts of a flush return `id` and `answer`; these return a number beside that, as `number`.
+NUMBERED: Final = frozenset(("hand_over", "control_requests"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """The samples of one name."""
 
     name: str
@@ -46,43 +46,43 @@ def exposition(readings: Readings) -> str:
     return "".join(line + "\n" for family in families for line in _lines(family))
 
 
-def _of_queues(readings: Readings) -> Iterator[Family]:
+def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
     states = ("ready", "waiting", "running", "dead")
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_tasks",
         "Tasks of a queue, by state.",
         [({"queue": one.queue, "state": state}, getattr(one, state)) for one in readings.queues for state in states],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_oldest_ready_seconds",
         "For how long the oldest ready task of a queue has been ready.",
         [({"queue": one.queue}, one.oldest or 0.0) for one in readings.queues],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_suspects",
         "Tasks of a queue that were lost with a worker and wait to be executed alone.",
         [({"queue": one.queue}, one.suspects) for one in readings.queues],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_paused",
         "1 if nobody may claim from a queue.",
         [({"queue": one.queue}, one.paused) for one in readings.queues],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_draining",
         "1 if a queue takes nothing new.",
         [({"queue": one.queue}, one.draining) for one in readings.queues],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_dead_letters",
         "Dead letters of a queue, by kind.",
         [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
     )
 
 
-def _of_settled(readings: Readings) -> Iterator[Family]:
+def _of_settled(readings: Readings) -> Iterator[MetricFamily]:
     outcomes = ("succeeded", "failed", "retried")
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_settled",
         "Attempts at tasks of a queue that came to an end in the window, by outcome.",
         [
@@ -91,7 +91,7 @@ def _of_settled(readings: Readings) -> Iterator[Family]:
             for each in outcomes
         ],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_wait_seconds",
         "How long finished tasks of a queue had waited for a worker.",
         [
@@ -100,7 +100,7 @@ def _of_settled(readings: Readings) -> Iterator[Family]:
             for stat, value in _stats(one.waits)
         ],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_queue_turn_seconds",
         "How long turns of tasks of a queue took, from claim to settle.",
         [
@@ -111,13 +111,13 @@ def _of_settled(readings: Readings) -> Iterator[Family]:
     )
 
 
-def _of_workers(readings: Readings) -> Iterator[Family]:
-    yield Family(
+def _of_workers(readings: Readings) -> Iterator[MetricFamily]:
+    yield MetricFamily(
         "stepwell_workers",
         "Worker sessions that have not ended; a stale one has been silent for longer than its lease.",
         [({"state": "live"}, readings.live), ({"state": "stale"}, readings.stale)],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_workflow_workers",
         "Worker sessions that serve a workflow.",
         [
@@ -126,7 +126,7 @@ def _of_workers(readings: Readings) -> Iterator[Family]:
             for state, count in (("live", one.workers.live), ("stale", one.workers.stale))
         ],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_workflow_worker_last_seen_timestamp_seconds",
         "When a worker that serves a workflow was last heard of.",
         [
@@ -137,37 +137,37 @@ def _of_workers(readings: Readings) -> Iterator[Family]:
     )
 
 
-def _of_workflows(readings: Readings) -> Iterator[Family]:
-    yield Family("stepwell_window_seconds", "How far back runs that have ended count.", [({}, readings.window)])
-    yield Family(
+def _of_workflows(readings: Readings) -> Iterator[MetricFamily]:
+    yield MetricFamily("stepwell_window_seconds", "How far back runs that have ended count.", [({}, readings.window)])
+    yield MetricFamily(
         "stepwell_workflow_runs",
         "Runs of a workflow that are not finished, by status.",
         _by_status(readings, finished=False),
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_workflow_runs_ended",
         "Runs of a workflow that ended in the window, by status.",
         _by_status(readings, finished=True),
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_workflow_success_ratio",
         "Of the runs of a workflow that succeeded or failed in the window, how many succeeded.",
         [(_labels(name), rate) for name, one in readings.workflows.items() if (rate := one.success_rate) is not None],
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_workflow_duration_seconds",
         "From start to end of the runs that succeeded in the window.",
         list(_durations(readings)),
     )
-    yield Family(
+    yield MetricFamily(
         "stepwell_runs_set_aside",
         "Runs that go on only when somebody lets them, by what they need.",
         [({"needs": one.needs}, one.runs) for one in readings.aside],
     )
 
 
-def _of_the_process(readings: Readings) -> Iterator[Family]:
-    yield Family(
+def _of_the_process(readings: Readings) -> Iterator[MetricFamily]:
+    yield MetricFamily(
         "stepwell_events_total",
         "What this process has told in its log since it opened the store.",
         [({"event": name}, count) for name, count in sorted(readings.events.items())],
@@ -200,7 +200,7 @@ def _labels(workflow: str) -> dict[str, str]:
     return {"workflow": workflow, "base": base_of(workflow)}
 
 
-def _lines(family: Family) -> Iterator[str]:
+def _lines(family: MetricFamily) -> Iterator[str]:
     samples = list(family.samples)
     if not samples:
         return

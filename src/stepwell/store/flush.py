@@ -2,13 +2,12 @@
 
 There is no timer. An idle caller's operation leaves at once, alone; under load everything that was submitted while the
 last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour:
-what is refused fails alone, and what waits for somebody else's transaction waits aside (`aside.py`).
+what is refused fails alone (`bisection.py`), and what waits for another's transaction waits apart (`lock_queue.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final
@@ -19,9 +18,10 @@ from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
 from stepwell.base.futures import begin_apart, resolve
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Isolated, Waiter, holder, isolated
-from stepwell.store.audit import rows_of
+from stepwell.store.bisection import SEEKING, Isolated, isolated
 from stepwell.store.driver import Call, Driver, Row, Value
+from stepwell.store.flush_calls import ADDED, PLACE_OF, UNSAID, Said, answers_of, calls_of
+from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter, holder
 from stepwell.store.pending import (
     MOST_ASIDE_BYTES,
     MOST_PENDING_BYTES,
@@ -37,33 +37,12 @@ from stepwell.store.pending import (
     nobody,
     tell_requests,
 )
-from stepwell.store.settle import ending_rows
 
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
 
 # What an operation becomes when it has to be repeated and nobody knows whether it was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
-# The order of a flush's parts, and the parts that another one's rows feed.
-PARTS: Final = (
-    "add_tasks",
-    "add_tasks_once",
-    "hand_over",
-    "add_steps",
-    "change_steps",
-    "note_progress",
-    "settle",
-    "close_taken",
-    "extend_taken",
-    "delete_taken",
-)
-PLACE_OF: Final = {part: place for place, part in enumerate(PARTS)}
-FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
-ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after which a parent may be waited for no more
-# Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
-STEPS: Final = frozenset(("add_steps", "change_steps"))
-RECORDED: Final = "recorded"
-ADDED: Final = "PENDING"  # the answer for a task that was written and may be claimed
 
 
 class GroupCommit:
@@ -75,7 +54,7 @@ class GroupCommit:
         clock: Clock,
         telemetry: Telemetry,
         *,
-        aside: Aside,
+        lock_queue: LockQueue,
         shard: int,
         longest_wait: float,
         woken: Callable[[set[int]], None],
@@ -91,7 +70,7 @@ class GroupCommit:
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         # What has a key may wait for another's transaction, and the others with it: those without never do.
         self._keyed = None if driver.key_slot is None else Lane(driver.key_slot)
-        self._aside = aside
+        self._lock_queue = lock_queue
         self._operations_aside: dict[Operation, None] = {}
         self._room = Room(MOST_PENDING_BYTES)
         self._room_aside = Room(MOST_ASIDE_BYTES)
@@ -107,7 +86,9 @@ class GroupCommit:
         future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
-        timer = None if operation.within is None else self._loop.call_later(operation.within, self._give_up, operation)
+        timer = (
+            None if operation.within is None else self._loop.call_later(operation.within, self.give_up_on, operation)
+        )
         self._append(operation)
         try:
             return await future
@@ -151,7 +132,15 @@ class GroupCommit:
 
     def give_up_on(self, operation: Operation) -> None:
         """Tell who waits for the operation that it took too long, unless it was answered."""
-        self._give_up(operation)
+        if operation.aside and not operation.repeated:
+            job = begin_apart(self._name_holder(operation), "stepwell-holder")
+            self._naming.add(job)
+            job.add_done_callback(self._naming.discard)
+            return
+        troubles = (operation.trouble, *(lane.trouble for lane in self._every_lane))  # its own, or of those before it
+        trouble = next((one for one in troubles if one is not None), None)
+        why = getattr(trouble, "why", trouble) or "others before it were not written either"
+        self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     def give_up(self, workers: set[int]) -> None:
         """Stop trying to write what these sessions have not written yet; nobody knows whether it was."""
@@ -163,7 +152,7 @@ class GroupCommit:
         """Flush what is pending, then take nothing more."""
         self._closed = True
         while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
-            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._aside.empty())
+            await (asyncio.wait(jobs) if isinstance(jobs, list) else self._lock_queue.empty())
 
     @property
     def _every_lane(self) -> list[Lane]:
@@ -177,7 +166,7 @@ class GroupCommit:
         return self._room_aside if operation.aside else self._room
 
     def _is_held(self, operation: Operation) -> bool:
-        return bool(self._aside) and self._aside.holds(operation.needs)
+        return bool(self._lock_queue.held) and self._lock_queue.holds(operation.needs)
 
     def _append(self, operation: Operation) -> None:
         if self._is_held(operation):
@@ -204,27 +193,18 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - one listener's defect must not become the answer of the others
             self._telemetry.emit(InternalTaskFailed("hearing an answer", repr(error)))
 
-    def _resolve(self, batch: Sequence[Operation], answers: Mapping[RowId, str]) -> None:
+    def _resolve(self, batch: Sequence[Operation], answers: Mapping[RowId, Said]) -> None:
         # Before anybody hears of it: whoever is to work is woken before whoever goes on.
-        if added := {one.adds_to for one in batch if one.adds_to is not None and answers.get(one.row_id) == ADDED}:
+        if added := {
+            one.adds_to for one in batch if one.adds_to is not None and answers.get(one.row_id, UNSAID)[0] == ADDED
+        }:
             self._woken(added)
         for operation in batch:
-            self._answer(operation, _answer_of(answers.get(operation.row_id), operation.repeated))
+            self._answer(operation, _answer_of(*answers.get(operation.row_id, UNSAID), operation.repeated))
 
     def _fail(self, batch: Iterable[Operation], error: BaseException) -> None:
         for operation in batch:
             self._answer(operation, error)
-
-    def _give_up(self, operation: Operation) -> None:
-        if operation.aside and not operation.repeated:
-            job = begin_apart(self._name_holder(operation), "stepwell-holder")
-            self._naming.add(job)
-            job.add_done_callback(self._naming.discard)
-            return
-        troubles = (operation.trouble, *(lane.trouble for lane in self._every_lane))  # its own, or of those before it
-        trouble = next((one for one in troubles if one is not None), None)
-        why = getattr(trouble, "why", trouble) or "others before it were not written either"
-        self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     async def _name_holder(self, operation: Operation) -> None:
         """Say which transaction the operation waited for in vain, unless it was written meanwhile."""
@@ -299,7 +279,7 @@ class GroupCommit:
         else:
             self._found(lane)
             self._tell(calls, rows)
-            self._resolve(batch, _answers(calls, rows))
+            self._resolve(batch, answers_of(calls, rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused | StoreLocked) -> None:
         """Find the rows that the database refuses or does not give, in one more transaction, and write the others."""
@@ -322,7 +302,7 @@ class GroupCommit:
         for calls, rows in found.written:
             self._tell(calls, rows)
         apart = found.refused.keys() | found.held.keys()
-        answers = {row: answer for calls, rows in found.written for row, answer in _answers(calls, rows).items()}
+        answers = {row: answer for calls, rows in found.written for row, answer in answers_of(calls, rows).items()}
         self._resolve([operation for operation in batch if operation not in apart], answers)
         for operation, refusal in found.refused.items():
             self._fail([operation], refusal)
@@ -334,7 +314,7 @@ class GroupCommit:
         self._move(operation, aside=True)
         self._operations_aside[operation] = None
         own = operation.key if operation.lane is None else operation.lane
-        self._aside.put(
+        self._lock_queue.put(
             Waiter(
                 needs=operation.needs,
                 held=held | {own} if own is not None else held,
@@ -374,45 +354,8 @@ class GroupCommit:
 
     def _calls(self, lane: Lane, batch: Sequence[Operation]) -> list[Call]:
         clock: dict[str, Value] = {"now": self._clock.now(), "beat_now": self._clock.beat_now()}
-        calls: list[Call] = []
-        by_part: dict[str, list[Operation]] = {}
-        for operation in batch:
-            by_part.setdefault(operation.statement, []).append(operation)
-        if any(operation.parent is not None for operation in batch) and self._driver.key_slot is not None:
-            # Where several write, nobody may hold a task and wait for its parent, or the other way round.
-            tasks = sorted((one.lane, one.worker) for one in batch if one.lane is not None)
-            calls.append(Call("lock_tasks", {"slot": lane.slot}, tasks))
-        for part in sorted(by_part, key=PLACE_OF.__getitem__):
-            operations = by_part[part]
-            operations.sort(key=_order)
-            calls.append(Call(part, {**clock, "slot": lane.slot}, [operation.row for operation in operations]))
-            calls += self._fed(part, operations, clock, closing=len(calls) - 1)
-        if not STEPS.isdisjoint(by_part):
-            writers = sorted({one.worker for part in STEPS for one in by_part.get(part, ()) if one.worker is not None})
-            calls.append(Call(REQUESTS, {}, [(worker,) for worker in writers]))
-        if self._driver.flush_beats:
-            workers = sorted({operation.worker for operation in batch if operation.worker is not None})
-            if workers:
-                calls.append(Call("beat", clock, [(worker,) for worker in workers]))
-        return calls
-
-    def _fed(self, part: str, operations: Sequence[Operation], clock: dict[str, Value], *, closing: int) -> list[Call]:
-        """What follows from the rows that a part of a flush has changed."""
-        calls: list[Call] = []
-        if part in FED:
-            # A shard for each part: one statement cannot change a row of counts twice.
-            calls.append(Call(FED[part], {"shard": self.shard + PLACE_OF[part]}, fed_by=closing))
-        if part in ENDING and any(operation.parent is not None for operation in operations):
-            calls.append(Call("wake_parents", clock, fed_by=closing))
-        if steps := [row for operation in operations for row in operation.steps]:
-            calls.append(Call("settle_steps", clock, steps, fed_by=closing))
-        if any(operation.restarts for operation in operations):
-            calls.append(Call("forget_generations", fed_by=closing))
-        if ended := [row for operation in operations if operation.ends_run for row in ending_rows(operation)]:
-            calls.append(Call("end_steps", clock, ended, fed_by=closing))
-        if notes := [note for operation in operations for note in operation.notes]:
-            calls.append(Call("note", clock, rows_of(notes), fed_by=closing))
-        return calls
+        locks, beats = self._driver.key_slot is not None, self._driver.flush_beats
+        return calls_of(batch, clock, slot=lane.slot, shard=self.shard, locks_tasks=locks, beats=beats)
 
     def _tell(self, calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> None:
         for call, rows in zip(calls, answered, strict=True):
@@ -446,25 +389,9 @@ class GroupCommit:
             lane.lost_since = None
 
 
-_order: Final = operator.attrgetter("order")
-
-
-def _answers(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, str]:
-    """What the database said of each row, by the row; not of those that only count or beat."""
-    answers: dict[RowId, str] = {}
-    for call, rows in zip(calls, answered, strict=True):
-        if call.fed_by is not None or call.statement == REQUESTS:
-            continue
-        if call.statement in STEPS:
-            answers.update({(row["id"], row["answer"]): RECORDED for row in rows})
-        else:
-            answers.update({row["id"]: row["answer"] for row in rows if row["answer"]})
-    return answers
-
-
 @lru_cache(maxsize=64)  # statuses are few; but that a task was handed over is told with a moment of its own
-def _answer_of(value: str | None, repeated: bool) -> Answer:
-    return Answer(value, repeated)
+def _answer_of(value: str | None, number: int | None, repeated: bool) -> Answer:
+    return Answer(value, repeated, number)
 
 
 def _unanswered(batch: Iterable[Operation]) -> list[Operation]:

@@ -10,14 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from stepwell.store.add import row_of, size_of
 from stepwell.store.flush import GroupCommit
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.rows import Claimed, NewTask
-
-TAKEN: Final = "RUNNING "  # how the answer begins if the task is the worker's; then comes the moment
 
 
 class Seat(Protocol):
@@ -99,11 +97,10 @@ class Handing:
             self.added.set_exception(answer)
             self.added.exception()  # looked at: perhaps nobody waits for it
             return
-        if answer.value is None or not answer.value.startswith(TAKEN):
+        if answer.number is None:
             self.seat.missed()
         else:
-            now = int(answer.value.removeprefix(TAKEN))
-            self.seat.taken(_claimed(self.task, self.task_id, self.seat.worker, now, self.asked_at))
+            self.seat.taken(_claimed(self.task, self.task_id, self.seat.worker, answer.number, self.asked_at))
         self.added.set_result(answer)
 
 

@@ -72,14 +72,11 @@ def ids_in(block: int) -> range:
     return range((block - 1) * BLOCK + 1, block * BLOCK + 1)
 
 
-# ---- Numbers that were looked up lately, by name: of queues and of workflows.
-
-
 REMEMBERED: Final = 10.0  # seconds: whoever deletes a queue and makes it anew gives it another number
 
 
 class Remembered:
-    """What each name stood for, for a while."""
+    """The numbers of queues or workflows that were looked up lately, by name."""
 
     def __init__(self) -> None:
         self._ids: dict[str, tuple[int, float]] = {}

@@ -27,7 +27,7 @@ PATIENCE: Final = 0.5  # seconds to wait for those who are adding
 
 
 @dataclass(eq=False)
-class Serving:
+class Admission:
     """What one tenant's part of a store lets in and lets be claimed."""
 
     _db: Database

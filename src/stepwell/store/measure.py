@@ -22,9 +22,9 @@ from stepwell.store.exposition import Readings, exposition
 from stepwell.store.metrics import (
     DeadCount,
     Metrics,
+    OpenSession,
     QueueMetrics,
     QueueTally,
-    Session,
     Tally,
     Window,
     base_of,
@@ -170,7 +170,7 @@ class Measure:
         for row in await self._db.driver.read(Call("ended_steps", self._db.params(since=since), rows)) if steps else ():
             owners[row["queue_id"]].add_steps(row)
 
-    async def _living_sessions(self) -> list[Session]:
+    async def _living_sessions(self) -> list[OpenSession]:
         self._db.check()
         rows = await self._db.driver.read(
             Call("serving_sessions", {**self._db.params(), "beat_now": self._db.clock.beat_now()})
@@ -178,10 +178,10 @@ class Measure:
         return [_session(row) for row in rows]
 
 
-def _session(row: Any) -> Session:
+def _session(row: Any) -> OpenSession:
     # A beat in the future is no sign of life either: see `living_handlers`.
     is_stale = abs(row["silent"]) > row["lease"]
-    return Session(tuple(json.loads(row["handlers"])), is_stale, datetime_of(row["heard_at"]))
+    return OpenSession(tuple(json.loads(row["handlers"])), is_stale, datetime_of(row["heard_at"]))
 
 
 def _stats(row: Any) -> QueueStats:

@@ -107,7 +107,7 @@ class Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class OpenSession:
     """A session that has not ended, as far as it says who is served."""
 
     handlers: Sequence[str]
@@ -219,7 +219,7 @@ class Window:
 
 
 def metrics_of(
-    names: Sequence[str], window: Window, tally: Tally, living: Sequence[Session], ended: Sequence[WorkerInfo]
+    names: Sequence[str], window: Window, tally: Tally, living: Sequence[OpenSession], ended: Sequence[WorkerInfo]
 ) -> Metrics:
     """What was counted, as people get it."""
     return Metrics(
@@ -237,7 +237,7 @@ def metrics_of(
     )
 
 
-def serving(names: Sequence[str], living: Sequence[Session], ended: Sequence[WorkerInfo]) -> Serving:
+def serving(names: Sequence[str], living: Sequence[OpenSession], ended: Sequence[WorkerInfo]) -> Serving:
     """Who serves one of these workflows, and when one that did was last seen."""
     theirs = [one for one in living if _serves(one.handlers, names)]
     stale = sum(one.is_stale for one in theirs)

@@ -8,22 +8,40 @@ import asyncio
 import dataclasses
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import msgspec
 
 from stepwell.base.durations import Duration
-from stepwell.errors import QueueNotFound, Refused, StepwellError, WorkflowNotFound
+from stepwell.base.events import StoreLost
+from stepwell.errors import QueueNotFound, Refused, StepwellError, StoreBusy, StoreUnavailable, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
-from stepwell.store.add import add_joined, add_together
-from stepwell.store.draft import Addressed, Asked, Draft, Drafted, Unique, drafted_runs
-from stepwell.store.driver import LOCKS, Call, Script
+from stepwell.store.add import (
+    SLOWEST_ROW,
+    add_chunks,
+    add_joined,
+    add_together,
+    asking_after,
+    asking_whether_closed,
+    found_among,
+    in_lock_order,
+    load,
+    refuse_closed,
+    row_of,
+    size_of,
+)
+from stepwell.store.draft import Addressed, Asked, Draft, Drafted, Unique, drafted_runs, examples
+from stepwell.store.driver import LOCKS, Call, Row, Script
+from stepwell.store.pending import Answer, Operation
+from stepwell.store.rows import NewTask
 from stepwell.store.transaction import Transactions, Tx
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 READ_COMMITTED: Final = "read committed"
+MOST_RACES: Final = 10
 
 
 class MessageOptions(TypedDict, total=False):
@@ -71,8 +89,93 @@ class NewTasks:
         [(name, create)] = drafted.queues.items()
         queue_id = await self._number(drafted, name, create=create)
         if len(drafted.tasks) > 1:
-            return await self._db.tasks.add_many(queue_id, drafted.tasks)
-        return [await self._db.tasks.add(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
+            return await self.add_many(queue_id, drafted.tasks)
+        return [await self.add_one(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
+
+    async def add_one(self, task: NewTask) -> TaskId:
+        """Write a task, or find the one that its key names already."""
+        [task_id] = await self._db.ids.take(1)
+        for _ in range(MOST_RACES):
+            answer = await self._added(task, task_id)
+            if answer.value is not None:
+                self._due_after([task.delay])
+                return TaskId(task_id)
+            if found := await self._found([(task, task_id)]):
+                return found[task_id]
+            refuse_closed([task], await self._read(asking_whether_closed([task])))
+        raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
+
+    async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
+        """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
+        ids = await self._db.ids.take(len(tasks))
+        self._due_after([tasks[0].delay])
+        if await self._loaded(queue_id, tasks, ids):
+            self._db.tasks.hint({queue_id})
+            return list(map(TaskId, ids))
+        placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
+        numbered = list(zip(placed, ids, strict=True))
+        for _ in range(MOST_RACES):
+            written = await self._write_all(numbered)
+            missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
+            found = await self._found(missing) if missing else {}
+            if len(found) == len(missing):
+                self._db.tasks.hint({queue_id})
+                return [found.get(task_id) or TaskId(task_id) for task_id in ids]
+        raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
+
+    async def _added(self, task: NewTask, task_id: int) -> Answer:
+        hand_over = self._db.tasks.hand_over
+        if not self._db.audit.everything and (seat := hand_over.seat_for(task, task_id)) is not None:
+            answer = await hand_over.add(task, task_id, seat)
+            if answer is not None:
+                return answer
+        return await self._db.flusher.submit(self._adding(task, task_id))
+
+    def _adding(self, task: NewTask, task_id: int) -> Operation:
+        return Operation(
+            "add_tasks" if task.key is None else "add_tasks_once",
+            row_of(task, task_id),
+            row_id=task_id,
+            size=size_of(task),
+            # Time for one try that hangs until its own deadline, and one that answers.
+            within=2 * self._db.options.timeout,
+            order=(task.queue_id, task.key or "", task_id),
+            key=None if task.key is None else (task.queue_id, task.key),
+            adds_to=None if task.delay or task.run_at is not None else task.queue_id,
+        )
+
+    async def _found(self, missing: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
+        """Which task stands where each of these was to be written; none, if its key was freed since."""
+        rows = await self._read(asking_after(missing))
+        return found_among(missing, rows)
+
+    async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
+        """Write the tasks in bulk; False if that cannot be, or nobody knows whether it was done."""
+        if any(task.key is not None for task in examples(tasks)):
+            return False
+        script = partial(load, self._db.params(queue_id=queue_id), tasks, ids)
+        try:
+            return await self._db.driver.transact(script, timeout=self._patience(tasks))
+        except (StoreBusy, StoreUnavailable) as error:
+            self._db.telemetry.emit(StoreLost.by(error))
+            return False
+
+    async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
+        """Write those that are not there yet, however often it was tried before."""
+        script = partial(add_chunks, "add_tasks_once", self._db.params(), in_lock_order(numbered))
+        timeout = self._patience(numbered)
+        return await self._db.repeat(lambda: self._db.driver.transact(script, timeout=timeout))
+
+    def _patience(self, rows: Sequence[object]) -> float:
+        return self._db.options.timeout + len(rows) * SLOWEST_ROW
+
+    async def _read(self, call: Call) -> list[Row]:
+        return await self._db.repeat(lambda: self._db.driver.read(call))
+
+    def _due_after(self, delays: Iterable[int]) -> None:
+        """Have upkeep look again when the first of these is due."""
+        if first := min(filter(None, delays), default=0):
+            self._db.tasks.alarm.set(first / 1_000_000)
 
     async def _write_together(self, drafted: Drafted) -> list[TaskId]:
         """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
@@ -80,8 +183,7 @@ class NewTasks:
         numbers = await self._db.ids.take(len(drafted.tasks))
         ids = await self._db.transact(lambda: add_together(params, asked, numbers, self._db.living))
         self._db.tasks.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
-        if delays := [task.delay for task in drafted.tasks if task.delay]:
-            self._db.tasks.alarm.set(min(delays) / 1_000_000)
+        self._due_after(task.delay for task in drafted.tasks)
         return ids
 
     def add_here(self, drafted: Drafted, tx: object) -> list[TaskId]:
@@ -96,8 +198,7 @@ class NewTasks:
         drafted = self.drafted_runs(asked)
         await self.check_workflows(drafted)
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
-        if delays := [task.delay for task in drafted.tasks if task.delay]:
-            self._db.tasks.alarm.set(min(delays) / 1_000_000)
+        self._due_after(task.delay for task in drafted.tasks)
         tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
         children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was seen to already
         return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))

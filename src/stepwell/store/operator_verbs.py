@@ -54,8 +54,6 @@ class OperatorVerbs:
         self._measure = Measure(database)
         self._history = History(database)
 
-    # ---- Queues and workflows
-
     async def queues(self) -> Sequence[QueueInfo]:
         """Every queue, by name."""
         self._db.check()
@@ -95,17 +93,17 @@ class OperatorVerbs:
         drained together, whichever is named. Waits up to `wait` until there are none; 0 says that it is drained.
         """
         self._db.check()
-        return await self._db.serving.worked_off(check_name("queue", queue), wait)
+        return await self._db.admission.worked_off(check_name("queue", queue), wait)
 
     async def reopen_queue(self, queue: str) -> None:
         """Let a queue that is being drained take messages again."""
         self._db.check()
-        await self._db.serving.drain(check_name("queue", queue), draining=False)
+        await self._db.admission.drain(check_name("queue", queue), draining=False)
 
     async def unserved(self) -> Sequence[Unserved]:
         """The queues with unfinished messages that no living worker serves, by name; `waiting` is counted to 10,000."""
         self._db.check()
-        return await self._db.serving.unserved()
+        return await self._db.admission.unserved()
 
     async def workflows(self) -> Sequence[WorkflowInfo]:
         """Every workflow, by name."""
@@ -123,8 +121,6 @@ class OperatorVerbs:
         await self._db.queues.delete(check_name("workflow", name), of_workflow=True)
         self._db.workflows.names.forget(name)
 
-    # ---- Messages and other tasks
-
     async def delete(self, task_id: int, reason: str | None = None) -> bool:
         """Delete a task so that it can be restored, until it is pruned; False if it is not there, or deleted already.
 
@@ -132,7 +128,7 @@ class OperatorVerbs:
         and have its outcome recorded.
         """
         self._db.check()
-        return await self._db.serving.delete(check_id(task_id), check_filter("reason", reason))
+        return await self._db.admission.delete(check_id(task_id), check_filter("reason", reason))
 
     async def restore(self, task_id: int) -> bool:
         """Bring back a deleted task as it was; False if it is gone, or was not deleted.
@@ -140,7 +136,7 @@ class OperatorVerbs:
         Raises `KeyTaken`, with the other task's id, if its key has been taken again meanwhile.
         """
         self._db.check()
-        restored = await self._db.serving.restore(check_id(task_id))
+        restored = await self._db.admission.restore(check_id(task_id))
         if restored is not None and restored["ready"]:
             self._db.tasks.hint({restored["queue_id"]})
         return restored is not None
@@ -204,8 +200,6 @@ class OperatorVerbs:
         self._db.check()
         return await self._db.retention.prune(older_than, dead_letters=dead_letters, dry_run=dry_run)
 
-    # ---- Runs
-
     async def pause(self, run_id: int, *, reason: str | None = None) -> bool:
         """Hold a run back until `unpause`; False if it is finished, or is being cancelled.
 
@@ -255,22 +249,20 @@ class OperatorVerbs:
         """Delete the runs that fit, as `delete` does: they can be restored until they are pruned. How many that was."""
         return await self._bulk.delete(which, reason)
 
-    # ---- The store as a whole
-
     async def begin_maintenance(self, reason: str | None = None) -> None:
         """Let nobody claim anything until `end_maintenance`; what is under way goes on, and no attempt is spent."""
         self._db.check()
-        await self._db.serving.begin_maintenance(check_filter("reason", reason))
+        await self._db.admission.begin_maintenance(check_filter("reason", reason))
 
     async def end_maintenance(self) -> None:
         """Let everybody claim again; does nothing if they may."""
         self._db.check()
-        self._db.tasks.hint(set(await self._db.serving.end_maintenance()))
+        self._db.tasks.hint(set(await self._db.admission.end_maintenance()))
 
     async def maintenance(self) -> Maintenance | None:
         """Since when and why nothing is claimed, and how many tasks are still being executed; None if it is not so."""
         self._db.check()
-        return await self._db.serving.maintenance()
+        return await self._db.admission.maintenance()
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """The newest worker sessions, living and ended."""

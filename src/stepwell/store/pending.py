@@ -30,6 +30,7 @@ class Answer:
 
     value: str | None
     repeated: bool
+    number: int | None = None  # of a task that was handed over: when it was claimed
 
 
 Heard = Callable[[Answer | BaseException], None]
@@ -188,10 +189,7 @@ class Room:
                 return
 
 
-# ---- Control requests: what somebody asked of the turn of a task that a worker has under way, as it is read and told.
-
-
-REQUESTS: Final = "control_requests"  # the statement that reads those of some sessions
+REQUESTS: Final = "control_requests"  # the statement that reads what is asked of the turns of some sessions
 # Told what is asked of which turns, by task.
 Requested = Callable[[Wish, Mapping[int, int]], object]
 
@@ -200,9 +198,8 @@ def tell_requests(rows: Iterable[Row], told: Requested) -> None:
     """Tell what was read: first what is to be cancelled, since that need not be paused."""
     asked: dict[Wish, dict[int, int]] = {Wish.CANCEL: {}, Wish.PAUSE: {}}
     for row in rows:
-        request, _, turn = row["answer"].partition(" ")
-        turns = asked[Wish(request)]
-        turns[row["id"]] = max(int(turn), turns.get(row["id"], 0))  # of two turns, the one that may be under way
+        turns = asked[Wish(row["answer"])]
+        turns[row["id"]] = max(row["number"], turns.get(row["id"], 0))  # of two turns, the one that may be under way
     for wish, turns in asked.items():
         if turns:
             told(wish, turns)

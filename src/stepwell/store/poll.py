@@ -74,14 +74,14 @@ class Polling:
             self._rest = None
 
 
-# ---- Priority is strict, except that in a backlog every tenth claim takes what has waited longest.
-
-
 OLDEST_EVERY: Final = 10
 
 
 class Fairness:
-    """Counts the claims that left something behind: without a backlog nothing is passed over."""
+    """Priority is strict, except that in a backlog every tenth claim takes what has waited longest.
+
+    So it counts the claims that left something behind: without a backlog nothing is passed over.
+    """
 
     def __init__(self) -> None:
         self._filled = 0

@@ -13,8 +13,8 @@ from stepwell.base.names import is_served
 from stepwell.errors import QueueInUse, QueueNotFound, WorkflowNotFound
 from stepwell.records import QueueInfo, RunStatus, Task, TaskKind
 from stepwell.store.driver import Call, Row, Script
-from stepwell.store.handle import tell_done
 from stepwell.store.ids import Remembered
+from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.workflows import living

@@ -53,7 +53,7 @@ class Ending(msgspec.Struct, frozen=True):
     workflow: str
 
 
-class Asked:
+class NextRead:
     """Runs that are to be read next, and the moment when that was tried."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Results:
         self._tenant = tenant
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, set[Waiting]] = {}
-        self._asked = Asked()
+        self._asked = NextRead()
         self._wake = asyncio.Event()
         self._job: asyncio.Task[None] | None = None
         self._trouble: Exception | None = None
@@ -221,7 +221,7 @@ class Results:
 
     async def _read(self, run_ids: Collection[int]) -> bool:
         """Read these runs and end the waiting for those that have ended; True if there were any."""
-        asked, self._asked = self._asked, Asked()
+        asked, self._asked = self._asked, NextRead()
         ids = sorted(self._waiting.keys() & run_ids)
         found = False
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.errors import InvalidOption
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.handle import tell_done
+from stepwell.store.progress import tell_done
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database

@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.clock import Clock
 from stepwell.base.durations import datetime_of
-from stepwell.base.events import SessionsRecovered
-from stepwell.errors import StoreBusy
 from stepwell.records import RunStatus, WorkerInfo
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
-from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, Owned, SeenWorker
 from stepwell.store.settle import tell_dead_letters, wake_parents
 from stepwell.store.tasks import claimed_of
 
 if TYPE_CHECKING:
-    from stepwell.store.database import Database
-    from stepwell.store.store import Store
+    pass
 
 
 MOST_RETURNED: Final = 1000
@@ -210,11 +206,11 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
     )
 
 
-# ---- Tasks that were lost with a worker: one of them may have killed it, so each is executed alone until it survives.
-
-
 class Suspects:
-    """The suspects in one store. A claim passes them over; whatever settles one acquits it."""
+    """Tasks that were lost with a worker: one may have killed it, so each is executed alone until it survives.
+
+    A claim passes them over; whatever settles one acquits it.
+    """
 
     def __init__(self, driver: Driver, clock: Clock, audit: Audit, *, slot: int) -> None:
         self._driver = driver
@@ -246,92 +242,3 @@ class Suspects:
 
     def _params(self, queues: Sequence[int], **params: Value) -> dict[str, Value]:
         return {"now": self._clock.now(), "queues": ",".join(map(str, queues)), **params}
-
-
-# ---- Finding dead sessions and giving their tasks back. Every worker does it; nobody is elected.
-
-
-Beat = tuple[int, int]  # a session and the moment of its last beat
-
-
-class Recovery:
-    """One observer of the other sessions."""
-
-    def __init__(self, store: Store | Database) -> None:
-        self._store = store
-        self._watch = Watch(store.clock)
-        self.look_every = _look_every([store.options.lease])  # seconds until the next look, at the most
-
-    def interrupted(self) -> None:
-        """The database was away: what was seen before proves nothing."""
-        self._watch.interrupted()
-
-    async def look(self) -> set[int]:
-        """Bury what is dead. Returns the queues that have tasks to claim because of it."""
-        try:
-            living = await self._store.sessions.living()
-        except BaseException:
-            self.interrupted()
-            raise
-        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])
-        proven = {one for one in living if self._store.sessions.is_proven_dead(one)}
-        dead = proven.union(self._watch.dead_among(living))
-        now = self._store.clock.monotonic()
-        rows = await self._store.sessions.return_stranded()
-        buried: list[int] = []
-        for worker in sorted(dead, key=lambda one: one.worker_id):
-            try:
-                soon = math.inf if worker in proven else now + patience(worker)
-                returned = await self._store.sessions.bury(worker, until=soon)
-            except StoreBusy:
-                continue  # its fence is locked: the next look tries again, and the others are not to wait for it
-            if returned is not None:
-                buried.append(worker.worker_id)
-                rows += returned
-        if ended := [row["id"] for row in rows if RunStatus(row["status"]).finished]:
-            self._store.results.finished(ended)  # lost once too often: whoever waits for them hears it now
-        if buried or rows:
-            self._store.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))
-        return {row["queue_id"] for row in rows}
-
-
-class Watch:
-    """How long each session has been seen with the same beat, and silent, by this process's own clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._unchanged: dict[Beat, float] = {}
-        self._silent: dict[Beat, float] = {}
-        self._looked: float | None = None
-
-    def interrupted(self) -> None:
-        """Forget everything: while we could not look, they could not beat."""
-        self._unchanged.clear()
-        self._silent.clear()
-
-    def dead_among(self, living: list[SeenWorker]) -> list[SeenWorker]:
-        """Those of the living that are silent and have been watched, without a gap, for long enough."""
-        now = self._clock.monotonic()
-        unseen, self._looked = 0.0 if self._looked is None else now - self._looked, now
-        beats = {(worker.worker_id, worker.beat_at): worker for worker in living}
-        for beat, worker in beats.items():
-            if unseen > 2 * patience(worker):  # we could not look, so perhaps it could not beat
-                self._unchanged.pop(beat, None)
-                self._silent.pop(beat, None)
-        self._unchanged = {beat: self._unchanged.get(beat, now) for beat in beats}
-        self._silent = {beat: self._silent.get(beat, now) for beat, worker in beats.items() if worker.silent}
-        return [
-            beats[beat]
-            for beat, since in self._silent.items()
-            if now - since >= patience(beats[beat]) or now - self._unchanged[beat] >= 2 * patience(beats[beat])
-        ]
-
-
-def patience(worker: SeenWorker) -> float:
-    """Seconds that a session is watched before it counts as dead: the time between two of its beats."""
-    return worker.lease / 3
-
-
-def _look_every(leases: Iterable[float]) -> float:
-    """How often to look, so that the shortest of these leases is watched without a gap."""
-    return min(SWEEP_EVERY, min(leases) / 6)

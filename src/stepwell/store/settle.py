@@ -56,16 +56,15 @@ def ending_rows(settling: Operation) -> list[tuple[Value, ...]]:
     return [(settling.row[0], status._value_, key) for status in CUT_SHORT for key in kept]
 
 
-# ---- Dead letters that are told, in the transaction that makes them: a run that ends in ERROR asks for a run of
-# another workflow, and an effect that is given up sends its instance an input.
-
-
 ATTEMPTS = 3
 DECIDER_ATTEMPTS = 5
 
 
 def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
-    """Ask for a run of the workflow that each of these runs named for its failure; the queues that got one."""
+    """Ask for a run of the workflow that each of these runs named for its failure; the queues that got one.
+
+    An effect that is given up sends its instance an input. Both in the transaction that makes the dead letter.
+    """
     if not ended:
         return set()
     told = yield from _tell_instances(params, ended)
@@ -101,9 +100,6 @@ def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[se
         rows.append(row_of(task, task_id))
     yield Call("add_tasks", params, rows)
     return {effect["inputs_queue_id"] for effect in effects}
-
-
-# ---- Runs that were asked for by others: when one ends, its parent is told in the transaction that ends it.
 
 
 GONE: Final = "GONE"

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
-from itertools import repeat
-from typing import Literal, overload
+from typing import Literal
 
 from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
@@ -334,9 +333,6 @@ def _files(folder: str) -> list[tuple[str, str]]:
     return [(entry.name, entry.read_text("utf-8")) for entry in place.iterdir() if entry.name.endswith(".sql")]
 
 
-# ---- What feeds what: a call of a flush takes rows that an earlier one returned.
-
-
 def fed_rows(call: Call, answered: Sequence[Row]) -> Sequence[Sequence[Value]]:
     """The row set of a call that another one feeds, of what that has returned. On Postgres a flush says it in SQL.
 
@@ -362,37 +358,3 @@ def _row_columns() -> Mapping[str, Sequence[str]]:
                 named = rows.group(1).strip()
                 found[name] = [column.name for column in row_sets.get(named) or _columns(named)]
     return found
-
-
-# ---- Many rows by their columns.
-
-
-@dataclass(frozen=True, slots=True)
-class Same:
-    """A column with one value for all rows."""
-
-    value: Value
-
-
-class Columns(Sequence[tuple[Value, ...]]):
-    """Rows by their columns, of which at least the first has a value for each; a row is made when it is asked for."""
-
-    def __init__(self, columns: Sequence[Same | Sequence[Value]]) -> None:
-        self.columns = columns
-
-    def __len__(self) -> int:
-        first = self.columns[0]
-        assert not isinstance(first, Same)
-        return len(first)
-
-    def __iter__(self) -> Iterator[tuple[Value, ...]]:
-        # Put together where no Python is executed: a tenth of a microsecond for each row, not a half.
-        endless = (repeat(column.value) if isinstance(column, Same) else column for column in self.columns)
-        return zip(*endless)  # noqa: B905 - what is repeated has no end
-
-    @overload
-    def __getitem__(self, place: int) -> tuple[Value, ...]: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[tuple[Value, ...]]: ...
-    def __getitem__(self, place: int | slice) -> tuple[Value, ...] | list[tuple[Value, ...]]:
-        return list(self)[place]

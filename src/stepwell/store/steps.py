@@ -16,8 +16,8 @@ from stepwell.records import RunStatus
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.handle import repeated
 from stepwell.store.pending import Answer, Operation
+from stepwell.store.retry import repeated
 from stepwell.store.rows import StepRow
 from stepwell.store.settle import size_of_step
 

@@ -52,7 +52,7 @@ class Store(OperatorVerbs):
         self.loop, self.check = database.loop, database.check
         self.queue_id, self.workflow_id = database.queue_id, database.workflow_id
         self.register_workflow = database.register_workflow
-        self.ids, self.tasks, self.aside = database.ids, database.tasks, database.aside
+        self.ids, self.tasks, self.lock_queue = database.ids, database.tasks, database.lock_queue
         self.sessions, self.suspects = database.sessions, database.suspects
         self.recorded, self.waiting, self.results = database.recorded, database.waiting, database.results
         self.decisions, self.by_hand, self.retention = database.decisions, database.by_hand, database.retention

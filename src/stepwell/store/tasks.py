@@ -1,4 +1,4 @@
-"""The verbs of a task's life: add, claim, settle, wake. Sets in, sets out; what an outcome means is decided above."""
+"""The verbs of a task's life: claim, settle, wake. Sets in, sets out; what an outcome means is decided above."""
 
 from __future__ import annotations
 
@@ -7,43 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from stepwell.base.clock import Clock
-from stepwell.base.events import StoreLost
 from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from stepwell.base.telemetry import Telemetry
-from stepwell.errors import LeaseLost, Refused, StoreBusy, StoreUnavailable
-from stepwell.records import RunStatus, TaskId, TaskKind
-from stepwell.store.add import (
-    ROW_BYTES,
-    SLOWEST_ROW,
-    add_chunks,
-    asking_after,
-    asking_whether_closed,
-    found_among,
-    in_lock_order,
-    load,
-    refuse_closed,
-    row_of,
-    size_of,
-)
-from stepwell.store.aside import one_by_one
+from stepwell.errors import LeaseLost
+from stepwell.records import RunStatus, TaskKind
+from stepwell.store.add import ROW_BYTES
 from stepwell.store.audit import Audit, rows_of
-from stepwell.store.draft import examples
+from stepwell.store.bisection import one_by_one
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
-from stepwell.store.handle import repeated
 from stepwell.store.handover import HandOver
 from stepwell.store.hints.wakeups import Alarm, Listener, Wakeups
 from stepwell.store.ids import Ids
 from stepwell.store.pending import REQUESTS, Answer, Heard, Operation, Requested, tell_requests
-from stepwell.store.rows import Claimed, NewTask, Settlement, Wish
+from stepwell.store.retry import repeated
+from stepwell.store.rows import Claimed, Settlement, Wish
 from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, tell_dead_letters, wake_parents
 
 KINDS: Final = {kind.value: kind for kind in TaskKind}
 MOST_DUE: Final = 1000
-MOST_RACES: Final = 10
 PROGRESS_LIMIT: Final = 16 * 1024  # bytes of what a run may say of how far it is
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
@@ -105,37 +88,6 @@ class Tasks:
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim."""
         self._wakeups.hint(queue_ids)
-
-    async def add(self, task: NewTask) -> TaskId:
-        """Write a task, or find the one that its key names already."""
-        [task_id] = await self._ids.take(1)
-        for _ in range(MOST_RACES):
-            answer = await self._added(task, task_id)
-            if answer.value is not None:
-                self._due_after(task.delay)
-                return TaskId(task_id)
-            if found := await self._found([(task, task_id)]):
-                return found[task_id]
-            refuse_closed([task], await self._repeated(asking_whether_closed([task])))
-        raise Refused(f"key {task.key!r} was taken and freed {MOST_RACES} times while it was being used")
-
-    async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
-        """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
-        ids = await self._ids.take(len(tasks))
-        self._due_after(tasks[0].delay)
-        if await self._loaded(queue_id, tasks, ids):
-            self.hint({queue_id})
-            return list(map(TaskId, ids))
-        placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
-        numbered = list(zip(placed, ids, strict=True))
-        for _ in range(MOST_RACES):
-            written = await self._write_all(numbered)
-            missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
-            found = await self._found(missing) if missing else {}
-            if len(found) == len(missing):
-                self.hint({queue_id})
-                return [found.get(task_id) or TaskId(task_id) for task_id in ids]
-        raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
 
     async def claim(
         self, worker: int, queues: Sequence[tuple[int, int]], limit: int, *, levels: Mapping[int, int] | None = None
@@ -290,25 +242,6 @@ class Tasks:
         [rows] = await self._driver.run(self.claim_slot, [call])
         return rows
 
-    async def _added(self, task: NewTask, task_id: int) -> Answer:
-        if not self._audit.everything and (seat := self.hand_over.seat_for(task, task_id)) is not None:
-            answer = await self.hand_over.add(task, task_id, seat)
-            if answer is not None:
-                return answer
-        return await self._flusher.submit(self._adding(task, task_id))
-
-    def _adding(self, task: NewTask, task_id: int) -> Operation:
-        return Operation(
-            "add_tasks" if task.key is None else "add_tasks_once",
-            row_of(task, task_id),
-            row_id=task_id,
-            size=size_of(task),
-            within=2 * self._timeout,  # time for one try that hangs until its own deadline, and one that answers
-            order=(task.queue_id, task.key or "", task_id),
-            key=None if task.key is None else (task.queue_id, task.key),
-            adds_to=None if task.delay or task.run_at is not None else task.queue_id,
-        )
-
     def _due_after(self, delay: int) -> None:
         if delay:
             self.alarm.set(delay / 1_000_000)
@@ -369,36 +302,6 @@ class Tasks:
         rows = yield from claiming
         yield from self._audit.claimed(params, rows)
         return rows
-
-    async def _found(self, missing: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
-        """Which task stands where each of these was to be written; none, if its key was freed since."""
-        rows = await self._repeated(asking_after(missing))
-        return found_among(missing, rows)
-
-    async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
-        """Write the tasks in bulk; False if that cannot be, or nobody knows whether it was done."""
-        if any(task.key is not None for task in examples(tasks)):
-            return False
-        script = partial(load, self._params(queue_id=queue_id), tasks, ids)
-        try:
-            return await self._driver.transact(script, timeout=self._patience(tasks))
-        except (StoreBusy, StoreUnavailable) as error:
-            self._telemetry.emit(StoreLost.by(error))
-            return False
-
-    async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
-        """Write those that are not there yet, however often it was tried before."""
-        script = partial(add_chunks, "add_tasks_once", self._params(), in_lock_order(numbered))
-        timeout = self._patience(numbered)
-        return await repeated(
-            lambda: self._driver.transact(script, timeout=timeout),
-            clock=self._clock,
-            telemetry=self._telemetry,
-            within=self._timeout,
-        )
-
-    def _patience(self, rows: Sequence[object]) -> float:
-        return self._timeout + len(rows) * SLOWEST_ROW
 
     async def _repeated(self, call: Call) -> list[Row]:
         return await repeated(

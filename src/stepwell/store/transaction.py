@@ -137,9 +137,6 @@ def _undone() -> Script[None]:
     yield RELEASE
 
 
-# ---- Whose turn the calling code is: a transaction that a body begins is committed only while its turns stand.
-
-
 class Holder(Protocol):
     """A worker's session."""
 
@@ -153,7 +150,10 @@ class Holder(Protocol):
 
 
 class Turns:
-    """The turns of the tasks whose body is executed: of one task, or of a batch."""
+    """The turns of the tasks whose body is executed: of one task, or of a batch.
+
+    A transaction that the body begins is committed only while they stand.
+    """
 
     __slots__ = ("_session", "_tasks")
 

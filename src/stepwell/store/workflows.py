@@ -93,9 +93,6 @@ def _workflow_info(row: Any) -> WorkflowInfo:
     return WorkflowInfo(name=row["name"], created_at=datetime_of(row["created_at"]), options=options)
 
 
-# ---- Whether a living worker serves a workflow, and what a trigger makes of it if none does.
-
-
 REMEMBERED: Final = 1.0  # seconds, for a warning; an error is never raised on what was known a moment ago
 
 
@@ -106,7 +103,7 @@ def living(rows: Iterable[Row], guards: SessionGuards) -> list[Row]:
 
 @dataclass(eq=False)
 class Living:
-    """What the living workers of one tenant serve."""
+    """What the living workers of one tenant serve, and what a trigger makes of it if none serves a workflow."""
 
     _db: Database
     _served: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The connection of a worker process to its helper (`store/helper.py`), which beats while the interpreter is held.
+"""The connection of a worker process to its helper (`store/helper_process.py`), which beats for a held interpreter.
 
 After each beat this process tells the helper that it is well. The helper is the supervisor above the worker, or a child
 process that is started when the worker is a second old. Only the thread of the heartbeat uses the connection.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from stepwell.base.events import HelperLost, NoHelper
 from stepwell.store.driver import Outside
-from stepwell.store.helper import BLOCKED, END, FILE, SIGN, can_start
+from stepwell.store.helper_process import BLOCKED, END, FILE, SIGN, can_start
 from stepwell.store.store import Store
 
 SUPERVISOR: Final = "supervisor"

@@ -11,7 +11,7 @@ from stepwell.base.events import InternalTaskFailed, StoreLost, WorkUnserved
 from stepwell.base.program import program
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.poll import LONGEST_POLL
-from stepwell.store.sessions import Recovery
+from stepwell.store.recovery import Recovery
 from stepwell.store.store import Store
 
 ROUND_EVERY: Final = 60.0  # about; seconds between two rounds of retention

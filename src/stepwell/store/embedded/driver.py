@@ -37,7 +37,7 @@ from stepwell.store.driver import (
     SyncJoin,
     play,
 )
-from stepwell.store.embedded.file import FileEar, Watched
+from stepwell.store.embedded.listener import FileEar, Watched
 from stepwell.store.embedded.render import Rendered
 from stepwell.store.embedded.transaction import Tenure
 from stepwell.store.joins.connection import AwaitedCursor, join_through
@@ -47,7 +47,7 @@ T = TypeVar("T")
 BEGIN_WRITING: Final = Call("begin_writing")
 
 
-class Engine(Protocol):
+class EmbeddedDatabase(Protocol):
     """What differs between the embedded databases."""
 
     name: str
@@ -91,7 +91,7 @@ class Embedded:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EmbeddedDatabase,
         statements: Statements,
         guards: SessionGuards,
         *,

@@ -203,9 +203,6 @@ class Untold:
         return Hint(sender, frozenset(self.queues), finished=finished)
 
 
-# ---- Knowing when something is due that this process itself has put off.
-
-
 SOON: Final = 1.0  # seconds; what is due later, the next sweep finds in time
 
 

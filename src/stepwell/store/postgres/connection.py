@@ -252,11 +252,8 @@ def translate(error: asyncpg.PostgresError) -> StepwellError:
     return meaning(state, error)
 
 
-# ---- What an error of Postgres means, by its SQLSTATE, whichever driver reports it.
-
-
 def meaning(state: str, error: object) -> StepwellError:
-    """Say which of the driver's errors it is."""
+    """What an error of Postgres means, by its SQLSTATE, whichever driver reports it."""
     why = f"{error} [{state}]"
     if state == "55P03":  # lock timeout, or `nowait`
         return StoreLocked(why)

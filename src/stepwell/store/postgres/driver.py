@@ -24,6 +24,7 @@ from stepwell.errors import (
     StoreLocked,
     StoreUnavailable,
 )
+from stepwell.store.columns import Columns
 from stepwell.store.driver import (
     LOCKS,
     AsyncJoin,
@@ -43,10 +44,11 @@ from stepwell.store.driver import (
     play_async,
 )
 from stepwell.store.joins.connection import is_a, join_through
-from stepwell.store.postgres.compose import Composer, copied
+from stepwell.store.postgres.compose import Composer
 from stepwell.store.postgres.connection import Dialer, Link, milliseconds, refused_transaction, translate
+from stepwell.store.postgres.copy_text import copied
 from stepwell.store.postgres.listener import PostgresEar, written
-from stepwell.store.sql import Columns, Statements
+from stepwell.store.sql import Statements
 
 T = TypeVar("T")
 FLUSH_SLOTS = 2  # a third flush connection gained nothing when measured

@@ -54,7 +54,7 @@ delete from {control_request} where worker_id = :worker and task_id = :id and tu
 -- The tasks that these sessions are asked to stop, each with the request and its turn. The table is empty as long as
 -- there are no requests: a probe of its key for each session, and no lock.
 with rows as ({rows worker bigint})
-select request.task_id as id, request.request || ' ' || request.turn as answer
+select request.task_id as id, request.request as answer, request.turn as number
   from {control_request} as request where request.worker_id {any_of rows.worker};
 
 -- name: forget_requests

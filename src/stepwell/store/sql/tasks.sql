@@ -86,7 +86,7 @@ select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PEN
        rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
        case when fit.worker is null then null else fit.now end
   from rows join fit on fit.id = rows.id
-returning id, case when status = 'RUNNING' then 'RUNNING ' || claimed_at else status end as answer;
+returning id, status as answer, claimed_at as number;
 
 -- name: open_queue
 -- bound: 8

@@ -1,8 +1,8 @@
 """The helper: beats for a worker whose interpreter is held, and notes at once when the worker's process is gone.
 
-It runs in another process: a child of a program with an embedded worker (`python -I helper.py PID`), or the parent of
-the workers of `stepwell worker`. It imports the standard library alone, and the database's driver when it first has
-something to say to the database. While the worker's own thread beats, it is silent and has no connection.
+It runs in another process: a child of a program with an embedded worker (`python -I helper_process.py PID`), or the
+parent of the workers of `stepwell worker`. It imports the standard library alone, and the database's driver when it
+first has something to say to the database. While the worker's own thread beats, it is silent and has no connection.
 
 The worker writes lines: `{"place": ...}` first and when its leases change, `{"beat": ..., "gone": ...}` when its
 sessions change, `.` after every beat, `!` when its event loop has been blocked for too long, `q` at its end. Everything

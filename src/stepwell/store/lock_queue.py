@@ -1,4 +1,4 @@
-"""What waits for a transaction of somebody else's that stays open: apart from everybody, and tried alone.
+"""The queue of what waits for a lock of a transaction that stays open: apart from all others, and tried alone.
 
 Whoever meets a lock that is not let go soon leaves the transaction it would share with others and comes here. One job
 tries what waits; of several that need the same row or key only the first. Who came lately is tried before those who
@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import itertools
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -22,19 +20,14 @@ from stepwell.base.clock import Clock
 from stepwell.base.events import InternalTaskFailed
 from stepwell.base.futures import begin_apart
 from stepwell.base.telemetry import Telemetry
-from stepwell.errors import Refused, StepwellError, StoreLocked
-from stepwell.store.driver import Call, Driver, Row, Script
-from stepwell.store.pending import Need, Operation
-from stepwell.store.sql import fed_rows
+from stepwell.errors import StepwellError
+from stepwell.store.driver import Call, Driver
 
-PATIENCE: Final = 0.01  # seconds that one try waits for a lock ...
-SEEKING: Final = 0.003  # ... and each part of a transaction that waited for longer already
-MOST_IN_VAIN: Final = 24  # parts that wait in vain before all that is left untried counts as held
+PATIENCE: Final = 0.01  # seconds that one try waits for a lock
 SHORTEST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.25
 LATELY: Final = 4  # tries in which one that came lately is tried before others
 
-T = TypeVar("T")
 Claimable = object  # a row or a key, as those who come here name them
 
 
@@ -50,14 +43,14 @@ class Waiter(msgspec.Struct, eq=False):
     due: float = 0.0  # when it is to be tried again, by the loop's clock
 
 
-class Aside:
+class LockQueue:
     """The waiters of one store."""
 
     def __init__(self, clock: Clock, telemetry: Telemetry) -> None:
         self._clock = clock
         self._telemetry = telemetry
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
-        self._held: collections.Counter[Claimable] = collections.Counter()
+        self.held: collections.Counter[Claimable] = collections.Counter()  # what nobody may have before those who wait
         self._tried: Waiter | None = None
         self._job: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -67,15 +60,15 @@ class Aside:
 
     def holds(self, needs: Iterable[Claimable]) -> bool:
         """True if something that waits here comes before whoever needs these."""
-        return any(need in self._held for need in needs)
+        return any(need in self.held for need in needs)
 
     def put(self, waiter: Waiter) -> None:
         """Have it tried until it is done, after those that were here before it."""
         self._waiters[waiter] = None
-        self._held.update(waiter.held)
+        self.held.update(waiter.held)
         self._came.set()
         if self._job is None:
-            self._job = begin_apart(self._work(), "stepwell-aside")
+            self._job = begin_apart(self._work(), "stepwell-lock-queue")
             self._job.add_done_callback(self._ended)
 
     def withdraw(self, waiter: Waiter) -> bool:
@@ -147,10 +140,10 @@ class Aside:
     def _remove(self, waiter: Waiter) -> None:
         del self._waiters[waiter]
         for need in waiter.held:
-            if self._held[need] == 1:
-                del self._held[need]
+            if self.held[need] == 1:
+                del self.held[need]
             else:
-                self._held[need] -= 1
+                self.held[need] -= 1
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         # Cancelled with the loop, perhaps before it began: who waits here is not to wait for ever.
@@ -169,114 +162,3 @@ async def holder(driver: Driver) -> str:
     except StepwellError:  # the words are worth no error of their own
         found = []
     return words if not found else f"{words} (process {found[0]['pid']} of the server, {found[0]['seconds']:.0f} s old)"
-
-
-async def seek(
-    units: Sequence[T],
-    attempt: Callable[[Sequence[T]], Awaitable[bool]],
-    held: Callable[[T], object],
-    in_vain: Iterator[int] | None = None,
-) -> None:
-    """Do without those that are held what waited in vain for a lock: halve it until each of them stands alone.
-
-    `attempt` does some together, and answers False, having done nothing, if one of them is held.
-    """
-    in_vain = itertools.count() if in_vain is None else in_vain
-    if len(units) == 1 or next(in_vain) >= MOST_IN_VAIN:
-        for unit in units:
-            held(unit)
-        return
-    for part in (units[: len(units) // 2], units[len(units) // 2 :]):
-        if not await attempt(part):
-            await seek(part, attempt, held, in_vain)
-
-
-# ---- Taking a flush that failed apart: what cannot be written is found, and everything else is written.
-
-
-@dataclass(slots=True)
-class Isolated:
-    """What came of the operations of a flush: those of `written` stand, the others do not."""
-
-    written: list[tuple[Sequence[Call], list[list[Row]]]] = field(default_factory=list)
-    refused: dict[Operation, Refused] = field(default_factory=dict)
-    held: dict[Operation, frozenset[Need]] = field(default_factory=dict)  # and by which rows, as far as is known
-    _taken: set[Need] = field(default_factory=set)
-
-    def hold(self, operation: Operation, rows: frozenset[Need] = frozenset()) -> None:
-        """It has to wait, and whatever comes after it on its task or for its key with it."""
-        self.held[operation] = rows
-        self._taken |= rows
-        if (own := operation.key if operation.lane is None else operation.lane) is not None:
-            self._taken.add(own)
-
-    def free_of(self, part: Sequence[Operation]) -> list[Operation]:
-        """Those that need nothing that is held; the others have to wait too."""
-        for operation in part:
-            if not self._taken.isdisjoint(operation.needs):
-                self.hold(operation, operation.needs & self._taken)
-        return [operation for operation in part if operation not in self.held]
-
-
-def isolated(
-    batch: Sequence[Operation], calls_of: Callable[[Sequence[Operation]], list[Call]], *, is_locked: bool
-) -> Script[Isolated]:
-    """Write what can be written, in one transaction; halve what cannot until each row stands alone.
-
-    The left half first: rows are locked in the order in which every flush locks them. Each try has a savepoint.
-    """
-    found, in_vain = Isolated(), 0
-    untried = (yield from _apart(found, list(batch))) if is_locked else [list(batch)]
-    while untried:
-        part = found.free_of(untried.pop())
-        if in_vain > MOST_IN_VAIN:
-            for operation in part:
-                found.hold(operation)
-        if not found.free_of(part):
-            continue
-        yield Call("savepoint")
-        try:
-            calls = calls_of(part)
-            found.written.append((calls, (yield from one_by_one(calls))))
-        except (Refused, StoreLocked) as error:
-            yield Call("rollback_to_savepoint")
-            in_vain += isinstance(error, StoreLocked)
-            if len(part) > 1:
-                untried += [part[len(part) // 2 :], part[: len(part) // 2]]
-            elif isinstance(error, Refused):
-                found.refused[part[0]] = error
-            else:
-                found.hold(part[0])
-        yield Call("release_savepoint")
-    return found
-
-
-def _apart(found: Isolated, batch: list[Operation]) -> Script[list[list[Operation]]]:
-    """What to try of a flush that waited in vain for a lock, without the operations whose rows are held by others.
-
-    If it is a table that is locked this raises `StoreLocked`: then nobody is to blame.
-    """
-    yield Call("use_tables")
-    tasks = sorted({need for one in batch for need in one.needs if isinstance(need, int)})
-    rows = (yield Call("held_tasks", {}, [(task,) for task in tasks])) if tasks else []
-    held = frozenset(row["id"] for row in rows)
-    for operation in batch:
-        if not held.isdisjoint(operation.needs):
-            found.hold(operation, held & operation.needs)
-    free = found.free_of(batch)
-    if held:
-        return [free]
-    if len(free) > 1:
-        return [free[len(free) // 2 :], free[: len(free) // 2]]
-    for operation in free:
-        found.hold(operation)
-    return []
-
-
-def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
-    """Say the calls of a flush as separate statements, feeding each what another returned."""
-    answers: list[list[Row]] = []
-    for call in calls:
-        rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])
-        answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
-    return answers

@@ -16,8 +16,9 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.errors import StoreLocked, StoreUnavailable
 from stepwell.store import flush
 from stepwell.store import pending as lanes
-from stepwell.store.aside import MOST_IN_VAIN, Aside, Waiter, isolated, seek
+from stepwell.store.bisection import MOST_IN_VAIN, isolated, seek
 from stepwell.store.driver import Call, Ddl, Row
+from stepwell.store.lock_queue import LockQueue, Waiter
 from stepwell.store.pending import Operation
 from tests.ground.waiting import until
 from tests.store.seam import DONE, ask, begin, claim, count, row_of, watched
@@ -110,7 +111,7 @@ async def test_so_does_the_search_among_those_who_are_tried_in_transactions_of_t
 class Lock:
     """A row that is held until it is let go, and who wants it."""
 
-    def __init__(self, aside: Aside, log: list[str]) -> None:
+    def __init__(self, aside: LockQueue, log: list[str]) -> None:
         self.aside, self.log = aside, log
         self.free = False
         self.tries = 0
@@ -128,7 +129,7 @@ class Lock:
 
 
 async def test_of_several_that_need_one_row_the_first_is_tried_and_the_others_follow_in_their_order() -> None:
-    aside, log = Aside(TestClock(), Telemetry()), list[str]()
+    aside, log = LockQueue(TestClock(), Telemetry()), list[str]()
     lock = Lock(aside, log)
     lock.waiter("first", {1}, behind=False)
     assert aside.holds([7, 1])
@@ -146,7 +147,7 @@ async def test_of_several_that_need_one_row_the_first_is_tried_and_the_others_fo
 @pytest.mark.proves("rule-23")
 async def test_who_came_lately_is_tried_before_those_who_have_waited_for_long() -> None:
     """Most locks are let go soon: who met one of these does not wait until forty others were tried in vain."""
-    aside, tried, is_over = Aside(TestClock(), Telemetry()), list[int](), asyncio.Event()
+    aside, tried, is_over = LockQueue(TestClock(), Telemetry()), list[int](), asyncio.Event()
 
     def waiter(number: int) -> Waiter:
         async def attempt() -> bool:
@@ -170,7 +171,7 @@ async def test_who_came_lately_is_tried_before_those_who_have_waited_for_long() 
 
 
 async def test_a_waiter_that_breaks_or_is_withdrawn_is_nothing_to_the_others() -> None:
-    aside, log = Aside(TestClock(), Telemetry()), list[str]()
+    aside, log = LockQueue(TestClock(), Telemetry()), list[str]()
 
     async def breaks() -> bool:
         raise RuntimeError("a defect")
@@ -200,7 +201,7 @@ async def test_a_locked_table_is_nobodys_fault_and_the_batch_is_repeated_whole(s
         sent += [asyncio.ensure_future(store.enqueue("q", number, key=f"k{number}")) for number in range(40)]
         driver.forget()
         await until(lambda: driver.scripts >= 4, message="the flushes are repeated")
-        assert len(store.aside) == 0
+        assert len(store.lock_queue) == 0
         assert not any(one.done() for one in sent)
     await asyncio.wait_for(asyncio.gather(*sent), 10)
     assert await count(store) == 81
@@ -219,10 +220,10 @@ async def test_what_follows_on_a_task_that_is_held_waits_behind_it_and_others_do
     first = tasks[0]
     async with holding(store, store_url, f"select 1 from {{task}} where id = {first.id} for update"):
         held = asyncio.ensure_future(store.tasks.settle(first.id, worker, first.turn, DONE))
-        await until(lambda: len(store.aside) == 1)
+        await until(lambda: len(store.lock_queue) == 1)
         noted: list[Any] = []
         store.tasks.settle_soon(first.id, worker, first.turn, DONE, noted.append)
-        assert len(store.aside) == 2
+        assert len(store.lock_queue) == 2
         others = [store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks[1:]]
         assert await asyncio.gather(*others) == ["SUCCESS"] * 5
         assert not held.done()
@@ -248,16 +249,16 @@ async def test_what_waits_aside_has_room_of_its_own(
     )
     async with holding(store, store_url, text):
         sent = [asyncio.ensure_future(store.enqueue("q", "x" * 10_000, key="K"))]
-        await until(lambda: len(store.aside) == 1)
+        await until(lambda: len(store.lock_queue) == 1)
         sent += [asyncio.ensure_future(store.enqueue("q", "x" * 10_000, key="K")) for _ in range(20)]
         await store.enqueue("q", 1)
-        assert len(store.aside) < 7, "the others wait for room before they wait here"
+        assert len(store.lock_queue) < 7, "the others wait for room before they wait here"
         assert store._db.flusher._room._free == lanes.MOST_PENDING_BYTES
         sent[-1].cancel()
         sent[0].cancel()
     answers = await asyncio.wait_for(asyncio.gather(*sent, return_exceptions=True), 10)
     assert sum(isinstance(answer, Exception) for answer in answers) == 19, "the key has another payload"
-    await asyncio.wait_for(store.aside.empty(), 5)
+    await asyncio.wait_for(store.lock_queue.empty(), 5)
     assert store._db.flusher._room._free == lanes.MOST_PENDING_BYTES
     assert store._db.flusher._room_aside._free == 50_000
 
@@ -301,7 +302,7 @@ async def test_who_waits_too_long_for_a_key_is_told_which_and_why(store_url: str
             held = r"not written in 0\.6 s: its key 'order 7' is held by a transaction that has not ended"
             with pytest.raises(StoreLocked, match=rf"{held} \(process {pid} of the server, \d+ s old\); end that"):
                 await store.enqueue("q", 1, key="order 7")
-        await asyncio.wait_for(store.aside.empty(), 5)
+        await asyncio.wait_for(store.lock_queue.empty(), 5)
         assert await count(store) == 1
 
 
@@ -315,12 +316,12 @@ async def test_who_gives_up_and_who_closes_see_what_waits_aside(store: Store, st
     [task] = await claim(over, worker, "q")
     async with holding(over, store_url, f"select 1 from {{task}} where id = {task.id} for update"):
         held = asyncio.ensure_future(over.tasks.settle(task.id, worker, task.turn, DONE))
-        await until(lambda: len(over.aside) == 1)
+        await until(lambda: len(over.lock_queue) == 1)
         over.tasks.give_up({worker})
         with pytest.raises(StoreUnavailable, match="not written before its session ended"):
             await asyncio.wait_for(held, 5)
         again = asyncio.ensure_future(over.tasks.settle(task.id, worker, task.turn, DONE))
-        await until(lambda: len(over.aside) >= 1 and not again.done())
+        await until(lambda: len(over.lock_queue) >= 1 and not again.done())
         closing = asyncio.ensure_future(over._db.flusher.close())
         await asyncio.sleep(0.05)
         assert not closing.done()

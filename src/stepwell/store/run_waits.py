@@ -18,11 +18,14 @@ from stepwell.base.names import is_shielded
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
 from stepwell.store.add import SLOWEST_ROW, add_together
-from stepwell.store.aside import PATIENCE, SEEKING, Aside, Waiter, holder, seek
+from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.draft import together
 from stepwell.store.driver import LOCKS, Call, Driver, Row, Script, Value
-from stepwell.store.handle import repeated
-from stepwell.store.questions import (
+from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter, holder
+from stepwell.store.retry import repeated
+from stepwell.store.rows import ANSWERED
+from stepwell.store.steps import step_of, values_of
+from stepwell.store.wait_query import (
     AddChildren,
     Answered,
     CancelRequested,
@@ -40,8 +43,6 @@ from stepwell.store.questions import (
     signalled,
     taken_by,
 )
-from stepwell.store.rows import ANSWERED
-from stepwell.store.steps import step_of, values_of
 from stepwell.store.workflows import Living
 
 MOST_TOGETHER: Final = 500
@@ -53,7 +54,7 @@ FORGET_EVERY: Final = 100  # signals of a name that a run takes: then those it t
 Batch = Mapping[Question, asyncio.Future[Answered]]
 
 
-class Waiting:
+class RunWaits:
     """The questions of runs that this process executes."""
 
     def __init__(
@@ -63,7 +64,7 @@ class Waiting:
         clock: Clock,
         telemetry: Telemetry,
         *,
-        aside: Aside,
+        lock_queue: LockQueue,
         slot: int,
         timeout: float,
         tenant: str,
@@ -74,7 +75,7 @@ class Waiting:
         self._living = living
         self._clock = clock
         self._telemetry = telemetry
-        self._aside = aside
+        self._lock_queue = lock_queue
         self._slot = slot
         self._timeout = timeout
         self._tenant = tenant
@@ -94,7 +95,7 @@ class Waiting:
 
     def withdraw(self, question: Question) -> bool:
         """Do not ask this any more; False if it is being asked, so that it will be answered."""
-        if (waiter := self._held.get(question)) is not None and self._aside.withdraw(waiter):
+        if (waiter := self._held.get(question)) is not None and self._lock_queue.withdraw(waiter):
             del self._held[question]
             return True
         left = [asked for asked in self._asked if asked[0] is not question]
@@ -133,7 +134,7 @@ class Waiting:
         left: list[tuple[Question, asyncio.Future[Answered]]] = []
         taken: set[object] = set()
         for question, future in self._asked:
-            if self._aside and self._aside.holds((question.task.id,)):
+            if self._lock_queue and self._lock_queue.holds((question.task.id,)):
                 self._wait_aside(question, future, behind=True)
                 continue
             takes = taken_by(question)
@@ -176,7 +177,7 @@ class Waiting:
         go_on = partial(self._ask, question, future) if behind else None
         waiter = Waiter(needs=run, held=run, attempt=attempt, drop=partial(resolve, future), go_on=go_on)
         self._held[question] = waiter
-        self._aside.put(waiter)
+        self._lock_queue.put(waiter)
 
     async def _answered(self, batch: Batch, patience: float) -> bool:
         """Answer a batch; False, and nothing is done, if somebody else's transaction holds one of its runs."""

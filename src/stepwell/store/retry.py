@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from stepwell.base.backoff import waits
@@ -32,26 +30,3 @@ async def repeated(
             if asyncio.get_running_loop().time() - started >= within:
                 raise
         await asyncio.sleep(next(pauses))
-
-
-# ---- How far long work is: verbs that change many rows do it in pieces, and tell after each how many that was.
-
-
-_watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watched(watcher: Callable[[int], object]) -> Iterator[None]:
-    """Have every piece that is done meanwhile, by this task and those it starts, told to the watcher."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
-
-
-def tell_done(count: int) -> None:
-    """Tell that so many more are done."""
-    watcher = _watcher.get()
-    if watcher is not None:
-        watcher(count)

@@ -1,0 +1,143 @@
+"""Errors of workflows, runs and steps."""
+# ruff: noqa: N818 - the names are the API's words; `LeaseLost` says more than `LeaseLostError`
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stepwell.errors.base import StepwellError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class WorkflowNotFound(StepwellError):
+    """No workflow has this name."""
+
+    def __init__(self, name: str) -> None:
+        if isinstance(name, str) and name.endswith("*"):
+            said = f"no workflow's name begins with {shown(name[:-1])}; `store.workflows()` lists those there are"
+        else:
+            said = (
+                f"no workflow is named {shown(name)}; create it with `store.create_workflow(name)` "
+                "or start a worker that serves it"
+            )
+        super().__init__(said)
+        self.name = name
+
+
+class DuplicateWorkflow(StepwellError):
+    """Two handlers were given for one name."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(f"{shown(name)} is to be served by {first} and by {second}; give one of them another `name=`")
+        self.name = name
+        self.first = first
+        self.second = second
+
+
+class NoWorkerAvailable(StepwellError):
+    """No living worker serves this workflow, and the trigger asked for one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no living worker serves {shown(name)}: nothing was written; start one, or trigger with "
+            "`require_worker='warn'`, and the run waits for it"
+        )
+        self.name = name
+
+
+class RunNotFound(StepwellError):
+    """No run has this number, or it is not one of the workflow that was asked."""
+
+    def __init__(self, run_id: int, workflow: str | None = None, *, kind: str = "RUN", queue: str = "") -> None:
+        of = "" if workflow is None else f" of workflow {shown(workflow)}"
+        if kind == "RUN":
+            why = "finished ones are kept for 7 days, or as `connect(keep=)` says"
+        else:
+            number, what = int(run_id), kind.lower()
+            why = f"{number} is the {what} of that number in {shown(queue)}: `store.get({number})` shows it"
+        super().__init__(f"there is no run {int(run_id)}{of}; {why}")
+        self.run_id = run_id
+        self.kind = kind
+        self.workflow = workflow
+
+
+class RunUnfinished(StepwellError):
+    """A run has no output before it has succeeded."""
+
+    def __init__(self, run_id: int, status: str) -> None:
+        super().__init__(
+            f"run {int(run_id)} is {status} and has no output yet; wait for it with `store.result({int(run_id)})`"
+        )
+        self.run_id = run_id
+        self.status = status
+
+
+class ExecutionFailed(StepwellError):
+    """A run that was waited for ended without success."""
+
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
+        told = f"{error.get('type', 'error')}: {error.get('message', '')}" if error else "no error was recorded"
+        super().__init__(f"run {run_id} failed with {told[:500]}; `store.retry({int(run_id)})` tries it again")
+        self.run_id = run_id
+        self.error = error
+
+
+class RunCancelled(ExecutionFailed):
+    """A run that was waited for was cancelled."""
+
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
+        StepwellError.__init__(self, f"run {int(run_id)} was cancelled; trigger it again if it is still wanted")
+        self.run_id = run_id
+        self.error = error
+
+
+class StepNotFound(StepwellError):
+    """A run has recorded no such step."""
+
+    def __init__(self, run_id: int, step: str, recorded: Sequence[str]) -> None:
+        known = ", ".join(recorded[:20]) + (", ..." if len(recorded) > 20 else "") or "none"
+        super().__init__(f"run {int(run_id)} has recorded no step {shown(step)}; name one of those it has: {known}")
+        self.run_id = run_id
+        self.step = step
+        self.recorded = tuple(recorded)
+
+
+class StepFailed(StepwellError):
+    """A step of a run gave up; the same on the first run and on every replay."""
+
+    def __init__(self, step: str, type: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"step {step} gave up with {type}: {message[:500]}")
+        self.step = step
+        self.type = type
+        self.message = message
+        self.details = details or {}
+
+
+class NonDeterminismError(StepwellError):
+    """A run asked for its steps in a way that contradicts what it has recorded."""
+
+    def __init__(self, run_id: int, *, recorded: str, asked: str) -> None:
+        super().__init__(
+            f"run {int(run_id)} has recorded {recorded[:300]} and now asks for {asked[:300]}; let the code ask again "
+            "for what was recorded (`@step(id=...)` keeps a step's identity over a rename), or trigger a new run"
+        )
+        self.run_id = run_id
+        self.recorded = recorded
+        self.asked = asked
+
+
+class NotInRun(StepwellError):
+    """This needs a run, and the calling code is not executed by one."""
+
+
+class TaskFactoryReplaced(StepwellError):
+    """Tasks of a run are made by a factory that does not label them, so their steps could not be found again."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(
+            f"step {step} was called in a task that stepwell did not see being made: the loop's task factory was "
+            "replaced, or makes eager tasks; set yours before the worker starts, and it will be wrapped"
+        )
+        self.step = step

@@ -1,0 +1,48 @@
+"""Errors of names, options and values, raised before anything is written."""
+# ruff: noqa: N818 - the names are the API's words; `LeaseLost` says more than `LeaseLostError`
+
+from __future__ import annotations
+
+from stepwell.errors.base import StepwellError, shown
+
+
+class InvalidName(StepwellError, ValueError):
+    """A name breaks the rule for its kind."""
+
+    def __init__(self, kind: str, name: object, why: str) -> None:
+        super().__init__(f"{shown(name)} cannot name a {kind}: {why}")
+        self.kind = kind
+        self.name = name
+        self.why = why
+
+
+class InvalidOption(StepwellError, ValueError):
+    """An option has a value it cannot have."""
+
+    def __init__(self, option: str, value: object, why: str) -> None:
+        super().__init__(f"{option} cannot be {shown(value)}: {why}")
+        self.option = option
+        self.value = value
+        self.why = why
+
+
+class SerializationError(StepwellError):
+    """A value cannot be stored as JSON, or stored JSON does not fit the type asked for."""
+
+    def __init__(self, source: object, *, path: str = "$", what: str = "payload") -> None:
+        super().__init__(f"{what} refused at `{path}`: {source}")
+        self.source = source
+        self.path = path
+        self.what = what
+
+
+class PayloadTooLarge(SerializationError):
+    """A value is larger than the store takes."""
+
+    def __init__(self, size: int, limit: int, *, what: str = "payload") -> None:
+        super().__init__(
+            f"{size} bytes, the limit is {limit}; store it elsewhere and pass a reference, or raise `payload_limit`",
+            what=what,
+        )
+        self.size = size
+        self.limit = limit

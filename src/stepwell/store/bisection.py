@@ -1,0 +1,126 @@
+"""Bisection of a transaction that failed: what cannot be written is found by halving, and all else is written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from stepwell.errors import Refused, StoreLocked
+from stepwell.store.driver import Call, Row, Script
+from stepwell.store.pending import Need, Operation
+from stepwell.store.sql import fed_rows
+
+SEEKING: Final = 0.003  # seconds that each part waits for a lock: the whole has waited for longer already
+MOST_IN_VAIN: Final = 24  # parts that wait in vain before all that is left untried counts as held
+
+T = TypeVar("T")
+
+
+async def seek(
+    units: Sequence[T],
+    attempt: Callable[[Sequence[T]], Awaitable[bool]],
+    held: Callable[[T], object],
+    in_vain: Iterator[int] | None = None,
+) -> None:
+    """Do without those that are held what waited in vain for a lock: halve it until each of them stands alone.
+
+    `attempt` does some together, and answers False, having done nothing, if one of them is held.
+    """
+    in_vain = itertools.count() if in_vain is None else in_vain
+    if len(units) == 1 or next(in_vain) >= MOST_IN_VAIN:
+        for unit in units:
+            held(unit)
+        return
+    for part in (units[: len(units) // 2], units[len(units) // 2 :]):
+        if not await attempt(part):
+            await seek(part, attempt, held, in_vain)
+
+
+@dataclass(slots=True)
+class Isolated:
+    """What came of the operations of a flush: those of `written` stand, the others do not."""
+
+    written: list[tuple[Sequence[Call], list[list[Row]]]] = field(default_factory=list)
+    refused: dict[Operation, Refused] = field(default_factory=dict)
+    held: dict[Operation, frozenset[Need]] = field(default_factory=dict)  # and by which rows, as far as is known
+    _taken: set[Need] = field(default_factory=set)
+
+    def hold(self, operation: Operation, rows: frozenset[Need] = frozenset()) -> None:
+        """It has to wait, and whatever comes after it on its task or for its key with it."""
+        self.held[operation] = rows
+        self._taken |= rows
+        if (own := operation.key if operation.lane is None else operation.lane) is not None:
+            self._taken.add(own)
+
+    def free_of(self, part: Sequence[Operation]) -> list[Operation]:
+        """Those that need nothing that is held; the others have to wait too."""
+        for operation in part:
+            if not self._taken.isdisjoint(operation.needs):
+                self.hold(operation, operation.needs & self._taken)
+        return [operation for operation in part if operation not in self.held]
+
+
+def isolated(
+    batch: Sequence[Operation], calls_of: Callable[[Sequence[Operation]], list[Call]], *, is_locked: bool
+) -> Script[Isolated]:
+    """Write what can be written, in one transaction; halve what cannot until each row stands alone.
+
+    The left half first: rows are locked in the order in which every flush locks them. Each try has a savepoint.
+    """
+    found, in_vain = Isolated(), 0
+    untried = (yield from _apart(found, list(batch))) if is_locked else [list(batch)]
+    while untried:
+        part = found.free_of(untried.pop())
+        if in_vain > MOST_IN_VAIN:
+            for operation in part:
+                found.hold(operation)
+        if not found.free_of(part):
+            continue
+        yield Call("savepoint")
+        try:
+            calls = calls_of(part)
+            found.written.append((calls, (yield from one_by_one(calls))))
+        except (Refused, StoreLocked) as error:
+            yield Call("rollback_to_savepoint")
+            in_vain += isinstance(error, StoreLocked)
+            if len(part) > 1:
+                untried += [part[len(part) // 2 :], part[: len(part) // 2]]
+            elif isinstance(error, Refused):
+                found.refused[part[0]] = error
+            else:
+                found.hold(part[0])
+        yield Call("release_savepoint")
+    return found
+
+
+def _apart(found: Isolated, batch: list[Operation]) -> Script[list[list[Operation]]]:
+    """What to try of a flush that waited in vain for a lock, without the operations whose rows are held by others.
+
+    If it is a table that is locked this raises `StoreLocked`: then nobody is to blame.
+    """
+    yield Call("use_tables")
+    tasks = sorted({need for one in batch for need in one.needs if isinstance(need, int)})
+    rows = (yield Call("held_tasks", {}, [(task,) for task in tasks])) if tasks else []
+    held = frozenset(row["id"] for row in rows)
+    for operation in batch:
+        if not held.isdisjoint(operation.needs):
+            found.hold(operation, held & operation.needs)
+    free = found.free_of(batch)
+    if held:
+        return [free]
+    if len(free) > 1:
+        return [free[len(free) // 2 :], free[: len(free) // 2]]
+    for operation in free:
+        found.hold(operation)
+    return []
+
+
+def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
+    """Say the calls of a flush as separate statements, feeding each what another returned."""
+    answers: list[list[Row]] = []
+    for call in calls:
+        rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])
+        answers.append((yield Call(call.statement, call.params, rows)) if rows else [])
+    return answers
