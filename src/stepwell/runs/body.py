@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.base.events import StepsUnasked
+from stepwell.errors import SerializationError
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
@@ -16,11 +17,12 @@ from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
 from stepwell.runs.turn import RunTurn
-from stepwell.store.rows import Claimed
+from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import decode, encode
+from stepwell.values.codec import decode, encode, names_unknown_class
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
 from stepwell.work.body import Body, Slot
+from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
 
@@ -64,9 +66,9 @@ def run_body(workflow: Definition) -> Body:
 
 async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Ended:
     [task] = tasks
-    arguments = workflow.arguments.decode(task.input or "null")
     # Nobody has executed a run before its first turn. Read after the claim: nobody else records for it from then on.
     recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
+    arguments = _arguments(workflow, task, recorded)
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
     run.arguments = workflow.arguments
@@ -75,13 +77,9 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
-        if run.held is not None:
-            return run.held
-        if run.restarts_with is not None:
-            return Restarted(run.restarts_with)
-        if run.pause is None:
+        if (unwound := _unwound(run)) is None:
             raise  # stopped by the worker, which knows why
-        return _suspended(run.pause, run.now())
+        return unwound
     except asyncio.CancelledError:
         if run.cleanup is None or not run.cleanup.is_under_way:
             raise  # of its own making
@@ -92,6 +90,14 @@ async def _execute(workflow: Definition, tasks: Sequence[Claimed], threads: Thre
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # whatever the workflow has made of it
     return _done(workflow, run, returned)
+
+
+def _arguments(workflow: Definition, task: Claimed, recorded: Sequence[StepRow]) -> dict[str, Any]:
+    """What the workflow is called with; a run that has recorded something was called with it before, by other code."""
+    try:
+        return workflow.arguments.decode(task.input or "null")
+    except SerializationError as error:
+        raise Misfit(error, was_read=bool(recorded) or names_unknown_class(error)) from error
 
 
 def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
@@ -105,6 +111,17 @@ def _done(workflow: Definition, run: RunTurn, returned: Any) -> Done:
     if returns is not Any and type(returned) is not returns:
         refuse_cut(returned, decode(output, returns, what=what), what=what)  # nobody could read it: that is no success
     return Done(output)
+
+
+def _unwound(run: RunTurn) -> Ended | None:
+    """Why the run does not go on in this turn; None if that was not its own doing."""
+    if isinstance(run.held, Misfit):
+        raise run.held
+    if run.held is not None:
+        return run.held
+    if run.restarts_with is not None:
+        return Restarted(run.restarts_with)
+    return None if run.pause is None else _suspended(run.pause, run.now())
 
 
 def _suspended(pause: Pause, now: int) -> Suspended:

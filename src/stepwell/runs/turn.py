@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
-from stepwell.errors import LeaseLost
+from stepwell.errors import LeaseLost, SerializationError
 from stepwell.records import RunStatus
 from stepwell.runs.branches import HIDDEN, Branch, Made, current_branch
 from stepwell.runs.cleanup import Cleanup
@@ -27,7 +27,9 @@ from stepwell.runs.pause import Pause, Unwinding, first_of
 from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
+from stepwell.values.codec import decode
 from stepwell.work.body import Slot
+from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import Held
 from stepwell.work.threads import Threads, in_thread
 
@@ -57,7 +59,7 @@ class RunTurn:
         self.arguments: Arguments | None = None  # of the workflow
         self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
         self.restarts_with: str | None = None  # the input of its next generation
-        self.held: Held | None = None  # why it must not go on with this code
+        self.held: Held | Misfit | None = None  # why it must not go on with this code
         self._progress: Progress | None = None  # few runs tell of it
         self.notes: list[asyncio.Task[None]] = []  # rows on their way to the database
         self.made = Made()
@@ -108,7 +110,7 @@ class RunTurn:
         self.restarts_with = input
         return self._unwound()
 
-    def hold(self, held: Held) -> Unwinding:
+    def hold(self, held: Held | Misfit) -> Unwinding:
         """Let the run not go on, whatever its code catches: nothing of it is executed or written any more.
 
         A sync workflow may say so in its own thread.
@@ -119,6 +121,13 @@ class RunTurn:
         self.unwinding = True
         self.loop.call_soon_threadsafe(self._unwind)
         return Unwinding()
+
+    def read(self, text: str | None, type_: Any, what: str) -> Any:
+        """What is recorded, as this type; if it does not fit, the run is left to code like that which recorded it."""
+        try:
+            return decode(text or "null", type_, what=what)
+        except SerializationError as error:
+            raise self.hold(Misfit(error, was_read=True)) from None
 
     def _unwound(self) -> Unwinding:
         if asyncio.current_task() is self._job:

@@ -168,7 +168,7 @@ def judge_unreadable(error: Exception, since: int | None, now: int, bound: float
     """Judge what this code cannot read: left to other code until it has been unreadable `since` so many seconds ago.
 
     The moments are microseconds of the database's clock; `since` is None the first time. It is offered again sooner
-    while it is new, as in a deploy, and every minute in the end.
+    while it is new, as in a deploy, and every minute in the end. A run that would be a dead letter is held instead.
     """
     begun = now if since is None else since
     told = {"type": NotThisCode.__name__, "message": error_of(error)["message"], "since": begun}
