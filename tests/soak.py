@@ -127,7 +127,8 @@ PROMISES = {
     ),
     "recovery": Promise(
         "What a killed worker had under way is taken over",
-        "Within the lease and 5 s; on SQLite at once, because a file lock tells that the process is gone.",
+        "Without a helper within the lease and 5 s. At once on SQLite, where a file lock tells that the process is "
+        "gone, and on Postgres where a helper does (lease 60 s).",
         lambda of: f"lease {of['lease']:.0f} s: executed by another worker after {of['seconds']:.1f} s",
     ),
     "restart": Promise(
