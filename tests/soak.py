@@ -127,7 +127,8 @@ PROMISES = {
     ),
     "recovery": Promise(
         "The tasks of a killed worker are taken over",
-        "Within the lease and 5 s; on SQLite at once, because a file lock shows that the process is gone.",
+        "Without a helper within the lease and 5 s. At once on SQLite, because a file lock shows that the process is "
+        "gone, and on Postgres with a helper (lease 60 s).",
         lambda of: f"lease {of['lease']:.0f} s: executed by another worker after {of['seconds']:.1f} s",
     ),
     "restart": Promise(

@@ -11,10 +11,11 @@ from typing import Any, Generic, TypeVar, overload
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, timeout_of
 from stepwell.base.names import check_name, check_whole
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
-from stepwell.values.codec import check_type, decode
+from stepwell.values.codec import check_type, decode, names_unknown_class
 from stepwell.work.body import Served, Slot
+from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import DONE, Done
 from stepwell.work.threads import Threads, in_thread
 
@@ -75,7 +76,10 @@ class Handler(Generic[In_contra]):
         )
 
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:
-        payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
+        try:
+            payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
+        except SerializationError as error:
+            raise Misfit(error, was_read=names_unknown_class(error)) from error
         argument = payloads[0] if self.batch is None else payloads
         if self._is_async:
             await self.fn(argument)  # type: ignore[misc]

@@ -16,7 +16,7 @@ from stepwell.base.backoff import Retry
 from stepwell.base.definitions import declare, know
 from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.names import check_name, check_whole
-from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, StepwellError, WorkflowNotFound
+from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
 from stepwell.runs.branches import Branch, labelled, other_colour
@@ -29,6 +29,7 @@ from stepwell.values.codec import encode
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.work.body import Served
 from stepwell.work.current import current_branch
+from stepwell.work.other_code import Misfit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -343,7 +344,8 @@ def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
 def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
     async def call(ctx: Context, step: str, arguments: Any = None, key: str | None = None) -> Any:
         if (known := steps.get(step)) is None:
-            raise StepwellError(f"this worker serves {queue} without the step {step}; serve the module that has it")
+            why = f"this worker serves {queue} without the step {step}; serve the module that has it"
+            raise current_run().hold(Misfit(SerializationError(why, what=f"run of {queue}"), was_read=True))
         definition = dataclasses.replace(known.definition, queue=None, known_as=key)
         taken = known.definition.arguments
         given = {} if taken is None else taken.decode(json.dumps(arguments))

@@ -1,10 +1,15 @@
 """Runs and messages by the command line, on every backend: trigger, list, show, retry, cancel, send, export."""
 
 import json
+import os
+import subprocess
+import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from stepwell.operate.format import span
 from tests.cli.kit import APP, Cli
 
 
@@ -66,6 +71,42 @@ def test_a_failed_run_is_shown_with_its_line_and_retried_from_its_step(cli: Cli,
     assert cli("show", "order-8", "--json").json["output"] == ["receipt over 5", "unicorn"]
     refused = cli("retry", "order-8", code=4)
     assert "only failed runs are retried" in refused.out
+
+
+def test_after_a_retry_a_run_is_summed_up_from_its_first_beginning(cli: Cli, sold_out: set[str]) -> None:
+    run = cli("trigger", "fulfil", "cents:=5", 'parcels:=["unicorn"]', "--json").json["run"]
+    cli.work()
+    sold_out.clear()
+    cli("retry", run)
+    queued = cli("show", run)
+    assert "◌ queued" in queued.out.splitlines()[0]
+    assert "took" not in queued.out.splitlines()[0]
+    assert [line.split()[1] for line in queued.out.splitlines() if "to be done again" in line] == ["ship#1"]
+    cli.work()
+    done = cli("show", run, "--json").json
+    at = {name: datetime.fromisoformat(done[name]) for name in ("created_at", "started_at", "finished_at")}
+    begun = datetime.fromisoformat(min(step["started_at"] for step in done["steps"]))
+    assert at["created_at"] <= begun < at["started_at"], "its last start is that of the retry"
+    took = (at["finished_at"] - begun).total_seconds()
+    shown = cli("show", run).out.splitlines()
+    assert f"✓ succeeded   took {span(took)}" in shown[0]
+    assert [line for line in shown if "to be done again" in line] == []
+
+
+def test_a_number_that_is_also_a_key_is_refused_to_another_process_with_both_readings(cli: Cli) -> None:
+    first = cli("trigger", "wait_long", "1h", "--json").json["run"]
+    second = cli("trigger", "wait_long", "2h", "--key", first, "--json").json["run"]
+    environment = {**os.environ, "STEPWELL_URL": str(cli.url), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "stepwell", "cancel"]
+    refused = subprocess.run([*command, str(first)], env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 4, refused
+    both = f"{first} is run {first} (wait_long), and the key of run {second} (wait_long {first})"
+    assert both in refused.stderr
+    assert f"@{first}, or wait_long:{first}" in refused.stderr
+    assert {run["status"] for run in cli("runs", "--json").json["runs"]} == {"PENDING"}, "nothing was done"
+    subprocess.run([*command, f"@{first}"], env=environment, capture_output=True, text=True, check=True)
+    ended = {run["id"]: run["status"] for run in cli("runs", "--json").json["runs"]}
+    assert ended == {first: "CANCELLED", second: "PENDING"}
 
 
 def test_a_waiting_run_is_cancelled_once(cli: Cli) -> None:

@@ -30,24 +30,32 @@ async def greet(name: str) -> str:
 
 LOGGED = """
 import logging
-from stepwell import Context, step, workflow
+import warnings
+from stepwell import Context, Retry, current, step, workflow
 
 log = logging.getLogger("shop")
 
-@step(retry=2)
+@step(retry=Retry(2, base=0.01))
 async def charge(cents: int) -> int:
     log.info("charging %d", cents)
+    if cents < 0 or current().attempt == 1:
+        raise ValueError("no money")
     return cents
 
 @step
 def ship() -> None:
     log.warning("shipping")
+    warnings.warn("of Python's own")
 
 @workflow
 async def order(ctx: Context, cents: int) -> int:
     log.info("ordered")
     await ctx.step(ship)
     return await charge(cents)
+
+@workflow
+async def asks(ctx: Context) -> int:
+    return await ctx.wait("word", int)
 """
 
 IMPORTING = """
@@ -140,15 +148,42 @@ def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder
         wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
         done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "20s", "--json").json
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
-    of_shop = {line["message"]: line for line in logged if line["logger"] == "shop"}
     where = {"run": done["id"], "workflow": "order", "attempt": 1}
-    names = ("run", "workflow", "step", "attempt")
-    said = {words: {name: line[name] for name in names if name in line} for words, line in of_shop.items()}
-    assert said == {
-        "ordered": where,
-        "shipping": {**where, "step": "ship#1"},
-        "charging 5": {**where, "step": "charge#1"},
-    }
+    said = [(line["message"], _about(line)) for line in logged if line["logger"] == "shop"]
+    assert [one for place, one in enumerate(said) if one not in said[:place]] == [
+        ("ordered", where),
+        ("shipping", {**where, "step": "ship#1"}),
+        ("charging 5", {**where, "step": "charge#1"}),
+        ("charging 5", {**where, "step": "charge#1", "attempt": 2}),
+    ]
+    [warned] = [_about(line) for line in logged if "of Python's own" in line["message"]]
+    assert warned == {**where, "step": "ship#1"}, "and no plain line of it"
+
+
+def test_a_line_that_stepwell_logs_says_of_which_run_and_attempt_it_is(folder: Path) -> None:
+    (folder / "logged.py").write_text(LOGGED)
+    cli = Cli(f"sqlite:///{folder}/app.db")
+    port = free_port()
+    with started(folder, "worker", "logged", "--health", str(port), "--json-logs"):
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        failed = cli("trigger", "order", "cents:=-5", "--json").json["run"]
+        waits = cli("trigger", "asks", "--json").json["run"]
+        wait_for(lambda: cli("show", waits, "--json").json["status"] == "PAUSED", 20, message="it to wait")
+        cli("signal", waits, "word", "no number", "--no-check")
+        wait_for(lambda: "failed for good" in (folder / "log").read_text(), 20, message="the end of it")
+        wait_for(lambda: "set aside" in (folder / "log").read_text(), 20, message="the signal to be looked at")
+    own = [
+        one for line in (folder / "log").read_text().splitlines() if (one := json.loads(line))["logger"] == "stepwell"
+    ]
+    [died] = [line for line in own if "failed for good" in line["message"]]
+    assert (died["task"], died["queue"], died["level"]) == (failed, "order", "error")
+    [aside] = [line for line in own if "set aside" in line["message"]]
+    assert _about(aside) == {"run": waits, "workflow": "asks", "attempt": 1}
+
+
+def _about(line: dict[str, object]) -> dict[str, object]:
+    """What a line is of."""
+    return {name: line[name] for name in ("run", "workflow", "step", "attempt") if name in line}
 
 
 def test_what_keeps_a_worker_from_starting_is_a_line_of_json_too(folder: Path) -> None:

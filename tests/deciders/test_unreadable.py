@@ -131,3 +131,14 @@ async def test_an_answer_to_a_decider_that_is_not_here_is_left_to_code_that_has_
     [task] = await tasks(store, "EFFECT")
     assert (task["status"], task["attempt"], bench.asked) == ("PENDING", 0, [])
     assert "no decider of type 'other' is known here" in task["last_error"]
+
+
+@pytest.mark.proves("F-15", "DP-06")
+async def test_a_class_that_has_changed_under_its_name_is_left_to_the_code_that_wrote_it(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    await engine.execute(Do("a", ask="mail"))
+    await renamed(store, "label", "named")
+    await drained(store, engine)
+    [task] = await tasks(store, "EFFECT")
+    assert (task["status"], task["attempt"]) == ("PENDING", 0)
+    assert task["last_error"].startswith("NotThisCode: effect Ask of bench refused at `$`")

@@ -14,6 +14,7 @@ from tests.mutants.joined import JOINED_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.other_code import OTHER_CODE_MUTANTS
 from tests.mutants.plans import PLAN_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
@@ -619,6 +620,7 @@ MUTANTS = (
     *JOINED_MUTANTS,
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
+    *OTHER_CODE_MUTANTS,
     *SIGNAL_MUTANTS,
     *STALL_MUTANTS,
     *STEERING_MUTANTS,

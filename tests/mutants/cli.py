@@ -180,7 +180,7 @@ CLI_MUTANTS = (
         "cli/open.py",
         "_open_patiently(config) if patient else open_store(config)",
         "open_store(config)",
-        "tests/worker/test_sessions.py::test_the_process_of_a_worker_waits_for_a_server_that_is_away",
+        "tests/worker/test_sessions.py::test_the_process_of_a_worker_waits_for_a_server_that_is_away_or_slow",
     ),
     Mutant(
         "a worker ends when the database is away at its start",

@@ -176,8 +176,8 @@ DECIDER_MUTANTS = (
         "what newer code wrote costs an attempt",
         "F-15",
         "deciders/effects.py",
-        "        except UnknownRecord as error:\n",
-        "        except UnknownRecord as error:\n            raise\n",
+        "        except UnknownRecord as error:\n            raise Misfit",
+        "        except UnknownRecord as error:\n            raise\n            raise Misfit",
         UNREADABLE + "test_what_this_code_cannot_read_is_left_to_other_code_and_says_so",
     ),
     Mutant(
@@ -191,9 +191,9 @@ DECIDER_MUTANTS = (
     Mutant(
         "a week without readers begins anew with every offer",
         "F-15",
-        "deciders/effects.py",
-        """return error.get("since") if""",
-        "return None if",
+        "work/other_code.py",
+        """since = error.get("since") if""",
+        "since = None if",
         UNREADABLE + "test_what_no_code_can_read_for_a_week_is_a_dead_letter",
     ),
     Mutant(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, TaskKind, Worker, handler, workflow
+from stepwell import InvalidOption, PermanentError, QueueNotFound, Store, TaskKind, Worker, connect, handler, workflow
 from stepwell.base.clock import TestClock
 from stepwell.store import dead_letters
 from tests.queue.raw import ask, change
@@ -223,3 +223,26 @@ async def test_a_permanent_error_needs_no_attempts(store: Store, clock: TestCloc
     assert await until_dead(store, clock, fail) == 1
     [letter] = await store.dead_letters()
     assert letter.last_error == "PermanentError: no ann"
+
+
+@pytest.mark.proves("Q-15", "L-01")
+async def test_which_worker_had_a_message_last_is_told_without_an_audit(store_url: str) -> None:
+    @handler("mail", retry=1)
+    async def send(address: str) -> None:
+        if "@" not in address:
+            raise ValueError("no address")
+
+    async with connect(store_url, audit="off") as store:
+        sent, dead = await store.enqueue_many(send, ["ada@example.org", "ada"])
+        await Worker(store, [send], name="early").drain()
+        [early] = await store.workers()
+        await store.requeue(dead)
+        await Worker(store, [send], name="late").drain()
+        late = next(one for one in await store.workers() if one.id != early.id)
+        assert (early.name, late.name) == ("early", "late")
+        task = await store.get(sent)
+        assert task is not None
+        assert (task.last_worker, task.last_worker_name) == (early.id, "early")
+        [letter] = await store.dead_letters()
+        assert (letter.last_worker, letter.last_worker_name) == (late.id, "late")
+        assert await store.history(dead) == [], "nothing was noted"

@@ -37,6 +37,12 @@ class Block:
     def is_python(self) -> bool:
         return re.match(r"(python|py)\b", self.info, re.IGNORECASE) is not None
 
+    @property
+    def saved_as(self) -> str | None:
+        """The file that its first line names."""
+        named = re.match(r"# (\w+\.py)\n", self.code)
+        return None if named is None else named[1]
+
 
 def blocks(document: Path) -> list[Block]:
     text = document.read_text(encoding="utf-8")

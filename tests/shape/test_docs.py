@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -51,6 +52,19 @@ def test_what_people_meet_first_runs_from_top_to_bottom_in_one_folder(tmp_path: 
     """As somebody does who saves every block of the README and the tutorials in the same place."""
     for document in FIRST_PAGES:
         check_run([block for block in blocks(document) if block.is_python], tmp_path, "here")
+
+
+@pytest.mark.parametrize("block", [one for one in PYTHON_BLOCKS if one.document in FIRST_PAGES], ids=str)
+def test_what_people_save_has_a_name(block: Block) -> None:
+    assert block.saved_as is not None, "its first line says the file: `# emails.py`"
+
+
+@pytest.mark.parametrize("block", [one for one in PYTHON_BLOCKS if one.saved_as is not None], ids=str)
+def test_what_people_save_hides_no_module_that_others_import(block: Block) -> None:
+    """A `calendar.py` in the folder of a program is what its libraries import then."""
+    name = str(block.saved_as).removesuffix(".py")
+    assert name not in sys.stdlib_module_names
+    assert importlib.util.find_spec(name) is None, "an installed package has this name"
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)

@@ -1,5 +1,6 @@
 """The pages hang together: links lead somewhere, figures are the benchmark's, the reference is the code's."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import stepwell
 from tests.shape.blocks import ROOT, blocks, documents
 
 DOCS = ROOT / "docs"
@@ -54,6 +56,22 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_what_only_a_page_can_say_is_said(page: str, words: tuple[str, ...]) -> None:
     said = " ".join(prose(DOCS / page).split())
     assert [word for word in words if word not in said] == []
+
+
+def test_the_readme_says_when_a_killed_worker_is_taken_over_as_the_promises_do() -> None:
+    """At once on SQLite, as the demo shows; on Postgres with a helper, and after the lease without."""
+    said = " ".join(prose(ROOT / "README.md").split())
+    lease = inspect.signature(stepwell.Config).parameters["lease"].default
+    told = (
+        "On Postgres it takes a second or two after a kill, and the lease (`connect(lease=%d)`) where a whole machine"
+    )
+    assert told % lease in said
+    assert "has [no helper](docs/promises.md#what-is-not-promised)" in said
+    [row] = re.findall(
+        r"^\| a worker's process dies, or is killed \| (.*) \|$", text(DOCS / "promises.md"), re.MULTILINE
+    )
+    assert row.startswith("its helper notes it, and others take over in a second or two, whatever the lease; where")
+    assert row.endswith("where there is no helper, after the lease (SQLite: at once)")
 
 
 @pytest.mark.proves("G-07")

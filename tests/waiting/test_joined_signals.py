@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from stepwell import Context, InvalidOption, SignalAnswer, Store, Worker, connect, sync, workflow
+from stepwell import Context, InvalidOption, RunNotFound, SignalAnswer, Store, Worker, connect, sync, workflow
 from tests.ground.databases import run_apart, run_sql
 from tests.queue.joining import drivers
 from tests.queue.joining.users import User
@@ -96,3 +96,35 @@ async def test_a_connection_of_the_other_face_is_refused(store: Store, store_url
         await store.signal(1, "paid", tx=tx)
     with pytest.raises(InvalidOption, match="tx"):
         await store.signal(1, "paid", tx=object())
+
+
+async def a_number_that_is_no_runs_is_said_to_be_that_of_a_message(user: User) -> None:
+    async def sent() -> int:
+        async with connect(user.url) as store:
+            await store.create_queue("mail")
+            return await store.enqueue("mail", 1)
+
+    number = run_apart(sent())
+    async with user:
+        await user.begin()
+        with pytest.raises(RunNotFound, match=rf"{number} is the message of that number in 'mail': `store.get"):
+            await user.do("signal", number, "paid", 1, tx=user.tx)
+        with pytest.raises(RunNotFound, match="there is no run 123456; finished ones are kept"):
+            await user.do("signal", 123_456, "paid", 1, tx=user.tx)
+        await user.rollback()
+
+
+@pytest.mark.proves("P-05", "Q-25")
+@pytest.mark.backends("postgres", reason="these libraries' connections belong to Postgres")
+@pytest.mark.parametrize("library", [drivers.Asyncpg, drivers.Psycopg, drivers.AsyncPsycopg])
+def test_the_number_of_a_message_on_postgres(library: type[User], store_url: str) -> None:
+    user = library(store_url)
+    user.run(a_number_that_is_no_runs_is_said_to_be_that_of_a_message(user))
+
+
+@pytest.mark.proves("P-05", "Q-25")
+@pytest.mark.backends("sqlite", reason="these libraries' connections belong to SQLite")
+@pytest.mark.parametrize("library", [drivers.Sqlite3, drivers.Sqlite3ByHand, drivers.Aiosqlite])
+def test_the_number_of_a_message_on_sqlite(library: type[User], store_url: str) -> None:
+    user = library(store_url)
+    user.run(a_number_that_is_no_runs_is_said_to_be_that_of_a_message(user))

@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -371,13 +371,19 @@ async def test_a_worker_that_waits_for_the_database_can_be_stopped(
 
 
 @pytest.mark.proves("promise-14")
-@pytest.mark.backends("postgres", reason="a file is not away")
-async def test_the_process_of_a_worker_waits_for_a_server_that_is_away(
-    live_store: Store, store_url: str, proxy: FaultProxy, tmp_path: Path
+@pytest.mark.backends("postgres", reason="a file is not away, and never slow without being locked")
+@pytest.mark.parametrize(
+    "worsen",
+    [FaultProxy.refuse, FaultProxy.stall_replies, lambda proxy: proxy.delay(3.0)],
+    ids=["away", "silent", "slow"],
+)
+async def test_the_process_of_a_worker_waits_for_a_server_that_is_away_or_slow(
+    live_store: Store, store_url: str, proxy: FaultProxy, tmp_path: Path, worsen: Callable[[FaultProxy], None]
 ) -> None:
-    proxy.refuse()
+    worsen(proxy)
     log = tmp_path / "log"
-    environment = {**os.environ, "STEPWELL_URL": proxy.url(store_url)}
+    address = proxy.url(store_url)
+    environment = {**os.environ, "STEPWELL_URL": f"{address}{'&' if '?' in address else '?'}timeout=1s"}
     command = [sys.executable, "-m", "stepwell", "worker", "tests.cli.shop"]
     with log.open("wb") as out:
         process = spawn(command, stdout=out, stderr=out, env=environment)

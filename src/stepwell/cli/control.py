@@ -103,6 +103,8 @@ def accept(asked: Invocation, runs: Sequence[str], *, reason: str | None) -> Non
     longer has. If that is a new name for the same step, keep the old name with `@step(id=...)` and deploy: then the run
     goes on by itself. If it is another step, accept it: it is executed. `stepwell why RUN` names both steps.
 
+    Or no code could read for a week what such a run has recorded: deploy code that can, then accept it.
+
     \b
     Examples:
       stepwell accept order-7

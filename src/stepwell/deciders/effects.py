@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -17,13 +16,15 @@ from stepwell.decider import Decider, EffectContext, Receipt
 from stepwell.deciders.mailbox import Pending
 from stepwell.deciders.proposal import ATTEMPTS, Envelope, effects_queue, inputs_queue
 from stepwell.deciders.registry import Family, Registry
-from stepwell.errors import DeciderNotFound, LeaseLost, Timeout, UnknownRecord
+from stepwell.deciders.type_names import Kinds
+from stepwell.errors import DeciderNotFound, LeaseLost, SerializationError, Timeout, UnknownRecord
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.instances import Delivery
 from stepwell.store.rows import Claimed, Settlement
 from stepwell.store.store import Store
 from stepwell.work.body import Served, Slot
-from stepwell.work.outcome import DONE, Ended, NotThisCode, Settled, judge_unreadable
+from stepwell.work.other_code import Misfit
+from stepwell.work.outcome import DONE, Ended, Settled
 from stepwell.work.threads import Threads, in_thread
 
 Route = Callable[[Pending], Awaitable[Receipt]]
@@ -58,18 +59,17 @@ class DeciderBodies:
         threads: Threads,
         slot: Slot,
     ) -> Ended:
-        """Release a task whose class this code does not know, with its attempt: newer code may be starting."""
+        """Leave a task to other code if this code does not know its class: the code that wrote it could read it."""
         try:
             return await body(tasks[0], threads, slot)
         except UnknownRecord as error:
-            since = await self._unreadable_since(tasks[0])
-            return judge_unreadable(error, since, tasks[0].claimed_at, self._store.options.unreadable_after)
+            raise Misfit(error, was_read=True) from error
 
     async def _carry_out(self, family: Family, task: Claimed, threads: Threads, slot: Slot) -> Ended:
         envelope = Envelope.read(task.input)
         kept = await self._kept_answer(task)
         if kept is None:
-            effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+            effect = _read(family.effects, envelope)
             answer = await self._handled(family, effect, _context(family, envelope, task), threads, slot)
             if answer is None:
                 return DONE
@@ -95,7 +95,7 @@ class DeciderBodies:
     ) -> Ended:
         """Decide an input and settle the task that it came with, in one transaction."""
         family = self._owner(envelope)
-        value = family.inputs.read(envelope.type, envelope.version, _text(envelope))
+        value = _read(family.inputs, envelope)
         timer_key = None
         if task.kind is TaskKind.TIMER and task.key is not None:
             timer_key = task.key.partition(":")[2]
@@ -114,14 +114,6 @@ class DeciderBodies:
         except DeciderNotFound as error:
             what = f"input {envelope.type} of {envelope.owner}"
             raise UnknownRecord(what, envelope.type, envelope.version, str(error).partition(";")[0]) from error
-
-    async def _unreadable_since(self, task: Claimed) -> int | None:
-        """When code first could not read a task; None if this is the first time."""
-        if task.turn == 1:
-            return None
-        again = await self._store.decisions.task_again(task.id)
-        error = {} if again is None else json.loads(again["error"] or "{}")
-        return error.get("since") if error.get("type") == NotThisCode.__name__ else None
 
     async def _kept_answer(self, task: Claimed) -> Envelope | None:
         """The answer of this effect that an earlier turn has stored: then only its routing is left to do."""
@@ -155,7 +147,7 @@ class DeciderBodies:
         if dead is None or dead["status"] != RunStatus.ERROR:
             return None  # requeued or dropped by an operator since
         envelope = Envelope.read(dead["input"])
-        effect = family.effects.read(envelope.type, envelope.version, _text(envelope))
+        effect = _read(family.effects, envelope)
         return family.decider.on_dead_letter(effect, dead["last_error"] or "")
 
     def _written(self, answer: object) -> Envelope:
@@ -180,5 +172,9 @@ def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext
     )
 
 
-def _text(envelope: Envelope) -> str:
-    return bytes(envelope.data).decode()
+def _read(kinds: Kinds, envelope: Envelope) -> Any:
+    """What stands in a task; it was read back when it was written, so what does not fit here is for other code."""
+    try:
+        return kinds.read(envelope.type, envelope.version, bytes(envelope.data).decode())
+    except SerializationError as error:
+        raise Misfit(error, was_read=True) from error

@@ -199,7 +199,7 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         if one.unreadable:
             said = f"{many(one.unreadable, 'task')} of {one.queue} cannot be read by the code of its workers"
             next_ = f"deploy code that has the class and version its `last_error` names, for {one.queue}"
-            yield Finding("problem", "queue", f"{said}: a class was renamed, removed or is newer", next_)
+            yield Finding("problem", "queue", f"{said}: a class was renamed, changed, removed or is newer", next_)
         if one.draining:
             said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
@@ -224,7 +224,8 @@ def _aside(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "runs", said, listed)
         elif one.needs == "accept":
             said = (
-                f"{one.runs} are held for their code, the first for {span(one.longest)}: a step may have been renamed"
+                f"{one.runs} are held for their code, the first for {span(one.longest)}: a step may have been renamed, "
+                "or no code can read what they recorded"
             )
             yield Finding("warning", "runs", said, listed)
         elif one.longest > LONG_WAITING:

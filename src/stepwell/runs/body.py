@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.base.events import StepsUnasked
+from stepwell.errors import SerializationError
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
@@ -17,11 +18,12 @@ from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
 from stepwell.runs.turn import RunTurn
-from stepwell.store.rows import Claimed
+from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import decode, encode
+from stepwell.values.codec import decode, encode, names_unknown_class
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
 from stepwell.work.body import Body, Slot
+from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
 
@@ -67,9 +69,9 @@ async def _execute(
     workflow: WorkflowDefinition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
 ) -> Ended:
     [task] = tasks
-    arguments = workflow.arguments.decode(task.input or "null")
     # Before its first turn a run has recorded nothing. Read after the claim: no other worker records for it then.
     recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
+    arguments = _arguments(workflow, task, recorded)
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
     run.arguments, run.long_steps = workflow.arguments, long_steps
@@ -78,13 +80,9 @@ async def _execute(
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
-        if run.held is not None:
-            return run.held
-        if run.restarts_with is not None:
-            return Restarted(run.restarts_with)
-        if run.pause is None:
+        if (unwound := _unwound(run)) is None:
             raise  # stopped by the worker, which knows the outcome
-        return _suspended(run.pause, run.now())
+        return unwound
     except asyncio.CancelledError:
         if run.cleanup is None or not run.cleanup.is_under_way:
             raise  # raised by the workflow itself
@@ -95,6 +93,14 @@ async def _execute(
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # even if the workflow has caught it
     return _done(workflow, run, returned)
+
+
+def _arguments(workflow: WorkflowDefinition, task: Claimed, recorded: Sequence[StepRow]) -> dict[str, Any]:
+    """The arguments of the workflow; if the run has recorded a step, other code has read them before."""
+    try:
+        return workflow.arguments.decode(task.input or "null")
+    except SerializationError as error:
+        raise Misfit(error, was_read=bool(recorded) or names_unknown_class(error)) from error
 
 
 def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
@@ -108,6 +114,17 @@ def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
     if returns is not Any and type(returned) is not returns:
         refuse_cut(returned, decode(output, returns, what=what), what=what)  # raises if it could not be read back
     return Done(output)
+
+
+def _unwound(run: RunTurn) -> Ended | None:
+    """Why the run does not go on in this turn; None if that was not its own doing."""
+    if isinstance(run.held, Misfit):
+        raise run.held
+    if run.held is not None:
+        return run.held
+    if run.restarts_with is not None:
+        return Restarted(run.restarts_with)
+    return None if run.pause is None else _suspended(run.pause, run.now())
 
 
 def _suspended(pause: Pause, now: int) -> Suspended:

@@ -117,7 +117,7 @@ def _trigger(run: RunTurn, row: StepRow, triggers: Sequence[Asked[Any]]) -> Cour
 def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -> Course:
     verdict = _verdict(run, row)
     if isinstance(verdict, Replay):
-        return _result(verdict.output, trigger.returns, row.key)
+        return _result(run, verdict.output, trigger.returns, row.key)
     needed: int | None = None
     if isinstance(verdict, Waiting):
         row = verdict.row
@@ -128,26 +128,27 @@ def _child(run: RunTurn, row: StepRow, trigger: Asked[Any], limit: int | None) -
         answer = yield from _added(run, row, [trigger], partial(_awaited, paused, due))
         row, needed = answer.row, answer.needed
     [child], due = _waited_for(row)
-    ended = yield from _until_ended(run, row, [child], due, partial(_returned, row), needed=needed, is_new=False)
+    making = partial(_returned, row, trigger.returns)
+    ended = yield from _until_ended(run, row, [child], due, making, needed=needed, is_new=False)
     if ended.status is RunStatus.SUCCESS:
-        return _result(ended.output, trigger.returns, row.key)
+        return _result(run, ended.output, trigger.returns, row.key)
     raise _failure_of(row.key, ended.error or "{}")
 
 
 def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
     verdict = _verdict(run, row)
+    types = [one.returns if isinstance(one, RunId) else Any for one in ids]
     if isinstance(verdict, Replay):
         outputs = decode(verdict.output or "[]", list[Any])
     else:
         yield from in_order(run, row.key, verdict)
-        making = partial(_all_returned, row, run.slot.store.options.payload_limit)
+        making = partial(_all_returned, row, types, run.slot.store.options.payload_limit)
         is_new = not isinstance(verdict, Waiting)
         ended = yield from _until_ended(run, row, [int(one) for one in ids], None, making, is_new=is_new)
         if ended.status is not RunStatus.SUCCESS:
             raise _failure_of(row.key, ended.error or "{}")
         outputs = decode(ended.output or "[]", list[Any])
-    types = [one.returns if isinstance(one, RunId) else Any for one in ids]
-    return [_typed(output, type_, row.key) for output, type_ in zip(outputs, types, strict=True)]
+    return [_typed(run, output, type_, row.key) for output, type_ in zip(outputs, types, strict=True)]
 
 
 def _verdict(run: RunTurn, row: StepRow) -> Verdict:
@@ -216,7 +217,7 @@ def _waited_for(row: StepRow) -> tuple[list[int], int | None]:
     return told["ids"], told["until"]
 
 
-def _returned(row: StepRow, ends: Sequence[End] | None) -> StepRow:
+def _returned(row: StepRow, type_: Any, ends: Sequence[End] | None) -> StepRow:
     """The row of a child that has ended, or has not ended in time."""
     if ends is None:
         ids, _ = _waited_for(row)
@@ -224,11 +225,28 @@ def _returned(row: StepRow, ends: Sequence[End] | None) -> StepRow:
         return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=encode(told))
     [end] = ends
     if end.status is RunStatus.SUCCESS:
-        return msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=end.output, error=None)
+        return _misfit(row, ends, [type_]) or msgspec.structs.replace(
+            row, status=RunStatus.SUCCESS, output=end.output, error=None
+        )
     return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=_told_of(end))
 
 
-def _all_returned(row: StepRow, limit: int, ends: Sequence[End] | None) -> StepRow:
+def _misfit(row: StepRow, ends: Sequence[End], types: Sequence[Any]) -> StepRow | None:
+    """The row of runs whose result this code could never read: an error, so that every replay raises the same.
+
+    So a result that is recorded as a success was read once, and one that cannot be read later is for other code.
+    """
+    for end, type_ in zip(ends, types, strict=True):
+        try:
+            if end.output is not None:
+                decode(end.output, type_, what=f"result of {row.key}")
+        except SerializationError as error:
+            told = {"type": "Misfit", "message": str(error.source), "path": error.path, "run_id": end.id}
+            return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=encode(told))
+    return None
+
+
+def _all_returned(row: StepRow, types: Sequence[Any], limit: int, ends: Sequence[End] | None) -> StepRow:
     """The row of several runs that have ended: their results, or the failure of the first that failed."""
     assert ends is not None
     if failed := next((end for end in ends if end.status is not RunStatus.SUCCESS), None):
@@ -238,6 +256,8 @@ def _all_returned(row: StepRow, limit: int, ends: Sequence[End] | None) -> StepR
         why = f"the results of {len(ends)} runs are {len(text)} bytes together; return references, or wait for fewer"
         told = {"type": "PayloadTooLarge", "message": why, "run_id": ends[0].id}
         return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=encode(told))
+    if misfit := _misfit(row, ends, types):
+        return misfit
     return msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=text, error=None)
 
 
@@ -254,8 +274,9 @@ def _failure_of(key: str, error: str) -> Exception:
     failure: Exception
     if told.get("type") == "Timeout" and ended is None:
         failure = Timeout(str(told.get("message", "")))
-    elif told.get("type") == "PayloadTooLarge" and ended is None:
-        failure = SerializationError(str(told.get("message", "")), what=f"result of {key}")
+    elif told.get("type") in ("PayloadTooLarge", "Misfit") and ended is None:
+        path = str(told.get("path", "$"))
+        failure = SerializationError(str(told.get("message", "")), path=path, what=f"result of {key}")
     elif told.get("type") == "RunNotFound":
         failure = RunNotFound(run_id)
     elif ended == RunStatus.CANCELLED:
@@ -273,13 +294,13 @@ def _run_id(child: int, trigger: Asked[Any]) -> RunId[Any]:
     return run_id
 
 
-def _result(output: str | None, type_: Any, key: str) -> Any:
+def _result(run: RunTurn, output: str | None, type_: Any, key: str) -> Any:
     """The result of a child; None, whatever its type, if an earlier release continued it as another run."""
-    return None if output is None else decode(output, type_, what=f"result of {key}")
+    return None if output is None else run.read(output, type_, f"result of {key}")
 
 
-def _typed(output: Any, type_: Any, key: str) -> Any:
-    return output if type_ is Any or output is None else decode(json.dumps(output), type_, what=f"result of {key}")
+def _typed(run: RunTurn, output: Any, type_: Any, key: str) -> Any:
+    return output if type_ is Any or output is None else run.read(json.dumps(output), type_, f"result of {key}")
 
 
 def course(call: StepCall) -> Course:

@@ -75,7 +75,7 @@ def course_of(call: StepCall) -> Course:
                 run.admit(call.key)
                 verdict = yield from resumed(call, row)
             case Replay(output):
-                return decode(output or "null", definition.returns, what=f"result of {call.key}")
+                return run.read(output, definition.returns, f"result of {call.key}")
             case GaveUp(error):
                 raise failure_of(definition, call.key, error)
 

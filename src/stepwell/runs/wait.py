@@ -124,11 +124,11 @@ class WantedSignal:
         """Why the data of a signal does not fit the wait; None if it does."""
         return misfit_of(self.name, self.type, data)
 
-    def came(self, output: str | None, error: str | None) -> Any:
+    def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
         """What the wait returns, from its record."""
         if error is not None:
             return None if self.default is NOTHING else self.default
-        return decode(output or "null", self.type, what=f"signal {self.name}")
+        return run.read(output, self.type, f"signal {self.name}")
 
 
 def accepts(type_: Any) -> str | None:
@@ -159,7 +159,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
     if isinstance(verdict, Waiting):
         row, is_new = verdict.row, False
     elif isinstance(verdict, Replay):
-        return wanted.came(verdict.output, verdict.error)
+        return wanted.came(run, verdict.output, verdict.error)
     else:
         is_new = True
         run.admit(row.key)
@@ -177,7 +177,7 @@ def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
         if not run.unwinding and not stopped and (stake is None or stake.winner is None):
             note(run, msgspec.structs.replace(row, status=RunStatus.CANCELLED), has_row=True)
         raise
-    return wanted.came(row.output, row.error)
+    return wanted.came(run, row.output, row.error)
 
 
 def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) -> Generator[Request, Any, StepRow]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.names import check_id, check_key, check_name
 from stepwell.errors import InvalidName, RunNotFound, SerializationError
-from stepwell.records import SignalAnswer
+from stepwell.records import SignalAnswer, TaskKind
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.transaction import Transactions
@@ -59,10 +59,7 @@ class Signals:
 
     async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
         self._db.check()
-        try:
-            answer, queues = await self._db.transact_again(sending)
-        except RunNotFound:
-            raise await self._db.no_run(run_id) from None
+        answer, queues = await self._db.transact_again(sending)
         self._db.waiting.woken(int(run_id))
         self._db.tasks.hint(queues)
         return answer
@@ -92,7 +89,7 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
     """Lock the run, so that it neither pauses, ends nor takes a signal meanwhile; keep the signal; wake who waits."""
     found = yield Call("lock_run", params)
     if not found:
-        raise RunNotFound(int(params["id"] or 0))
+        raise (yield from _no_run(params))
     [sent] = yield Call("untaken_signals", params)
     paused = yield Call("paused_steps", {**params, "generation": found[0]["generation"]})
     waiting = [row for row in paused if name_of(row["key"]) == params["name"] and not _for_runs(row["output"])]
@@ -114,6 +111,15 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
         what = What.RESUMED if str(params["key"]).startswith(RESUMED) else What.SIGNALLED
         yield from audit.of_all(params, [row], what, str(params["name"]))
     return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
+
+
+def _no_run(params: dict[str, Value]) -> Script[RunNotFound]:
+    """That there is no run of this number, and what there is instead; asked in the transaction that looked for it."""
+    number = int(params["id"] or 0)
+    found = yield Call("task", {**params, "deleted": False})
+    if not found or found[0]["kind"] == TaskKind.RUN:
+        return RunNotFound(number)
+    return RunNotFound(number, kind=found[0]["kind"], queue=found[0]["queue"])
 
 
 def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:

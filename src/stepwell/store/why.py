@@ -210,11 +210,15 @@ def _held(run: Standing) -> Why | None:
 
 
 def _aside(run: Standing) -> Why | None:
-    """It has paused itself, outside of its steps; or its code asks for something that it may have done already."""
+    """It has paused itself, outside of its steps; or its code cannot read it, or asks for what may be done already."""
     if run.task["status"] == RunStatus.PAUSED and run.task["run_at"] == NEVER:
         names = tuple(run.error.get("names", ()))
         said = str(run.error.get("message") or "its code is another")
         return Why(Reason.CODE_DIFFERS, f"it is held for its code: {said}", None, names, "`store.accept` lets it go on")
+    if run.error.get("type") == "NotThisCode" and not run.is_due:
+        message = f"no code that was offered it could read it: {run.error.get('message')}"
+        after = "it is offered again then: deploy code that can read it"
+        return Why(Reason.CODE_DIFFERS, message, run.until, next=after)
     if run.task["status"] != RunStatus.PAUSED or run.error.get("type") != "Paused":
         return None
     said = run.error.get("message") or "it gave no reason"

@@ -116,6 +116,15 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
         raise SerializationError(source, path=path, what=what) from error
 
 
+def names_unknown_class(error: SerializationError) -> bool:
+    """True if what did not fit names a class, by the tag of a union, that the type asked for does not have."""
+    cause = error.__cause__
+    if isinstance(cause, msgspec.MsgspecError):
+        return str(cause).startswith("Invalid value ")  # what it says of tags; of enums, "Invalid enum value"
+    told = getattr(cause, "errors", None)
+    return callable(told) and any(one["type"] == "union_tag_invalid" for one in told(include_url=False))
+
+
 def check_type(type_: Any, *, what: str = "type") -> None:
     """Refuse a type that JSON cannot represent without loss, so that a definition fails when it is declared."""
     try:

@@ -22,10 +22,12 @@ from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
+from stepwell.work.other_code import Misfit, left_to_other_code, mark_of, may_be_read
 from stepwell.work.outcome import (
     Cancelled,
     Ended,
     Failed,
+    Held,
     NotThisCode,
     Outcome,
     Released,
@@ -228,7 +230,10 @@ class Execution:
         self._in_body, self._stopped, self._cleanup = tasks[0].id, None, None
         executing.set(Turns(self.session, tasks))
         try:
-            return await self._called(self._served.body(tasks, threads, self))
+            try:
+                return await self._called(self._served.body(tasks, threads, self))
+            except Misfit as error:
+                return await self._misfit(tasks, error)
         except asyncio.CancelledError:
             # Cancelled by the worker, which is no failure of the body; or raised by the body itself, which is one.
             if self._given_up:
@@ -240,10 +245,8 @@ class Execution:
             return self._judged(tasks, RuntimeError("the body was cancelled"))
         except NoThread:
             return Released(SWEEP_EVERY)
-        except KeyboardInterrupt as error:
-            return self._judged(tasks, interrupted(error))
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
-            return self._judged(tasks, error)
+            return self._judged(tasks, interrupted(error) if isinstance(error, KeyboardInterrupt) else error)
         finally:
             self._in_body, self.on_stop, self.on_cancel = None, _no_callback, None
             if self._cleanup is not None:
@@ -262,6 +265,14 @@ class Execution:
             if not limit.expired():
                 raise
             raise Timeout(f"the handler of {self._served.queue} ran longer than {timeout:g} s") from error
+
+    async def _misfit(self, tasks: Sequence[Claimed], misfit: Misfit) -> Outcome:
+        if len(tasks) > 1 or not await may_be_read(self.store, tasks[0], misfit):
+            return self._judged(tasks, misfit.error)
+        outcome = await left_to_other_code(self.store, tasks[0], misfit)
+        if isinstance(outcome, Held):
+            self.withheld = (await mark_of(tasks[0]),)
+        return outcome
 
     def _interrupted(self) -> Outcome | None:
         return None if self.session.lost else Released()

@@ -168,7 +168,8 @@ def judge_unreadable(error: Exception, since: int | None, now: int, bound: float
     """Judge a task that this code cannot read: other code gets it, until it has been unreadable for `bound` seconds.
 
     `since`, when it was first unreadable, and `now` are microseconds of the database's clock; `since` is None the first
-    time. It is offered again soon while that is recent, as in a deploy, and every minute later.
+    time. It is offered again soon while that is recent, as in a deploy, and every minute later. A run that would become
+    a dead letter is held instead.
     """
     begun = now if since is None else since
     told = {"type": NotThisCode.__name__, "message": error_of(error)["message"], "since": begun}

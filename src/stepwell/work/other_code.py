@@ -1,0 +1,68 @@
+"""Tasks that the code of this worker cannot read: left to other code for a time, or failed as an error of the sender.
+
+One rule for messages, runs, effects, timers and inputs. A task is left to other code if something shows that other code
+can read it: a run or a decider wrote the data, and both read back what they write; the data names a class, by name or
+by tag, that this code does not have; or an earlier turn had it. Perhaps no code has ever read any other data that was
+sent to a queue or a workflow: that task fails for good.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from stepwell.base.program import program
+from stepwell.errors import SerializationError
+from stepwell.records import RunStatus, TaskKind
+from stepwell.store.rows import HELD, Claimed, StepRow
+from stepwell.store.store import Store
+from stepwell.work.outcome import Failed, Held, NotThisCode, judge_unreadable
+
+
+class Misfit(Exception):  # noqa: N818 - it is raised to be caught by the worker alone
+    """Stored data does not fit the types of this code; raised before any code of the user has seen it.
+
+    `was_read` is True if other code has read the data, or has the class that it names.
+    """
+
+    def __init__(self, error: SerializationError, *, was_read: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.was_read = was_read
+
+
+async def may_be_read(store: Store, task: Claimed, misfit: Misfit) -> bool:
+    """True if something shows that other code can read the data that this code cannot."""
+    if misfit.was_read or task.generation > 0:  # a run has read the input that it restarts with
+        return True
+    # The turn before this one may have called the body; not if it ended for this very reason, in a batch.
+    return task.started_at < task.claimed_at and (await _error_of(store, task)).get("type") != "SerializationError"
+
+
+async def left_to_other_code(store: Store, task: Claimed, misfit: Misfit) -> NotThisCode | Failed | Held:
+    """Offer the task to other code; when its time is over, hold a run, and make a dead letter of any other task."""
+    error = await _error_of(store, task)
+    since = error.get("since") if error.get("type") == NotThisCode.__name__ else None
+    outcome = judge_unreadable(misfit.error, since, task.claimed_at, store.options.unreadable_after)
+    return _held(task, misfit.error, outcome) if isinstance(outcome, Failed) and task.kind is TaskKind.RUN else outcome
+
+
+async def mark_of(task: Claimed) -> StepRow:
+    """The row that records which code has held a run: a worker with the same code does not release it."""
+    return StepRow(task.id, task.generation, HELD + (await program()).code, 0, RunStatus.SUCCESS)
+
+
+def _held(task: Claimed, error: SerializationError, outcome: Failed) -> Held:
+    """Hold the run. The error has no `since`: a run that is released is offered as if for the first time."""
+    ways = f"Deploy code that can read it, then `stepwell accept {task.id}`; or `stepwell fork {task.id} --at STEP`"
+    message = f"{outcome.error['message']}. No code that was offered the run could read that. {ways}"
+    return Held({"type": NotThisCode.__name__, "message": message, "names": [error.what]})
+
+
+async def _error_of(store: Store, task: Claimed) -> dict[str, Any]:
+    """The error that the previous turn has stored; empty if it stored none."""
+    if task.turn == 1:
+        return {}
+    again = await store.decisions.task_again(task.id)
+    error: dict[str, Any] = {} if again is None else json.loads(again["error"] or "{}")
+    return error

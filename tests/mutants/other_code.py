@@ -1,0 +1,100 @@
+"""The rules of what the code of a worker cannot read."""
+
+from tests.mutants.mutant import Mutant
+
+MESSAGES = "tests/queue/test_unreadable.py::"
+RUNS = "tests/workflows/test_unreadable.py::"
+LEFT = RUNS + "test_a_run_for_other_code_is_left_to_it_and_says_so"
+HELD = RUNS + "test_a_run_that_no_code_can_read_for_a_week_is_held"
+
+OTHER_CODE_MUTANTS = (
+    Mutant(
+        "other code: what a run restarted with is its sender's error",
+        "DP-06",
+        "work/other_code.py",
+        "misfit.was_read or task.generation > 0",
+        "misfit.was_read",
+        RUNS + "test_the_input_that_a_run_restarts_with_was_read_by_the_code_that_gave_it",
+    ),
+    Mutant(
+        "other code: what an earlier turn had is its sender's error",
+        "DP-06",
+        "work/other_code.py",
+        "    return task.started_at < task.claimed_at and",
+        "    return False and",
+        MESSAGES + "test_a_message_for_other_code_is_left_to_it_and_says_so",
+    ),
+    Mutant(
+        "other code: a class that is not here is its sender's error",
+        "DP-06",
+        "values/codec.py",
+        'return str(cause).startswith("Invalid value ")',
+        "return False",
+        MESSAGES + "test_a_message_for_other_code_is_left_to_it_and_says_so",
+    ),
+    Mutant(
+        "other code: what no code has ever read is offered for a week",
+        "W-11",
+        "work/other_code.py",
+        """ and (await _error_of(store, task)).get("type") != "SerializationError\"""",
+        "",
+        MESSAGES + "test_a_payload_that_no_code_has_read_is_its_senders_error",
+    ),
+    Mutant(
+        "other code: a workflow can catch that a recorded result cannot be read",
+        "R-16",
+        "runs/turn.py",
+        "            raise self.hold(Misfit(error, was_read=True)) from None",
+        "            raise error",
+        LEFT,
+    ),
+    Mutant(
+        "other code: a run that has recorded something dies of its input",
+        "R-16",
+        "runs/body.py",
+        "was_read=bool(recorded) or",
+        "was_read=",
+        RUNS + "test_a_run_that_is_retried_or_forked_with_other_code_is_left_to_that_which_has_read_it",
+    ),
+    Mutant(
+        "other code: a run that no code can read dies",
+        "R-16",
+        "work/other_code.py",
+        " if isinstance(outcome, Failed) and task.kind is TaskKind.RUN else outcome",
+        " if False else outcome",
+        HELD,
+    ),
+    Mutant(
+        "other code: the code that has held a run lets it go again and again",
+        "R-16",
+        "work/execution.py",
+        "            self.withheld = (await mark_of(tasks[0]),)\n",
+        "            pass\n",
+        HELD,
+    ),
+    Mutant(
+        "other code: what a parent never could read is taken for what it has read",
+        "R-16",
+        "runs/children.py",
+        "        return _misfit(row, ends, [type_]) or msgspec",
+        "        return msgspec",
+        RUNS + "test_what_a_child_returns_and_its_parent_never_could_read_is_the_parents_to_catch",
+    ),
+    Mutant(
+        "other code: why does not say that a run cannot be read",
+        "R-16",
+        "store/why.py",
+        """    if run.error.get("type") == "NotThisCode" and not run.is_due:\n""",
+        "    if False:\n",
+        LEFT,
+    ),
+    Mutant(
+        "other code: a changed class of an effect is a dead letter at once",
+        "F-15",
+        "deciders/effects.py",
+        "    except SerializationError as error:\n        raise Misfit(error, was_read=True) from error\n",
+        "    except UnknownRecord as error:\n        raise Misfit(error, was_read=True) from error\n",
+        "tests/deciders/test_unreadable.py::"
+        "test_a_class_that_has_changed_under_its_name_is_left_to_the_code_that_wrote_it",
+    ),
+)
