@@ -107,7 +107,7 @@ def test_each_part_is_compared_exactly() -> None:
 
 
 def test_nothing_happened_before_something_was_asked() -> None:
-    with pytest.raises(InvalidOption, match=r"say `\.when\(input\)` first"):
+    with pytest.raises(InvalidOption, match=r"call `\.when\(input\)` first"):
         given(Orders(), Created(1)).then()
 
 

@@ -217,7 +217,7 @@ def test_a_class_is_not_its_instance() -> None:
 
 @pytest.mark.proves("M-24")
 def test_effects_need_a_handler_and_their_absence_none() -> None:
-    with pytest.raises(InvalidOption, match="needs `async def handle`; say `Never`"):
+    with pytest.raises(InvalidOption, match="needs `async def handle`; write `Never`"):
         Family.of(changed(handle=Decider.handle))
     assert Family.of(Sensors()).effects.classes == ()
 
