@@ -160,7 +160,8 @@ async def _store(backend: str, url: str) -> None:
     await furnish(url)
     async with connect(url) as store:
         number = await schema.version(store.driver)
-    (FOLDER / f"{number:04}.{backend}.sql").write_text(_dumped(url))
+    # Tracebacks that are stored name no folder of the machine that wrote them.
+    (FOLDER / f"{number:04}.{backend}.sql").write_text(_dumped(url).replace(str(FOLDER.parents[2]), "/app"))
 
 
 def main() -> None:
