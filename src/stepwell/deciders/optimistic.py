@@ -3,6 +3,10 @@
 Used where round trips dominate the cost of a decision, and where this process knows everything about the instances. If
 that turns out to be wrong, the input is decided under locks (`decide.py`), which is always right: the state in memory
 was old, a key was used before, a timer has to be replaced, a run has to be triggered.
+
+It earns its place on Postgres with one caller at a time: 1.7 times as many decisions a second, with half the CPU of the
+client and 0.6 of the server's (`make compare ARGS="--without optimistic --only decider.turn"`, 7 alternating rounds).
+With many callers it makes no difference beyond noise.
 """
 
 from __future__ import annotations
