@@ -13,6 +13,7 @@ from stepwell.store.rows import SeenWorker, Wish
 from tests.ground.waiting import until
 from tests.runs.kit import quietly, requests
 from tests.store.seam import DONE, begin, claim, owned, watched
+from tests.worker.silence import stillness
 from tests.workflows.kit import begun, drained, task_of
 
 ran: list[object] = []
@@ -114,11 +115,12 @@ async def test_each_branch_begins_at_most_one_more_step(live_store: Store, wish:
 async def test_a_run_that_was_let_go_is_not_stopped_again_by_what_was_asked_of_its_last_turn(live_store: Store) -> None:
     store_of.append(live_store)
     async with Worker(live_store, [single]) as worker:
-        run_id = await begun(live_store, single, Wish.PAUSE)
-        await ended(live_store, run_id, Wish.PAUSE)
-        session = worker.id
-        assert await requests(live_store) == [(session, run_id, 1, "pause")], "the request was removed before: void"
-        await live_store.unpause(run_id)
+        async with stillness(live_store):  # a beat removes the request of a turn that has ended
+            run_id = await begun(live_store, single, Wish.PAUSE)
+            await ended(live_store, run_id, Wish.PAUSE)
+            session = worker.id
+            assert await requests(live_store) == [(session, run_id, 1, "pause")], "it was removed before: void"
+            await live_store.unpause(run_id)
         assert await live_store.result(run_id, timeout=20) == 7
     assert ran.count("asked") == 1
     assert (await task_of(live_store, run_id)).turn == 2, "it was stopped again"

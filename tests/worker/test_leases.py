@@ -26,7 +26,7 @@ from stepwell.work.heartbeat import Heartbeat
 from stepwell.work.helper_connection import CHILD, HelperConnection
 from tests.ground.waiting import until
 from tests.queue.raw import ask
-from tests.worker.silence import silence
+from tests.worker.silence import silence, stillness
 from tests.workflows.kit import begun
 
 
@@ -115,10 +115,11 @@ async def test_a_frozen_worker_loses_what_has_the_shorter_lease_and_goes_on_with
         message, run_id = await store.enqueue(quick, 1), await begun(store, slow)
         await until(lambda: sorted(scene.begun) == ["quick", "slow"])
         held, recovery = await owners(store), Recovery(store)
-        for seconds in (31, 11):  # the test's clock stands between: it is frozen for 42 s, and another worker looks
-            clock.advance(seconds, leases=True)
-            await recovery.look()
-        assert (await owners(store))["quick"] is None
+        async with stillness(store):
+            for seconds in (31, 11):  # the test's clock stands between: it is frozen for 42 s, and another worker looks
+                clock.advance(seconds, leases=True)
+                await recovery.look()
+            assert (await owners(store))["quick"] is None
         [session] = [one for one in worker._runtime.leases if one.id == held["slow"]]
         assert await session.renew(0.0), "it is awake, and beats for all of its sessions"
         await until(lambda: _is(store, message, "SUCCESS"))  # acquitted: nothing was killed

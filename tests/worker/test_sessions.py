@@ -34,7 +34,7 @@ from tests.ground.faultproxy import FaultProxy
 from tests.ground.processes import spawn
 from tests.ground.waiting import until
 from tests.queue.raw import ask, change
-from tests.worker.silence import silence
+from tests.worker.silence import silence, stillness
 
 
 @asynccontextmanager
@@ -307,12 +307,13 @@ async def test_whatever_ends_a_claim_clears_the_owner(store: Store, clock: TestC
     async with Worker(store, [work], grace=0) as worker:
         await asyncio.wait_for(started.wait(), 10)
         await change(store, f"update {{task}} set cancel_requested_at = 1 where id = {waiting}")
-        clock.advance(31, leases=True)
-        recovery = Recovery(store)
-        await recovery.look()
-        clock.advance(10, leases=True)
-        await recovery.look()
-        assert await owners() == []  # lost
+        async with stillness(store):  # a beat in between says that it lives
+            clock.advance(31, leases=True)
+            recovery = Recovery(store)
+            await recovery.look()
+            clock.advance(10, leases=True)
+            await recovery.look()
+            assert await owners() == []  # lost
     task = await store.get(waiting)
     assert task is not None
     assert task.status == "CANCELLED"

@@ -19,6 +19,7 @@ from stepwell.store.transaction import executing, turns_here
 from tests.deciders.workbench import Bench, Do
 from tests.ground.waiting import until, wait_for
 from tests.store.seam import ask, count, do, watched
+from tests.worker.silence import silence
 
 KINDS = ["message", "batch", "step", "effect"]
 ONLY_POSTGRES = pytest.mark.backends("postgres", reason="elsewhere nobody can take a turn while another one writes")
@@ -33,8 +34,13 @@ async def opened(store_url: str, **options: Any) -> AsyncIterator[Store]:
         yield store
 
 
-async def take_away(store: Store) -> None:
-    """Declare every session dead and give back what it has, as another worker does. The dead do not know yet."""
+async def take_away(store: Store, *, heard: bool = False) -> None:
+    """Declare every session dead and give back what it has, as another worker does. The dead do not know yet.
+
+    Nor do they hear of it, unless that is asked for: a beat in between would stop the body before it is refused.
+    """
+    if not heard:
+        await silence(store)
     while living := await store.sessions.living():  # again, if one has beaten meanwhile
         for session in living:
             await store.sessions.bury(SeenWorker(session.worker_id, session.beat_at))
@@ -161,7 +167,7 @@ async def test_a_body_that_knows_that_its_session_is_dead_begins_nothing(store_u
     async with opened(store_url, lease=0.6) as store:
 
         async def act() -> None:
-            await take_away(store)
+            await take_away(store, heard=True)
             turns = executing.get()
             assert turns is not None
             try:
@@ -316,6 +322,7 @@ async def test_the_sync_face_has_the_same_fence(store_url: str) -> None:
                 own.close()
                 with store.transaction() as ours:
                     store.fence(ours)  # as in every other transaction, though this one asks by itself
+                store.wait_for(lambda: silence(store.async_store))  # a beat in between, and it is not to be buried
                 for session in store.wait_for(store.async_store.sessions.living):
                     seen = SeenWorker(session.worker_id, session.beat_at)
                     store.wait_for(lambda seen=seen: store.async_store.sessions.bury(seen))  # type: ignore[misc]
