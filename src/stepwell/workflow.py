@@ -19,7 +19,7 @@ from stepwell.base.names import check_name, check_whole
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
-from stepwell.runs.branches import Branch, labelled, other_colour
+from stepwell.runs.branches import Branch, Labels, other_colour
 from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.step import Step
 from stepwell.store.store import Store
@@ -137,7 +137,7 @@ class Workflow(Generic[P, R_co]):
             dead_letter=self.dead_letter,
             run_timeout=self.timeout,
             cleanup=self.cleanup,
-            while_served=labelled,
+            while_served=Labels,
             lease=self.lease,
         )
 

@@ -192,9 +192,9 @@ async def test_a_fake_of_the_wrong_type_is_refused_as_the_body_s_would_be() -> N
 
 async def test_wrong_use_is_refused() -> None:
     async with world() as w:
-        with pytest.raises(InvalidOption, match="one of them"):
+        with pytest.raises(InvalidOption, match="either `returns` or `raises`"):
             w.fake(fetch)
-        with pytest.raises(InvalidOption, match="one of them"):
+        with pytest.raises(InvalidOption, match="either `returns` or `raises`"):
             w.fake(fetch, returns=1, raises=ValueError)
         with pytest.raises(InvalidOption, match="an exception"):
             w.fake(fetch, raises="ValueError")

@@ -1,13 +1,16 @@
 """Which record answers which call: branches are labelled alike on every replay, whoever makes the tasks."""
 
 import asyncio
+import contextlib
+import gc
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 
-from stepwell import Context, InvalidOption, Store, TaskFactoryReplaced, Worker, sleep, step, workflow
+from stepwell import Context, InvalidOption, Retry, Store, TaskFactoryReplaced, Worker, sleep, step, workflow
 from stepwell.base.clock import TestClock
 from tests.workflows.kit import begun, drained, executed, names_in, statuses
 
@@ -261,3 +264,27 @@ async def test_a_factory_that_was_set_since_and_wraps_ours_labels_nothing_twice(
     for one in runs:
         assert (await store.get_run(one)).output() == [["a 1", "a 2"]]
         assert names_in(list(await statuses(store, one))) == ["pair:1/mark#1", "pair:1/mark#2"]
+
+
+def test_a_worker_that_is_abandoned_with_its_loop_is_collected_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+
+    @workflow
+    async def trivial(ctx: Context) -> None:
+        pass
+
+    async def entered() -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(trivial.served(Retry()).while_served())
+        return stack
+
+    async def entered_and_left() -> None:
+        (await entered()).close()
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        abandoned = loop.run_until_complete(entered())
+    asyncio.run(entered_and_left())  # forgets the loops that are closed
+    del abandoned
+    gc.collect()
+    assert complaints == []

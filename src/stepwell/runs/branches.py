@@ -8,11 +8,10 @@ So loops, gathers of steps and gathers of whole sequences find their records aga
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -149,15 +148,19 @@ class Factory:
         return asyncio.Task(coro, loop=loop, **options)
 
 
-@contextlib.contextmanager
-def labelled() -> Iterator[None]:
-    """Give branches to the tasks that runs create on this loop, until the block ends."""
-    loop = asyncio.get_running_loop()
-    install(loop)
-    try:
-        yield
-    finally:
-        uninstall(loop)
+class Labels:
+    """Gives branches to the tasks that runs create on the running loop, until the block ends.
+
+    It is not a generator: the garbage collector ends a generator that is left in its block, and a worker whose loop was
+    closed would uninstall the factory of a loop that is gone.
+    """
+
+    def __enter__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        install(self._loop)
+
+    def __exit__(self, *_: object) -> None:
+        uninstall(self._loop)
 
 
 def install(loop: asyncio.AbstractEventLoop) -> None:
