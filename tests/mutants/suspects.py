@@ -214,6 +214,14 @@ SUSPECT_MUTANTS = (
         AT_WORK + "test_suspects_are_executed_one_at_a_time_with_nothing_beside_them",
     ),
     Mutant(
+        "a worker waits a lease for suspects that others have executed",
+        "rule-07",
+        "work/suspects.py",
+        "        if self.is_on and not found:\n            self.end(now, left=False)\n        elif",
+        "        if",
+        AT_WORK + "test_ordinary_work_goes_on_when_others_have_executed_the_suspects_that_were_waited_for",
+    ),
+    Mutant(
         "a suspect of hours has the worker for hours",
         "rule-07",
         "work/suspects.py",

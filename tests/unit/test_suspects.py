@@ -42,6 +42,25 @@ def test_what_is_under_way_ends_before_a_suspect_begins_and_one_ends_before_the_
 
 
 @pytest.mark.proves("rule-07")
+def test_a_worker_that_waits_for_its_bodies_asks_again_whether_there_are_still_suspects() -> None:
+    turns = SuspectTurns(LEASE)
+    turns.looked(0.0, found=True)
+    assert not turns.may_claim(0.1, {body("a")})
+    assert not turns.may_look(0.1, idle=False)
+    assert turns.may_look(LOOK_EVERY, idle=False)
+    turns.looked(LOOK_EVERY, found=True)
+    assert turns.may_claim(1.0, set()), "the wait goes on where it was"
+    turns.begun(1.0, body("suspect"))
+    assert not turns.may_look(2.0, idle=False), "its turn has begun"
+    waits = SuspectTurns(LEASE)
+    waits.looked(0.0, found=True)
+    waits.looked(4.0, found=False)
+    assert not waits.is_on
+    assert not waits.may_look(7.9, idle=False), "ordinary work has as long as it was kept waiting"
+    assert waits.may_look(8.0, idle=False)
+
+
+@pytest.mark.proves("rule-07")
 def test_ordinary_work_then_has_as_long_as_all_that_took_unless_there_is_none() -> None:
     turns = SuspectTurns(LEASE)
     turns.looked(0.0, found=True)

@@ -71,6 +71,34 @@ async def test_suspects_are_executed_one_at_a_time_with_nothing_beside_them(live
     assert any(met for name, met in company.met.items() if str(name).startswith("ordinary")), "void: nothing ever was"
 
 
+@pytest.mark.proves("rule-07", "promise-12")
+async def test_ordinary_work_goes_on_when_others_have_executed_the_suspects_that_were_waited_for(
+    store_url: str,
+) -> None:
+    go_on, begun = asyncio.Event(), list[str]()
+
+    @handler("mail", retry=3)
+    async def send(name: str) -> None:
+        begun.append(name)
+        if name == "long":
+            await go_on.wait()
+
+    async with leased(store_url, 60) as store:
+        await store.enqueue(send, "suspect")
+        queue, dead, other = await store.queue_id("mail"), await begin(store), await begin(store)
+        assert len(await store.tasks.claim(dead, [(queue, 1)], 1)) == 1
+        async with Worker(store, [send], concurrency=4) as worker:
+            await store.enqueue(send, "long")
+            await until(lambda: begun == ["long"])
+            await bury(store, dead)
+            await until(lambda: worker._runtime.claims._suspects.is_on, message="it waits for the end of the long one")
+            assert len(await store.suspects.claim(other, [queue], beside=False)) == 1
+            await store.enqueue(send, "ordinary")
+            await until(lambda: "ordinary" in begun, message="the lease is not over")
+            go_on.set()
+    assert begun == ["long", "ordinary"]
+
+
 async def count_of(store: Store, status: str, number: int) -> bool:
     return await count(store, f"status = '{status}'") == number
 

@@ -93,7 +93,7 @@ class Claims:
     async def _claim_alone(self, *, idle: bool, drains: bool) -> int | None:
         """The number of suspects that were begun; None if it is not their turn, so that other tasks may be claimed."""
         turns, now = self._suspects, time.monotonic()
-        if not turns.is_on and turns.may_look(now, idle=idle, drains=drains):
+        if turns.may_look(now, idle=idle, drains=drains):
             turns.looked(now, found=await self._store.suspects.wait_in(list(self.served)))
         if not turns.is_on:
             return None

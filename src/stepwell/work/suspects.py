@@ -38,8 +38,11 @@ class SuspectTurns:
     def may_look(self, now: float, *, idle: bool, drains: bool = False) -> bool:
         """Whether to ask the database for suspects: not too often, and not in the time of ordinary work.
 
-        An idle worker has no ordinary work to wait for; one that drains asks whenever nothing else is left.
+        An idle worker has no ordinary work to wait for; one that drains asks whenever nothing else is left. A worker
+        that waits for its bodies asks again: other workers may have executed the suspects meanwhile, or acquitted them.
         """
+        if self.is_on:
+            return self._alone_since is None and now - self._looked_at >= LOOK_EVERY
         if idle and (self._left or drains):
             return True
         return now - self._looked_at >= LOOK_EVERY and (idle or now >= self._rests_until)
@@ -48,7 +51,9 @@ class SuspectTurns:
         """The database has answered whether there are suspects."""
         self._looked_at = now
         self._left = found
-        if found:
+        if self.is_on and not found:
+            self.end(now, left=False)
+        elif found and not self.is_on:
             self._since, self._alone_since = now, None
 
     def may_claim(self, now: float, executions: Collection[Execution]) -> bool:
