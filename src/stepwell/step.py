@@ -55,7 +55,7 @@ class Step(Generic[P, R_co]):
             result: R_co = followed(calling)
             return result
         coroutine: Any = branch.run.made.note(awaited(calling), self.id)
-        coroutine.__qualname__ = self.id  # what is told of one that nobody awaited
+        coroutine.__qualname__ = self.id  # the name in Python's warning if no code awaits it
         return coroutine  # type: ignore[no-any-return]
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
