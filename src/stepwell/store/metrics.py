@@ -81,7 +81,7 @@ class Metrics:
     """What workflows did between two moments, and how they stand at the second.
 
     `runs` has every status: those that are not finished as they stand, the others if they ended in the window.
-    `dead_letters` are all that no operator has retried or dropped. `durations` is of the runs that succeeded in the
+    `dead_letters` are those that were neither retried nor dropped. `durations` is of the runs that succeeded in the
     window, from their start to their end, their waits included; None if none did.
     """
 

@@ -54,7 +54,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class NextRead:
-    """Runs to read next, and a future for the time of that read."""
+    """Runs to read next, and a future that is done when that was tried."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()

@@ -273,7 +273,7 @@ class Tasks:
             worker=worker,
             lane=task_id,
             order=row,
-            parent=parent,  # whatever the status is: if an operator asked to cancel the task, it ends with this
+            parent=parent,  # whatever the status is: if a cancel was requested, the task ends with this
             restarts=done.input is not None,
             ends_run=done.ends_run,
             steps=[settled_step(step) for step in done.steps],

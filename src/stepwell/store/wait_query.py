@@ -76,7 +76,7 @@ class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
 
 
 class CancelRequested(Exception):  # noqa: N818 - a word of ours, never seen by users
-    """The question was not asked: an operator has cancelled the run, which has to clean up and does not know yet."""
+    """The question was not asked: the run was cancelled. It has to clean up, and does not know that yet."""
 
 
 Question = TakeSignal | EndRace | AddChildren | LookAtChildren
