@@ -1,8 +1,8 @@
 """Durable queues, durable workflows and event-sourced deciders in the database you already have.
 
-Everything public stands in `api` and is imported when the first of it is asked for, so that `stepwell --help`, which
-needs none of it, answers at once. The modules beside it are the nouns that users import, one file each; how they work
-stands in the packages. A module that has nothing public must not be at this level.
+All public names stand in `api`, which is imported when the first of them is used, so that `stepwell --help`, which
+needs none of them, answers at once. The modules beside it are the nouns that users import, one file each; the packages
+hold their implementation. A module that has nothing public must not be at this level.
 """
 
 import sys
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class _Package(ModuleType):
-    """This package: what is public is in `api`; a module of the same name never hides it."""
+    """This package: its public names are in `api`; a module of the same name never hides one."""
 
     def __getattr__(self, name: str) -> Any:
-        # Not `from stepwell import api`: that would first ask this package for an attribute `api`. What Python itself
-        # asks every module for (`__path__`, `__wrapped__`, ...) is no reason to import anything.
+        # Not `from stepwell import api`: that would first ask this package for an attribute `api`. The attributes that
+        # Python itself reads of every module (`__path__`, `__wrapped__`, ...) are no reason to import anything.
         if name in _ASKED_FOR or not name.startswith("__"):
             public = vars(import_module("stepwell.api"))
             if name in public:
@@ -28,7 +28,7 @@ class _Package(ModuleType):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        # When `stepwell/step.py` is imported, Python sets `stepwell.step` to that module: it is to stay the decorator.
+        # When `stepwell/step.py` is imported, Python sets `stepwell.step` to that module: it has to stay the decorator.
         if not (isinstance(value, ModuleType) and name in _HIDDEN):
             super().__setattr__(name, value)
 

@@ -47,7 +47,7 @@ DEFAULT_URL: Final = "sqlite:///stepwell.db"
 
 
 class Config:
-    """Where the store is and how to open it; takes what `connect` takes, from the URL's query too."""
+    """Where the store is and how to open it; takes the options of `connect`, also from the URL's query."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Config:
         telemetry: Telemetry | None = None,
     ) -> None:
         if url is not None and (not isinstance(url, str) or not url):
-            shown = url if not url else f"a {type(url).__name__}"  # not as it is: it may have a password
+            shown = url if not url else f"a {type(url).__name__}"  # not shown as it is: it may hold a password
             raise InvalidOption("url", shown, "it is text like sqlite:///shop.db, or None for what STEPWELL_URL says")
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
@@ -128,7 +128,7 @@ class Opening:
 
 
 class ConnectOptions(TypedDict, total=False):
-    """What `connect` takes besides the URL; each may also stand in the URL's query, which goes first."""
+    """The options of `connect` besides the URL; each may also stand in the URL's query, which takes precedence."""
 
     schema: str
     install: bool
@@ -152,7 +152,7 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Opening:
-    """Open the store a URL names: await the answer, or enter it with `async with`.
+    """Open the store that a URL names: await the result, or enter it with `async with`.
 
     `sqlite:///file.db`, `turso:///file.db`, `postgresql://...` or `memory:`; without a URL, what `STEPWELL_URL` says,
     else `sqlite:///stepwell.db`. The schema is installed unless `install=False`.
@@ -161,7 +161,7 @@ def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Ope
 
 
 def configured(url: str | None, options: ConnectOptions) -> Config:
-    """What `connect` was told, an option that there is not refused with those there are."""
+    """The options of `connect`; an unknown option is refused with a list of the known ones."""
     known = ConnectOptions.__annotations__
     for option, value in options.items():
         if option not in known:
@@ -175,7 +175,7 @@ def connect_with(config: Config) -> Opening:
 
 
 async def open_store(config: Config) -> Store:
-    """Open the driver, bring the schema up to date, and hand out the store."""
+    """Open the driver, bring the schema up to date, and return the store."""
     scheme = config.url.partition(":")[0]
     statements = Statements("postgres" if scheme.startswith("postgres") else "sqlite", config.schema)
     driver = _driver(config, scheme, statements)
@@ -203,7 +203,7 @@ async def _opened(driver: Driver, url: str) -> None:
 
 
 def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
-    # Imported here: opening SQLite must not need, nor load, another database's driver.
+    # Imported here: opening SQLite must neither need nor load the driver of another database.
     timeout = config.options.timeout
     match scheme:
         case "memory" | "sqlite":
@@ -234,18 +234,18 @@ _OURS: Final = frozenset(
 
 
 def _split(url: str) -> tuple[str, dict[str, Any]]:
-    """The URL without our options, and our options; what is left in the query is the driver's."""
+    """The URL without our options, and our options; the rest of the query belongs to the driver."""
     parts = None
     with contextlib.suppress(ValueError):  # not chained: its message shows the password
         parts = urlsplit(url)
     if parts is None:
-        raise UnknownStore(url.partition("?")[0])  # in the query another password may stand, and not as one
+        raise UnknownStore(url.partition("?")[0])  # the query may hold another password that is not recognised as one
     said = parse_qsl(parts.query, keep_blank_values=True)
     theirs = [(name, value) for name, value in said if name not in _OURS]
     if theirs and not parts.scheme.startswith("postgres"):
         name, value = theirs[0]
         raise InvalidOption(name, redact_option(name, value), f"a store's URL takes {', '.join(sorted(_OURS))}")
-    bare = url.partition("?")[0]  # not put together again from its parts: that would lose slashes of a file's path
+    bare = url.partition("?")[0]  # not joined again from its parts: that would lose slashes of a file's path
     return (f"{bare}?{urlencode(theirs)}" if theirs else bare), {name: value for name, value in said if name in _OURS}
 
 
@@ -265,7 +265,7 @@ def _span(option: str, value: Any) -> float:
 
 
 def _hang_after(value: Any, lease: float) -> float:
-    """How long a worker may be blocked: as was said, or long enough for what bodies may well do."""
+    """How long a worker may be blocked: the given time, or long enough for an ordinary body."""
     if value is None:
         return max(60.0, 10 * lease)
     span = _span("hang_after", value)
@@ -280,7 +280,7 @@ def _kept(option: str, value: Any) -> float | None:
 
 def _whole(option: str, value: Any, *, least: int) -> int:
     try:
-        number = int(value) if isinstance(value, str) else operator.index(value)  # a text stood in the URL
+        number = int(value) if isinstance(value, str) else operator.index(value)  # a text comes from the URL
     except (TypeError, ValueError):
         raise InvalidOption(option, value, "it is a whole number") from None
     if isinstance(value, bool):
@@ -295,7 +295,7 @@ def _retry(value: Any) -> Retry:
 
 
 def _listen(value: Any, url: str) -> bool | str:
-    """Whether to listen to other processes, and where if not at the store's own address."""
+    """Whether to listen to other processes, and at which address if not the store's own."""
     if not (isinstance(value, str) and "://" in value):
         return _truth("listen", redact_url(str(value)))  # perhaps a misspelt address, with a password
     if value.startswith(("postgresql://", "postgres://")) and url.startswith("postgres"):
@@ -321,7 +321,7 @@ def _truth(option: str, value: Any) -> bool:
 
 
 def admin(store: Store) -> Admin:
-    """What an operator does to a store as a whole; of a sync store, pass its `async_store` and await on its loop."""
+    """The verbs for a store as a whole; for a sync store, pass its `async_store` and await on its loop."""
     return Admin(store)
 
 
@@ -332,7 +332,7 @@ class Admin:
         self._store = store
 
     async def install(self) -> None:
-        """Make or upgrade the tables; may be repeated, and called by any number of processes at once."""
+        """Create or upgrade the tables; may be repeated, and any number of processes may call it at once."""
         await schema.install(self._store.driver, self._store.statements)
 
     async def verify(self) -> None:

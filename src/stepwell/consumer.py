@@ -1,4 +1,4 @@
-"""A worker, put together step by step: `consumer(name, port, workflow).handler(fn).create(store)`."""
+"""A worker built step by step: `consumer(name, port, workflow).handler(fn).create(store)`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ W_co = TypeVar("W_co", covariant=True)
 
 @runtime_checkable
 class MakesWorkers(Protocol[W_co]):
-    """A store with workers of its own colour: one of `stepwell.sync.connect`."""
+    """A store that makes its own kind of worker: one of `stepwell.sync.connect`."""
 
     def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> W_co:
         """A worker that others see and that claims nothing yet."""
@@ -26,7 +26,7 @@ class MakesWorkers(Protocol[W_co]):
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """What a worker is to be; nothing is written before `create`."""
+    """The settings of a worker; nothing is written before `create`."""
 
     name: str
     port: int
@@ -74,7 +74,7 @@ class Consumer:
 
 
 def consumer(name: str, port: int, queue: str | Sequence[str], /) -> Consumer:
-    """Begin to put together a worker with a name and a port, for a workflow (or several that one function executes)."""
+    """Begin to build a worker with a name and a port, for a workflow (or several that one function executes)."""
     queues = (queue,) if isinstance(queue, str) else tuple(queue)
     if not queues:
         raise InvalidOption("queue", queue, "name at least one workflow")

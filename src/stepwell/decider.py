@@ -26,9 +26,9 @@ S_co = TypeVar("S_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class EffectContext:
-    """What the handler of an effect may know: which attempt this is, of which effect, of which instance."""
+    """What the handler of an effect may know: the attempt, the effect, and the instance."""
 
-    key: str  # the same in every attempt of this effect, and of no other: give it to the world outside
+    key: str  # the same in every attempt of this effect, and of no other: pass it to external systems
     attempt: int  # from 1
     type: str
     id: str
@@ -38,7 +38,7 @@ class EffectContext:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of an input; `first` and `last` are the numbers of its events, None where it has none.
+    """The answer to an input; `first` and `last` are the numbers of its events, None if it has none.
 
     `duplicate`: it was decided before, and these are the events of then. `completed`: the instance has ended, and
     nothing was decided.
@@ -64,8 +64,8 @@ class Decider(ABC, Generic[S, I, E, X]):
     effects). They are stored under their class's name, or `__stepwell_name__`, with `__stepwell_version__`. `route`
     names the field that holds the instance's id, in every input; where that does not do, override `identify`.
 
-    With `dedupe`, an input without a key that equals one which its instance decided less than so long ago is a
-    duplicate; what timers and effects send is not counted.
+    With `dedupe`, an input without a key is a duplicate if it equals one that its instance decided less than that long
+    ago; inputs from timers and effects are not counted.
 
     `retry` is how often an effect is tried in all, `timeout` ends an attempt of `handle`; `register` may say otherwise.
     """
@@ -77,7 +77,7 @@ class Decider(ABC, Generic[S, I, E, X]):
     timeout: ClassVar[Duration | None] = None
 
     def identify(self, input: I) -> str:
-        """The id of the instance that the input is for: what its `route` field holds."""
+        """The id of the instance that the input is for: the value of its `route` field."""
         field: str | None = getattr(type(input), ROUTE, self.route)
         if field is None:
             why = "give the decider `route = ...`, the field that holds the instance's id, or override `identify`"
@@ -85,7 +85,7 @@ class Decider(ABC, Generic[S, I, E, X]):
         return _text_of(getattr(input, field), f"instance ({type(input).__name__}.{field})")
 
     def key_of(self, input: I) -> str | None:
-        """The input's own idempotency key, None if it has none: what the field named in `__stepwell_key__` holds."""
+        """The input's own idempotency key, None if it has none: the value of the field named in `__stepwell_key__`."""
         field: str | None = getattr(type(input), KEY, None)
         if field is None or (key := getattr(input, field)) is None:
             return None
@@ -101,7 +101,7 @@ class Decider(ABC, Generic[S, I, E, X]):
 
     @abstractmethod
     def decide(self, state: S, input: I, now: datetime) -> Decision[E, X, I]:
-        """What the input leads to; pure: time is `now`, and whatever else it needs is in the state and the input."""
+        """The decision on the input; pure: time is `now`, and all else it needs is in the state and the input."""
 
     def is_terminal(self, state: S) -> bool:
         """True if the instance has ended: later inputs are answered `completed` and its timers are removed."""

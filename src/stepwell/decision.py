@@ -1,4 +1,4 @@
-"""Decisions: what a decider answers to an input, as a value that is built up and compared like any other."""
+"""Decisions: the result of a decider for an input, as a value that is built up and compared like any other."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[E_co, X_co, I_co]):
-    """What happened, at least one event, and what is to be done about it; all of it is committed together.
+    """What happened, at least one event, and what to do about it; all of it is committed together.
 
-    Begin with `Decision.event(...)`; each method answers a new decision. What is in `cancelled` is cancelled before
+    Begin with `Decision.event(...)`; each method returns a new decision. What is in `cancelled` is cancelled before
     `timers` are set, whatever the order of the calls: a timer that was set and then cancelled is in `cancelled` only.
     """
 
@@ -65,7 +65,7 @@ class Decision(Generic[E_co, X_co, I_co]):
             why = "it has at least one event; an input that changes nothing is an event too, like `Ignored(why)`"
             raise InvalidOption("decision", (), why)
 
-    # Of several classes a type checker makes `object`, unless each has a variable of its own.
+    # For several classes a type checker infers `object`, unless each has a type variable of its own.
     @overload
     @staticmethod
     def event(one: A, two: B, /) -> Decision[A | B, Never, Never]: ...

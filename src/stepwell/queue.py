@@ -1,4 +1,4 @@
-"""Handlers: the function that stands behind a queue."""
+"""Handlers: the functions that handle the messages of a queue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ In = TypeVar("In")
 
 
 class Handler(Generic[In_contra]):
-    """A function and the queue whose messages it takes; calling it calls the function."""
+    """A function and the queue whose messages it handles; calling it calls the function."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Handler(Generic[In_contra]):
 
     @property
     def max_attempts(self) -> int | None:
-        """How often a message is tried in all, unless `enqueue` says otherwise; None leaves it to the store."""
+        """How often a message is tried in all, unless `enqueue` says otherwise; None is the store's policy."""
         return None if self.retry is None else self.retry.max_attempts
 
     def accepts(self, payload: In_contra, /) -> None:
-        """Nothing at run time: tells a type checker what a payload may be; `enqueue` checks it."""
+        """Does nothing at run time: tells a type checker which payloads are allowed; `enqueue` checks them."""
 
     def __call__(self, payload: Any) -> Any:
         return self.fn(payload)
@@ -64,7 +64,7 @@ class Handler(Generic[In_contra]):
         return f"<handler {self.__name__} of {self.queue}>"  # type: ignore[attr-defined]
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
-        """The handler as a worker takes it; its own policy goes before the store's, a worker's limit before its own."""
+        """The handler for a worker; its own policy goes before the store's, a worker's limit before its own."""
         return Served(
             self.queue,
             self._body,
@@ -168,7 +168,7 @@ def _taken_type(fn: Callable[..., object]) -> Any:
 
 
 def _element_type(fn: Callable[..., object], taken: Any) -> Any:
-    """The type of one message where the function takes a list of them; Any if that is not said."""
+    """The type of one message if the function takes a list of them; Any if it is not annotated."""
     if taken is Any or taken is list:
         return Any
     if typing.get_origin(taken) in (list, Sequence):

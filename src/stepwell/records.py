@@ -1,4 +1,4 @@
-"""The plain values that users get of a store: statuses, kinds, ids, pages, and what stands in it, for people."""
+"""The plain values that a store returns to users: statuses, kinds, ids, pages, and its contents, for people."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class RunStatus(StrEnum):
 
     @property
     def finished(self) -> bool:
-        """True if nothing but an operator changes it any more."""
+        """True if only an operator can change it now."""
         return self in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.CANCELLED)
 
 
 class CancelAnswer(StrEnum):
-    """What came of asking for a run to be cancelled; true unless it was too late."""
+    """The answer to a request to cancel a run; true unless it was too late."""
 
     CANCELLED = "CANCELLED"
     REQUESTED = "REQUESTED"
@@ -44,7 +44,7 @@ class CancelAnswer(StrEnum):
 
 
 class SignalAnswer(StrEnum):
-    """What came of a signal; true unless it was too late."""
+    """The answer to a signal; true unless it was too late."""
 
     WOKE = "WOKE"
     KEPT = "KEPT"
@@ -66,13 +66,13 @@ class TaskKind(StrEnum):
 
 
 class TaskId(int):
-    """A task's number; `created` is False if its key had already named it."""
+    """A task's number; `created` is False if a task with its key existed before."""
 
     created: bool = True  # of the class: a bulk makes thousands of them
 
     @classmethod
     def found(cls, value: int) -> Self:
-        """The number of a task that was there before."""
+        """The number of a task that existed before."""
         task_id = cls(value)
         task_id.created = False
         return task_id
@@ -82,13 +82,13 @@ class TaskId(int):
 
 
 class RunId(TaskId, Generic[R_co]):
-    """A run's number; `returns` is the type of its result where the trigger knew it."""
+    """A run's number; `returns` is the type of its result if the trigger knew it."""
 
     returns: Any = Any
 
 
 class Page(list[T], Generic[T]):
-    """Some of a longer list; `next` is what to pass as `after` for the rest, None at the end."""
+    """Part of a longer list; pass `next` as `after` to get the rest; it is None at the end."""
 
     def __init__(self, items: Iterable[T] = (), next: str | None = None) -> None:
         super().__init__(items)
@@ -99,8 +99,8 @@ class Page(list[T], Generic[T]):
 class Task:
     """A task as it stands, for people: `owner` is the session that executes it, `last_worker` the one that had it last.
 
-    The last one stays when the task is settled; its name is told as long as the store keeps ended sessions. None if no
-    worker had it, or if it was taken by hand since.
+    The last one stays when the task is settled; its name is shown as long as the store keeps ended sessions. None if no
+    worker had it, or if a consumer has taken it by hand since.
     """
 
     id: int
@@ -173,12 +173,12 @@ class QueueStats:
     suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
     scheduled: int = 0  # of those that wait: for a moment ...
     set_aside: int = 0  # ... and for a signal, a child or an operator: these are PAUSED
-    unreadable: int = 0  # of those that wait: no code that was offered them could read them
+    unreadable: int = 0  # of those that wait: no worker to which they were offered could read them
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a database says of itself: `settings` decide whether a commit survives a power cut.
+    """What a database reports of itself: `settings` decide whether a commit survives a power cut.
 
     `clock` is its own, `took` how many seconds it took to answer, `held` for how many seconds the oldest transaction
     has kept it from cleaning up (None where there is no such thing).
@@ -286,7 +286,7 @@ class AuditInfo:
 
 @dataclass(frozen=True, slots=True)
 class Run(Generic[R_co]):
-    """A run as it stood when it was read; what it took and gave is decoded when it is asked for."""
+    """A run as it stood when it was read; its input and output are decoded when you read them."""
 
     id: RunId[R_co]
     workflow: str
@@ -309,7 +309,7 @@ class Run(Generic[R_co]):
     input_text: str | None = field(repr=False)
     output_text: str | None = field(repr=False)
     error_text: str | None = field(repr=False)
-    cause: str | None = None  # the run it was made of, and how
+    cause: str | None = None  # the run it was made from, and how
     held_at: datetime | None = None  # since when an operator holds it back
     progress_text: str | None = field(default=None, repr=False)
     cancel_requested_at: datetime | None = None  # since when it is being cancelled, or was
@@ -350,5 +350,5 @@ class Run(Generic[R_co]):
 
     @property
     def progress(self) -> Any:
-        """What it last said of how far it is, as plain JSON; None if it said nothing."""
+        """The progress that it last reported, as plain JSON; None if it reported none."""
         return decode(self.progress_text or "null", what=f"progress of run {self.id}")

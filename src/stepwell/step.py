@@ -29,7 +29,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Step(Generic[P, R_co]):
-    """A function whose result is recorded when a run calls it; anywhere else calling it calls the function."""
+    """A function whose result is recorded when a run calls it; elsewhere a call is a plain call of the function."""
 
     def __init__(self, fn: Callable[P, R_co], definition: StepDefinition) -> None:
         self.fn = fn
@@ -55,11 +55,11 @@ class Step(Generic[P, R_co]):
             result: R_co = followed(calling)
             return result
         coroutine: Any = branch.run.made.note(awaited(calling), self.id)
-        coroutine.__qualname__ = self.id  # what is told of one that nobody awaited
+        coroutine.__qualname__ = self.id  # the name in Python's warning if no code awaits it
         return coroutine  # type: ignore[no-any-return]
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function itself, recorded nowhere."""
+        """Call the function itself; nothing is recorded."""
         return self.fn(*args, **kwargs)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> BackgroundStep[R_co]:
@@ -78,7 +78,7 @@ class Step(Generic[P, R_co]):
         raise InvalidOption("step", self.id, why)
 
     def _check_place(self, branch: Branch) -> None:
-        """Refuse a call of the other colour, and one from a task that has no label."""
+        """Refuse a sync step in an async workflow and the reverse, and a call from a task that has no label."""
         run = branch.run
         if run.is_sync == self.definition.is_async:
             kind = "an async step in a sync workflow" if run.is_sync else "a sync step, which would block the loop,"

@@ -1,4 +1,4 @@
-"""Triggers: a run that is asked for, until it is written; and what became of it, if that is waited for."""
+"""Triggers: a requested run before it is written; and its result, if the caller waits for it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SyncFace(Protocol):
         """The store behind it."""
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the work on the loop of the store behind it."""
+        """Do the work on the loop of the async store."""
 
     def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
         """Write a run."""
@@ -61,7 +61,7 @@ class Trigger(Asked[R_co]):
     """A run that is asked for; `execute` writes it, each time a new one."""
 
     def options(self, **options: Unpack[TriggerOptions]) -> Self:
-        """The same trigger, queued as said; what is not said stays.
+        """The same trigger with these options; an option that is not given stays.
 
         `key` names the run: a second trigger with it finds the first, and with another input raises
         `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
@@ -87,7 +87,7 @@ class Trigger(Asked[R_co]):
         """Write the run: when it is done the run is durable and will be executed. Returns its number.
 
         With `tx`, your own connection in a transaction, the run is there if that commits and never was if it does not.
-        With the context of a run (or nothing, inside one) it is asked for as its child, once in the life of that run.
+        With the context of a run (or without, inside one) it becomes its child, once in the life of that run.
         """
         if isinstance(on := _place(on, self.workflow), Context | SyncContext):
             if tx is not None:
@@ -124,13 +124,13 @@ class Waited(Generic[R_co]):
         begun = time.monotonic()
         run_id = await store.trigger(self.trigger)
         left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - begun))
-        # One with a key may have been there before, and have ended.
+        # A run with a key may have existed before, and have ended.
         result: R_co = returned(run_id, await store.results.ending(run_id, left, is_new=self.trigger.key is None))
         return result
 
 
 def _place(on: object, workflow: str) -> object:
-    """Where a run is asked for; refused where every replay would ask for it again, or where nobody awaits it."""
+    """Where a run is requested; refused if every replay would request it again, or if the code would not await it."""
     branch = current_branch.get()
     if on is None:
         if isinstance(branch, Branch) and branch.run.is_sync:
@@ -143,7 +143,7 @@ def _place(on: object, workflow: str) -> object:
 
 
 def in_colour_of(on: object, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T | Coroutine[Any, Any, T]:
-    """Do the work with a store, and return what its verbs return: a coroutine, or what came of it."""
+    """Do the work with a store, and return what its verbs return: a coroutine, or the result."""
     match checked_store(on):
         case Store() as store:
             return work(store)
@@ -152,7 +152,7 @@ def in_colour_of(on: object, work: Callable[[Store], Coroutine[Any, Any, T]]) ->
 
 
 def checked_store(on: object) -> Store | SyncFace:
-    """The store, if it is one."""
+    """The store; raises if it is none."""
     if not isinstance(on, Store | SyncFace):
         raise InvalidOption("on", on, "pass an open store, of `stepwell.connect` or `stepwell.sync.connect`")
     return on

@@ -129,13 +129,13 @@ class Worker:
     async def run(self, shutdown: Awaitable[object] | None = None, *, signals: bool = False) -> None:
         """Work until `stop()`, until `shutdown` is done, or with `signals=True` until SIGTERM or SIGINT.
 
-        A second signal does not wait for the grace: what is under way is given back at once.
+        A second signal ends the grace period: tasks that are being executed are given back at once.
         """
         self._store.check()
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(self._stop.clear)  # when all is over: it may run again
-            if signals:  # first, so that they are heard to the end: the second one comes while the first is obeyed
+            stack.callback(self._stop.clear)  # when all has ended: it may run again
+            if signals:  # first, so that they are handled to the end: the second comes while the worker stops
                 stack.enter_context(caught_signals(partial(loop.call_soon_threadsafe, self._end)))
             waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stop.wait())]
             if shutdown is not None:
@@ -145,13 +145,13 @@ class Worker:
                     return
                 ended, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for one in ended:
-                    one.result()  # a shutdown that failed is not to be taken for a wish
+                    one.result()  # a shutdown that failed must not count as a request to stop
             finally:
                 for one in waiting:
                     one.cancel()
 
     async def _begun(self, stack: contextlib.AsyncExitStack, waiting: Sequence[asyncio.Future[Any]]) -> bool:
-        """Start, which waits while the database is away; False if it is to end before it has started."""
+        """Start, which waits while the database is away; False if it has to stop before it has started."""
         starting = asyncio.ensure_future(self.__aenter__())
         try:
             await asyncio.wait([starting, *waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -176,7 +176,7 @@ class Worker:
         return self
 
     async def close(self) -> None:
-        """End a worker that was registered and never ran; nothing to do for any other."""
+        """End a worker that was registered and never ran; does nothing for any other."""
         if not self._started:
             await self._runtime.stop()
 
@@ -192,7 +192,7 @@ class Worker:
         return await self._store.dequeue(self._queues, limit, until=until)
 
     async def drain(self) -> int:
-        """Return when all that is due now, and what that leads to, is done; says how many attempts that was.
+        """Return when all that is due now, and what that leads to, is done; returns the number of attempts.
 
         A worker that is not started works for as long as that takes and no longer.
         """
@@ -210,7 +210,7 @@ class Worker:
             self._draining = False
 
     def stop(self) -> None:
-        """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may say so."""
+        """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may call it."""
         loop = self._store.loop
         if is_running_here(loop):
             self._end()
@@ -258,7 +258,7 @@ class Routing:
 
     @classmethod
     def of(cls, prefixes: Iterable[str] | None, on_missing: OnMissing) -> Routing:
-        """What was said, or else what the environment says."""
+        """The given options, or else those of the environment."""
         if on_missing not in ("fail", "release"):
             raise InvalidOption("on_missing_handler", on_missing, "it is 'fail' or 'release'")
         if isinstance(prefixes, str):
@@ -278,7 +278,7 @@ class Routing:
         return chosen
 
     def claimed(self, served: list[Served]) -> tuple[str, ...]:
-        """The prefixes whose queues it claims from although it may have no handler for them."""
+        """The prefixes whose queues it claims from, even if it has no handler for some of them."""
         if self.prefixes:
             return self.prefixes if self.on_missing == "fail" else ()
         return () if served else (DEFAULT_PREFIX,)
@@ -309,7 +309,7 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -
 
 
 def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Served]]:
-    """What is served but for deciders, and the queues of those; who is named goes before what a module has."""
+    """What is served except for deciders, and the queues of those; what is named goes before what a module has."""
     serves = list(serves)
     others: list[Serves] = [one for one in serves if not isinstance(one, Decider | Service)]
     modules = [one for one in others if isinstance(one, ModuleType)]
@@ -388,10 +388,10 @@ def _poll(poll: Duration) -> float:
 
 @contextlib.contextmanager
 def caught_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Have SIGTERM and SIGINT call `stop`, and put back what was there before; Python tells the main thread only."""
+    """Have SIGTERM and SIGINT call `stop`, and restore the old handlers; Python calls them in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         raise InvalidOption("signals", True, "signals reach only the main thread; run there, or call `stop()` yourself")
-    # Not through the loop's own registry: it forgets what was there before instead of putting it back.
+    # Not through the loop's own registry: it drops the old handlers instead of restoring them.
     before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

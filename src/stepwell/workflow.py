@@ -1,4 +1,4 @@
-"""Workflows: functions whose runs survive the processes that execute them, and how runs are asked for."""
+"""Workflows: functions whose runs survive the processes that execute them, and how runs are triggered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Workflow(Generic[P, R_co]):
-    """A named workflow: a function, or only the name of one that others have. Calling it calls the function."""
+    """A named workflow: a function, or only the name of one that others define. Calling it calls the function."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class Workflow(Generic[P, R_co]):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What its definition says besides."""
+        """The other options of its definition."""
         names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup", "lease")
         return {name: getattr(self, name) for name in names}
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
-        """The workflow as a worker takes it: its own policy before the store's, a worker's limit before its own."""
+        """The workflow for a worker: its own policy goes before the store's, a worker's limit before its own."""
         if not self.is_defined:
             raise InvalidOption("serves", self.name, _NO_FUNCTION)
         return Served(
@@ -163,7 +163,7 @@ class Workflow(Generic[P, R_co]):
         try:
             return await store.find_run(self.name, key)
         except WorkflowNotFound:
-            if self.is_defined:  # its definition is made by its first trigger
+            if self.is_defined:  # its first trigger creates its definition
                 return None
             raise
 

@@ -159,8 +159,8 @@ MUTANTS = (
         "operations of one task use any connection",
         "protocol-07",
         "store/flush.py",
-        "        if operation.lane is not None:  # what concerns",
-        "        if False:  # what concerns",
+        "        if operation.lane is not None:  # the operations of one task",
+        "        if False:  # the operations of one task",
         GROUP + "test_operations_of_one_task_stay_in_one_lane_while_any_of_them_waits",
     ),
     Mutant(

@@ -163,8 +163,8 @@ CHILDREN_MUTANTS = (
         "children whose reply was lost are asked for again",
         "rule-04",
         "store/run_waits.py",
-        "        if again:  # a try",
-        "        if False:  # a try",
+        "        if again:  # an earlier try",
+        "        if False:  # an earlier try",
         LOST + "test_a_question_whose_reply_is_lost_is_answered_once",
     ),
     Mutant(
@@ -246,11 +246,11 @@ CHILDREN_MUTANTS = (
         "each child of a gather is asked for by itself",
         "R-21",
         "store/run_waits.py",
-        "            await asyncio.sleep(0)  # whoever is about to ask",
+        "            await asyncio.sleep(0)  # other runs that are about to ask",
         "            self._asked, left = self._asked[:1], self._asked[1:]\n"
         "            await self._answer(self._next())\n"
         "            self._asked = left + self._asked\n"
-        "            continue  # whoever is about to ask",
+        "            continue  # other runs that are about to ask",
         MANY + "test_a_gather_asks_for_its_children_together",
     ),
     Mutant(

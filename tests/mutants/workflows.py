@@ -172,8 +172,8 @@ WORKFLOW_MUTANTS = (
         "a run is answered by what was read before its claim",
         "protocol-06",
         "store/steps.py",
-        "            for which in asked:\n                del self._wanted[which]  # before it is read:"
-        " whoever has claimed it since is answered by the next\n            try:\n"
+        "            for which in asked:\n                del self._wanted[which]  # before the read:"
+        " a session that has claimed it since is answered by the next\n            try:\n"
         "                found = await self._grouped(asked)\n",
         "            try:\n                found = await self._grouped(asked)\n"
         "                for which in asked:\n                    del self._wanted[which]\n",

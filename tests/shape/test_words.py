@@ -20,7 +20,8 @@ REFUSED = re.compile(r"\b(nobody|whoever|somebody|anybody|although)\b", re.IGNOR
 REFERENCE = ROOT / "docs" / "reference.md"  # its words are those of docstrings, and counted there
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
 PAGES = sorted({*DOCUMENTS, *(ROOT / "examples").rglob("*.py")} - {REFERENCE})
-STILL = {".": 9, "base": 4, "cli": 9, "deciders": 7, "runs": 29, "store": 109, "values": 1, "work": 28}
+STILL = {"store": 3}  # the function `nobody`: its definition, its import and its use
+UNIX_USER = {PACKAGE / "cli" / "demo" / "processes.py": "nobody"}  # the user that runs the demo's Postgres
 
 
 def refused(text: str) -> list[str]:
@@ -29,6 +30,14 @@ def refused(text: str) -> list[str]:
         f"line {number}: {found[0]}"
         for number, line in enumerate(text.splitlines(), 1)
         for found in REFUSED.finditer(line)
+    ]
+
+
+def refused_in_source(path: Path) -> list[str]:
+    """The refused words of a source file, each with its line; the name of a Unix user is allowed."""
+    name = UNIX_USER.get(path)
+    return [
+        place for place in refused(path.read_text(encoding="utf-8")) if name is None or not place.lower().endswith(name)
     ]
 
 
@@ -50,11 +59,7 @@ def test_a_page_has_no_refused_word(page: Path) -> None:
 
 @pytest.mark.parametrize("package", SOURCES)
 def test_a_package_has_no_more_refused_words_than_before(package: str) -> None:
-    found = [
-        f"{path.relative_to(PACKAGE)} {place}"
-        for path in SOURCES[package]
-        for place in refused(path.read_text(encoding="utf-8"))
-    ]
+    found = [f"{path.relative_to(PACKAGE)} {place}" for path in SOURCES[package] for place in refused_in_source(path)]
     still = STILL.get(package, 0)
     assert len(found) <= still, "\n".join(found)
     assert len(found) >= still, f"only {len(found)} are left: lower the count in STILL"

@@ -1,7 +1,7 @@
 """Every error that stepwell raises, in the families a caller can act on.
 
 Each says what happened, to which id, and what to do next; the facts are attributes. Drivers translate into these
-once, `from` the original, so nothing above them knows a database's own errors, and no message shows a password. An
+once, `from` the original, so the code above them knows no error of a database, and no message shows a password. An
 error that no caller could act on must not be here.
 """
 

@@ -1,4 +1,4 @@
-"""What every error has, and those by which a body says what is to happen next."""
+"""The base of every error, and the errors by which a body says what happens next."""
 # ruff: noqa: N818 - the names are the API's words; `LeaseLost` says more than `LeaseLostError`
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PauseError = Paused
 
 
 class Timeout(StepwellError, TimeoutError):
-    """It did not happen in time; whatever was asked for goes on, so ask again."""
+    """It did not happen in time; the work goes on, so ask again."""
 
     def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
         super().__init__(message or sentence_of(Timeout))
@@ -65,7 +65,7 @@ class Timeout(StepwellError, TimeoutError):
 
 
 def sentence_of(cls: type[BaseException]) -> str:
-    """A class without words of its own speaks with its nearest ancestor's docstring."""
+    """The docstring of the class or of its nearest ancestor that has one, for an error without a message."""
     return next((" ".join(base.__doc__.split()) for base in cls.__mro__ if base.__doc__), cls.__name__)
 
 

@@ -1,4 +1,4 @@
-"""Adding tasks: as the rows of a flush, in pieces of one transaction, or loaded in bulk."""
+"""Adding tasks: as rows of a flush, in pieces of one transaction, or in bulk."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from stepwell.store.workflows import Living, create_workflow, find_workflow
 CHUNK: Final = 1000
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 LOAD_BYTES: Final = 16 * 1024 * 1024
-ROW_BYTES: Final = 200 + LONGEST_NAME  # what a row weighs besides its JSON
-SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take before the database counts as away
+ROW_BYTES: Final = 200 + LONGEST_NAME  # the size of a row without its JSON
+SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take; after that the database counts as away
 
 
 def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int]) -> Script[bool]:
-    """Write tasks of one queue, none with a key, in bulk; False, and nothing is written, if it takes none.
+    """Write tasks of one queue, none with a key, in bulk. Return False, and write nothing, if the queue takes none.
 
-    The queue is locked, so that nobody closes or deletes it before they are there; the time is the database's.
+    The queue is locked, so that no other transaction closes or deletes it before this one ends. The time is the
+    database's.
     """
     found = yield Call("open_queue", params)
     if not found:
@@ -45,14 +46,14 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
 
 
 def _loaded(tasks: Sequence[NewTask], ids: Sequence[int], queue_id: int, now: int) -> Columns:
-    """Tasks as the rows of `load_task`; the input is the last cell, which is hidden."""
+    """Tasks as the rows of `load_task`. The input is the last column, so that no error message quotes it."""
     shown = [_cells(task, queue_id, now) for task in examples(tasks)]
     columns = map(Same, shown[0]) if isinstance(tasks, Alike) else zip(*shown, strict=True)
     return Columns([ids, *columns, inputs(tasks)])
 
 
 def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
-    """A task's row but for its id and its input."""
+    """The row of a task without its id and its input."""
     run_at = now + task.delay if task.run_at is None else task.run_at
     # fmt: off
     return (str(task.kind), queue_id, run_at <= now, task.priority, run_at, task.max_attempts, task.key_scope,
@@ -61,7 +62,7 @@ def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
 
 
 def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
-    """Add in pieces that a statement can carry; the transaction makes them one."""
+    """Add tasks with several statements of one transaction, each of a size that a statement can carry."""
     written: set[int] = set()
     chunk: list[tuple[Value, ...]] = []
     size = 0
@@ -73,7 +74,7 @@ def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tupl
         size += size_of(task)
     if chunk:
         written.update(row["id"] for row in (yield Call(statement, params, chunk)))
-    # Asked before the commit: another payload under one of the keys undoes all of it.
+    # Asked before the commit: if a key has another payload, the whole transaction is rolled back.
     if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
         found = found_among(missing, (yield asking_after(missing)))
         unfound = [task for task, task_id in missing if task_id not in found]
@@ -103,7 +104,7 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
 
 
 def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:
-    """By queue and key: two transactions that add the same keys wait for each other once, and never both."""
+    """Sort by queue and key: then two transactions that add the same keys cannot deadlock."""
     return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
 
 
@@ -117,7 +118,7 @@ def asking_after(missing: Sequence[tuple[NewTask, int]]) -> Call:
 
 
 def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> dict[int, TaskId]:
-    """The answer, by the id that was to be written: our own write if it is there, else who has the key."""
+    """The task by the id that was to be written: our own if it was written, else the one that has the key."""
     asked = {task_id: task for task, task_id in missing}
     found: dict[int, TaskId] = {}
     for row in rows:
@@ -130,12 +131,12 @@ def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> 
 
 
 def asking_whether_closed(tasks: Sequence[NewTask]) -> Call:
-    """Ask which queues of these tasks take none: one may be neither written nor found because of that."""
+    """Ask which queues of these tasks are closed: a task that is neither written nor found may be refused for that."""
     return Call("closed_queues", rows=[(queue_id,) for queue_id in sorted({task.queue_id for task in tasks})])
 
 
 def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
-    """Say that a queue is being drained or was deleted; nothing if all are open, and a race for a key was lost."""
+    """Raise if a queue is being drained or was deleted; return if all are open, and a race for a key was lost."""
     for row in rows:
         queue = next(task.queue for task in tasks if task.queue_id == row["id"])
         if row["draining"] is None:
@@ -144,7 +145,7 @@ def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
 
 
 def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
-    """Write tasks inside the user's own transaction: reserve ids, find their queues or make them, and add the rows."""
+    """Write tasks inside the user's own transaction: reserve ids, find or create their queues, and add the rows."""
     blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
     return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))
@@ -153,7 +154,7 @@ def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Sc
 def add_together(
     params: dict[str, Value], drafted: Drafted, ids: Sequence[int], living: Living
 ) -> Script[list[TaskId]]:
-    """Write tasks of one queue or several, all or none, with these ids; may be repeated with the same."""
+    """Write tasks of one or several queues, all or none, with these ids. It may be repeated with the same ids."""
     queues = yield from _queues(params, drafted, living)
     tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
@@ -166,7 +167,7 @@ def add_together(
 
 
 def _queues(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[dict[str, int]]:
-    """The number of each queue by its name; makes nothing before everything that may refuse has been asked."""
+    """The number of each queue by its name. A missing queue is created after all checks, which may refuse the call."""
     of_runs = drafted.kind is TaskKind.RUN
     numbers: dict[str, int | None] = {}
     for name in sorted(drafted.queues):

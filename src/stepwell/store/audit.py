@@ -1,6 +1,6 @@
-"""The audit: what happened to tasks, noted in the transaction that does it or not at all.
+"""The audit: what happened to tasks. Each note is written in the transaction that it describes, or not at all.
 
-By default only what went wrong and what people did: a run that goes well costs no row and no statement.
+By default it notes failures and what people did: a run that succeeds costs no row and no statement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNACKNOWLEDGED: Final = "not acknowledged in time"
 
 
 class What(StrEnum):
-    """What can have happened; docs/control.md shows the same table."""
+    """What the audit can note; docs/control.md shows the same table."""
 
     ATTEMPT_FAILED = "attempt failed"
     FAILED = "failed"
@@ -59,7 +59,7 @@ class What(StrEnum):
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """One audit row to be; turn and attempt are the task's own unless they are said."""
+    """A new row of the audit. Turn and attempt are the task's own unless they are given."""
 
     task_id: int
     what: What
@@ -67,29 +67,29 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     worker: int | None = None
     turn: int | None = None
     attempt: int | None = None
-    answer: str | None = None  # in a flush: only if its operation is answered this, else whatever; and once a turn
+    answer: str | None = None  # in a flush: written only if its operation has this answer (None: any), and once a turn
 
 
 class Audit:
-    """What one store notes."""
+    """Writes the audit of one store."""
 
     def __init__(self, level: AuditLevel) -> None:
         self.problems = level != "off"
         self.everything = level == "all"
 
     def noted(self, params: dict[str, Value], notes: Iterable[Note]) -> Script[None]:
-        """Note this in the transaction under way, after the statement that did it."""
+        """Write these notes in the current transaction, after the statement that they describe."""
         if self.problems and (rows := rows_of(notes)):
             yield Call("note", params, rows)
 
     def of_all(
         self, params: dict[str, Value], done: Iterable[Row], what: What, detail: str | None = None
     ) -> Script[None]:
-        """Note the same of every task that a statement has changed."""
+        """Write the same note for every task that a statement has changed."""
         yield from self.noted(params, [Note(row["id"], what, detail) for row in done])
 
     def claimed(self, params: dict[str, Value], rows: Iterable[Row]) -> Script[None]:
-        """Note who has claimed these tasks; with "all" only."""
+        """Note which session has claimed these tasks; only with "all"."""
         if self.everything:
             worker = params.get("worker")
             number = None if worker is None else int(worker)
@@ -97,32 +97,32 @@ class Audit:
             yield from self.noted(params, notes)
 
     def settled(self, row: SettleRow, attempt: int | None = None) -> Note | None:
-        """What a row of `settle` is to leave behind; None for a turn that went well, but with "all"."""
+        """The note for a row of `settle`; None for a turn that succeeded, unless the level is "all"."""
         status, error = row.status, row.error
         if not self.everything and (not self.problems or (error is None and status != RunStatus.CANCELLED)):
             return None
         if status == RunStatus.PENDING and row.attempt_back and not row.alone and not self.everything:
-            return None  # left to other code, perhaps every minute for a week: `last_error` says why
+            return None  # given back for other code, perhaps every minute for a week: `last_error` says why
         what, detail = _outcome(row)
         what = What.RESTARTED if row.input is not None else what
-        answer = status if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if it was cancelled meanwhile
+        answer = status if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if it was cancelled in the meantime
         return Note(row.id, what, detail, row.worker, row.turn, attempt, answer)
 
     def closed(self, task_id: int, turn: int, status: RunStatus) -> Note | None:
-        """What closing a message taken by hand is to leave behind; with "all" only."""
+        """The note for the end of a message taken by hand; only with "all"."""
         if not self.everything:
             return None
         what = What.SUCCEEDED if status is RunStatus.SUCCESS else What.GIVEN_BACK
         return Note(task_id, what, turn=turn, answer=str(status))
 
     def told(self, task_id: int, turn: int, what: What, answer: RunStatus) -> Note | None:
-        """What is noted of a message that a consumer has and an operator closes."""
+        """The note for a message that a consumer has taken and an operator closes."""
         return Note(task_id, what, turn=turn, answer=str(answer)) if self.problems else None
 
     def failed_steps(self, rows: Iterable[StepRow], worker: int, *, settled: bool = False) -> list[Note]:
-        """What steps that failed are to leave behind, by themselves or with the end of their run's turn.
+        """The notes for steps that failed, written alone or with the end of their run's turn.
 
-        Their attempts are the steps' own.
+        The attempts are those of the steps.
         """
         return [
             Note(
@@ -138,12 +138,12 @@ class Audit:
         ]
 
     def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
-        """Note which worker these tasks were taken from, and what became of them."""
+        """Note which worker had these tasks when it was lost, and which status they have now."""
         notes = [Note(row["id"], What.LOST, _lost(row), worker, row["turn"], row["attempt"]) for row in returned]
         yield from self.noted(params, notes)
 
     def unacknowledged(self, params: dict[str, Value], due: Iterable[Row]) -> Script[None]:
-        """Note which of these were taken by hand and not closed in time."""
+        """Note which of these messages were taken by hand and not closed in time."""
         notes = [
             Note(
                 row["id"],
@@ -157,7 +157,7 @@ class Audit:
 
 
 def rows_of(notes: Iterable[Note]) -> list[tuple[Value, ...]]:
-    """Notes as the row set `new_note` of audit.sql; those of one task in their order."""
+    """Notes as the row set `new_note` of audit.sql; the notes of one task keep their order."""
     so_far: Counter[int] = Counter()
     rows: list[tuple[Value, ...]] = []
     for note in notes:
@@ -204,12 +204,12 @@ def _outcome(row: SettleRow) -> tuple[What, str | None]:
 
 @dataclass(eq=False)
 class History:
-    """What the audit of one store has noted, to be read."""
+    """Reads the audit of one store."""
 
     _db: Database
 
     async def of(self, task_id: int) -> list[AuditInfo]:
-        """The notes of one task, in the order in which it happened."""
+        """The notes of one task, in the order of events."""
         self._db.check()
         rows = await self._db.driver.read(Call("history", self._db.params(id=task_id)))
         if not rows:

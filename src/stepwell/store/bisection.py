@@ -1,4 +1,4 @@
-"""Bisection of a transaction that failed: what cannot be written is found by halving, and all else is written."""
+"""Bisection of a transaction that failed: halve it to find the rows that cannot be written, and write the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stepwell.store.driver import Call, Row, Script
 from stepwell.store.pending import Need, Operation
 from stepwell.store.sql import fed_rows
 
-SEEKING: Final = 0.003  # seconds that each part waits for a lock: the whole has waited for longer already
-MOST_IN_VAIN: Final = 24  # parts that wait in vain before all that is left untried counts as held
+SEEKING: Final = 0.003  # seconds that each part waits for a lock: the whole transaction has waited longer already
+MOST_IN_VAIN: Final = 24  # parts that may wait in vain; then all parts that are not tried yet count as locked
 
 T = TypeVar("T")
 
@@ -24,9 +24,9 @@ async def seek(
     held: Callable[[T], object],
     in_vain: Iterator[int] | None = None,
 ) -> None:
-    """Do without those that are held what waited in vain for a lock: halve it until each of them stands alone.
+    """Do together what is not locked: halve what waited in vain for a lock until each locked item stands alone.
 
-    `attempt` does some together, and answers False, having done nothing, if one of them is held.
+    `attempt` does some items together. It returns False, and does nothing, if one of them is locked.
     """
     in_vain = itertools.count() if in_vain is None else in_vain
     if len(units) == 1 or next(in_vain) >= MOST_IN_VAIN:
@@ -40,22 +40,22 @@ async def seek(
 
 @dataclass(slots=True)
 class Isolated:
-    """What came of the operations of a flush: those of `written` stand, the others do not."""
+    """The result of a bisected flush: the operations in `written` are written, the others are not."""
 
     written: list[tuple[Sequence[Call], list[list[Row]]]] = field(default_factory=list)
     refused: dict[Operation, Refused] = field(default_factory=dict)
-    held: dict[Operation, frozenset[Need]] = field(default_factory=dict)  # and by which rows, as far as is known
+    held: dict[Operation, frozenset[Need]] = field(default_factory=dict)  # and by which rows, if that is known
     _taken: set[Need] = field(default_factory=set)
 
     def hold(self, operation: Operation, rows: frozenset[Need] = frozenset()) -> None:
-        """It has to wait, and whatever comes after it on its task or for its key with it."""
+        """The operation has to wait, and so do all later operations on its task or its key."""
         self.held[operation] = rows
         self._taken |= rows
         if (own := operation.key if operation.lane is None else operation.lane) is not None:
             self._taken.add(own)
 
     def free_of(self, part: Sequence[Operation]) -> list[Operation]:
-        """Those that need nothing that is held; the others have to wait too."""
+        """The operations that need no locked row; the others have to wait too."""
         for operation in part:
             if not self._taken.isdisjoint(operation.needs):
                 self.hold(operation, operation.needs & self._taken)
@@ -67,7 +67,7 @@ def isolated(
 ) -> Script[Isolated]:
     """Write what can be written, in one transaction; halve what cannot until each row stands alone.
 
-    The left half first: rows are locked in the order in which every flush locks them. Each try has a savepoint.
+    The left half comes first, because every flush locks rows in that order. Each try has a savepoint.
     """
     found, in_vain = Isolated(), 0
     untried = (yield from _apart(found, list(batch))) if is_locked else [list(batch)]
@@ -96,9 +96,9 @@ def isolated(
 
 
 def _apart(found: Isolated, batch: list[Operation]) -> Script[list[list[Operation]]]:
-    """What to try of a flush that waited in vain for a lock, without the operations whose rows are held by others.
+    """The parts of a flush that waited in vain for a lock, without the operations whose rows others have locked.
 
-    If it is a table that is locked this raises `StoreLocked`: then nobody is to blame.
+    Raises `StoreLocked` if a table is locked: then no single operation is the cause.
     """
     yield Call("use_tables")
     tasks = sorted({need for one in batch for need in one.needs if isinstance(need, int)})
@@ -118,7 +118,7 @@ def _apart(found: Isolated, batch: list[Operation]) -> Script[list[list[Operatio
 
 
 def one_by_one(calls: Sequence[Call]) -> Script[list[list[Row]]]:
-    """Say the calls of a flush as separate statements, feeding each what another returned."""
+    """Run the calls of a flush as separate statements, and give each one the rows that another call returned."""
     answers: list[list[Row]] = []
     for call in calls:
         rows = call.rows if call.fed_by is None else fed_rows(call, answers[call.fed_by])

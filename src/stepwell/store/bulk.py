@@ -1,4 +1,4 @@
-"""Many runs at once: cancel, retry and delete all that fit a filter, in bounded transactions."""
+"""Many runs at once: cancel, retry or delete all runs that match a filter, in bounded transactions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNFINISHED: Final = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
 @dataclass(eq=False)
 class Bulk:
-    """Changes all the runs that fit a filter."""
+    """Changes all runs that match a filter."""
 
     _db: Database
     _runs: Runs
@@ -35,18 +35,18 @@ class Bulk:
     _dead_letters: DeadLetters
 
     async def cancel(self, which: RunFilter, reason: str | None) -> int:
-        """Cancel the unfinished ones; how many were cancelled or asked to stop."""
+        """Cancel the unfinished runs; return how many were cancelled or asked to stop."""
         said = check_filter("reason", reason)
         return await self._each(which, UNFINISHED, "finished ones stay what they are", partial(self._cancel, said))
 
     async def retry(self, which: RunFilter) -> int:
-        """Execute the failed ones again; how many that was."""
+        """Execute the failed runs again; return how many."""
         return await self._each(
             which, (RunStatus.ERROR,), "only what failed is tried again", self._dead_letters.requeue_runs
         )
 
     async def delete(self, which: RunFilter, reason: str | None) -> int:
-        """Delete them so that they can be restored; how many that was."""
+        """Delete the runs so that they can be restored; return how many."""
         return await self._each(which, tuple(RunStatus), "", partial(self._delete, check_filter("reason", reason)))
 
     async def _each(
@@ -56,7 +56,7 @@ class Bulk:
         why: str,
         change: Callable[[Sequence[int]], Awaitable[int]],
     ) -> int:
-        """Have the runs that fit changed, a page in each transaction, newest first; how many were."""
+        """Change the runs that match, one page in each transaction, newest first; return how many."""
         statuses = _statuses(which, allowed, why)
         params: dict[str, Any] = filter_of(which)
         limit = which.get("limit")
@@ -89,7 +89,7 @@ class Bulk:
         before = {row["id"] for row in found}
         changed = yield from cancelling(self._db.params(), run_ids, reason, woken, self._db.audit, before=before)
         stopped = {row["id"] for row in changed}
-        if again:  # a try whose reply was lost may have cancelled them: what it did counts
+        if again:  # an earlier try whose reply was lost may have cancelled them: they count
             rows = yield Call("turns_of", {}, [(run_id,) for run_id in run_ids])
             stopped |= {row["id"] for row in rows if row["status"] == RunStatus.CANCELLED}
         return changed, stopped & set(run_ids)
@@ -110,7 +110,7 @@ class Bulk:
 
 
 def _statuses(which: RunFilter, allowed: Sequence[RunStatus], why: str) -> Sequence[RunStatus]:
-    """The statuses to look for; refuses a filter that says nothing, unless everything is meant."""
+    """The statuses to look for. Refuses an empty filter, unless `everything` is set."""
     known = RunFilter.__annotations__.keys()
     if unknown := which.keys() - known:
         raise TypeError(f"there is no filter {min(unknown)!r}; there are {', '.join(sorted(known))}")

@@ -34,7 +34,7 @@ SHORTEST_SWEEP: Final = 0.02
 
 
 class ByHand:
-    """Taking messages without a worker: no session and no lease, a visibility timeout for each message instead."""
+    """Takes messages without a worker: each message has a visibility timeout in place of a session and a lease."""
 
     def __init__(self, store: Database, flusher: GroupCommit) -> None:
         self._store = store
@@ -47,11 +47,11 @@ class ByHand:
 
     @functools.cached_property
     def _recovery(self) -> Recovery:
-        # Made with the first message that is taken: a store in which none is has no need to look for the dead.
+        # Created with the first message that is taken: only then does this store have to look for dead workers.
         return Recovery(self._store)
 
     async def poll(self, queues: Sequence[int], limit: int, visibility: int, until: float | None) -> list[Row]:
-        """Take messages as soon as there are any; nothing if none came in time."""
+        """Take messages as soon as there are any; an empty list if none came in time."""
         self._store.check()
         loop = asyncio.get_running_loop()
         deadline = math.inf if until is None else loop.time() + until
@@ -73,14 +73,14 @@ class ByHand:
                 await polling.rest(deadline - loop.time())
 
     async def ended(self) -> None:
-        """Wait until everything that nobody is left to hear of has been given back."""
+        """Wait until all messages whose callers have left are given back."""
         await asyncio.gather(*self._giving_back, return_exceptions=True)
 
     async def _take_due(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
-        """Take what is ready, and what is due, or was lost by a dead worker, although no worker is there to sweep.
+        """Take ready messages. Also take those that are due or that a dead worker lost, even if no worker runs upkeep.
 
-        Swept first once a second, so that a backlog cannot keep what became due out for ever; otherwise only when
-        nothing was ready. What has been taken is returned whatever becomes of the sweep.
+        Upkeep runs first once a second, so that a backlog cannot delay due messages for ever; otherwise it runs only if
+        no message was ready. Messages that were taken are returned even if upkeep fails.
         """
         if time.monotonic() - self._swept_at >= SWEEP_EVERY:
             await self._sweep()
@@ -94,7 +94,7 @@ class ByHand:
     async def _sweep(self) -> set[int]:
         now = time.monotonic()
         if self._store.clock.now() is None and now - self._swept_at < SHORTEST_SWEEP:
-            return set()  # another of many idle takers has just done it
+            return set()  # another idle consumer has just done it
         self._swept_at = now
         woken = await self._store.tasks.wake()
         if now - self._recovered_at >= self._recovery.look_every:
@@ -105,7 +105,7 @@ class ByHand:
     async def _take_for_caller(
         self, queues: Sequence[int], limit: int, visibility: int, *, suspect: bool = False
     ) -> list[Row]:
-        """Take messages for a caller who may leave meanwhile: then they are given back, attempts and all."""
+        """Take messages for a caller that may be cancelled; then give them back, with their attempts."""
         take = self._store.suspects.take(queues, visibility) if suspect else self._take(queues, limit, visibility)
         taking = asyncio.ensure_future(take)
         try:
@@ -123,11 +123,11 @@ class ByHand:
         job.add_done_callback(self._giving_back.discard)
 
     async def _take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
-        """Up to `limit` ready messages, hidden from everybody else for `visibility` microseconds."""
+        """Up to `limit` ready messages, hidden from all other consumers for `visibility` microseconds."""
         tasks = self._store.tasks
         params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
         asked = [(queue_id, limit) for queue_id in queues]
-        fairness = self._fairness[frozenset(queues)]  # their own: who finds nothing in others is not to use it up
+        fairness = self._fairness[frozenset(queues)]  # of these queues alone: other queues keep their own count
         levels = await tasks.oldest(queues) if fairness.oldest_is_due() else {}
         rows = await tasks.pick("take", params, wanted_of(asked, levels))
         fairness.claimed((row["queue_id"] for row in rows), asked, limit)
@@ -136,20 +136,20 @@ class ByHand:
     async def close(
         self, task_id: int, turn: int, status: RunStatus, *, delay: int = 0, parent: int | None = None
     ) -> bool:
-        """Archive a message, or give it back with its attempt; False if it is no longer the taker's."""
+        """Archive a message, or give it back with its attempt; False if the consumer no longer holds it."""
         back = int(status is RunStatus.PENDING)
         note = self._store.audit.closed(task_id, turn, status)
         return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent, note)
 
     async def look(self, task_id: int) -> Row | None:
-        """A task of this tenant as it stands; None if it is not there, or deleted."""
+        """A task of this tenant as it stands; None if it does not exist, or is deleted."""
         self._store.check()
         params: dict[str, Value] = {"id": task_id, "tenant": self._store.options.tenant, "deleted": False}
         rows = await self._store.driver.read(Call("task", params))
         return rows[0] if rows else None
 
     async def release_held(self, task_id: int, delay: int) -> bool:
-        """Give back, with its attempt, what any consumer has taken by hand; False if it is not taken."""
+        """Give back, with its attempt, a message that any consumer has taken by hand; False if none has."""
         row = await self._not_at_work(task_id)
         if row is None or row["status"] != RunStatus.RUNNING:
             return False
@@ -158,7 +158,7 @@ class ByHand:
         return await self._submit("close_taken", closing, row["parent_id"], note)
 
     async def archive_unfinished(self, task_id: int) -> bool:
-        """Archive a message that waits or that any consumer has taken by hand; False if it is finished or gone."""
+        """Archive a message that waits or that a consumer has taken by hand; False if it is finished or removed."""
         row = await self._not_at_work(task_id)
         if row is None or row["finished_at"] is not None:
             return False
@@ -187,11 +187,11 @@ class ByHand:
         return archived
 
     async def extend(self, task_id: int, turn: int, visibility: int) -> bool:
-        """Hide a message for this long from now; False if it is no longer the taker's."""
+        """Hide a message for this long from now; False if the consumer no longer holds it."""
         return await self._submit("extend_taken", (task_id, turn, visibility))
 
     async def delete(self, task_id: int, turn: int, *, parent: int | None = None) -> bool:
-        """Remove a message; False if it is no longer the taker's."""
+        """Remove a message; False if the consumer no longer holds it."""
         return await self._submit("delete_taken", (task_id, turn), parent)
 
     async def _submit(
@@ -216,7 +216,7 @@ class ByHand:
         return answer.value is not None
 
     async def _was_done(self, statement: str, task_id: int, turn: Value) -> bool:
-        """Whether a try whose reply was lost had been written: the turn is still ours, and closed."""
+        """Whether an earlier try whose reply was lost was written: the turn is still ours, and closed."""
         rows = await self._store.driver.read(Call("turns_of", rows=[(task_id,)]))
         if not rows:
             return statement == "delete_taken"
@@ -224,42 +224,42 @@ class ByHand:
 
 
 class Handed:
-    """What a consumer has handed out and not heard of again, for as long as it is hidden from others."""
+    """The messages that a consumer has handed out and not closed, while they are hidden from others."""
 
     def __init__(self) -> None:
         self._messages: dict[int, tuple[Message[Any], float]] = {}
 
     def out(self, message: Message[Any], visibility: int) -> Message[Any]:
-        """Hand a message out; it says here what becomes of it."""
+        """Hand a message out; the message reports here when it is closed or extended."""
         handed = replace(message, _handed=self)
         self.keep(handed, visibility)
         return handed
 
     def keep(self, message: Message[Any], visibility: int) -> None:
-        """It is hidden for so many microseconds from now."""
+        """The message is hidden for this many microseconds from now."""
         self._messages[message.id] = message, time.monotonic() + visibility / 1_000_000
 
     def closed(self, message: Message[Any]) -> None:
-        """It is closed, or no longer the consumer's."""
+        """The message is closed, or the consumer no longer holds it."""
         if message.id in self._messages and self._messages[message.id][0].turn == message.turn:
             del self._messages[message.id]
 
     def left(self) -> list[Message[Any]]:
-        """Those that are still hidden, the first handed out first; the others are forgotten."""
+        """The messages that are still hidden, in the order in which they were handed out; the others are forgotten."""
         now = time.monotonic()
         self._messages = {one: (message, end) for one, (message, end) in self._messages.items() if end > now}
         return [message for message, _ in self._messages.values()]
 
     def forget(self) -> None:
-        """Leave them all to their visibility timeouts."""
+        """Let the visibility timeout of each message give it back."""
         self._messages.clear()
 
 
 @dataclass(frozen=True)
 class Message(Generic[T]):
-    """A message taken by hand: yours until you close it, or its visibility timeout has passed and it was taken back.
+    """A message taken by hand: yours until you close it, or until its visibility timeout is over and it is taken back.
 
-    Every verb answers False, and changes nothing, when the message is no longer yours.
+    Every verb returns False, and changes nothing, when the message is no longer yours.
     """
 
     id: TaskId
@@ -276,20 +276,20 @@ class Message(Generic[T]):
 
     @functools.cached_property
     def payload(self) -> T:
-        """What was enqueued, as the type asked for. Read here and not before: one that does not fit spoils no other."""
+        """The payload, as the type asked for. It is decoded here, so that one that does not fit spoils no other."""
         value: T = decode(self._text, self._type)
         return value
 
     async def archive(self) -> bool:
-        """Done: never delivered again, kept as SUCCESS."""
+        """Done: the message is never delivered again, and kept as SUCCESS."""
         return self._closed(await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent))
 
     async def delete(self) -> bool:
-        """Done: removed."""
+        """Done: the message is removed."""
         return self._closed(await self._by_hand.delete(self.id, self.turn, parent=self._parent))
 
     async def extend(self, by: Duration) -> bool:
-        """Keep it for this long from now."""
+        """Keep the message for this long from now."""
         visibility = microseconds_of(by, "by")
         extended = await self._by_hand.extend(self.id, self.turn, visibility)
         if extended and self._handed is not None:
@@ -297,7 +297,7 @@ class Message(Generic[T]):
         return extended
 
     async def release(self, *, delay: Duration = 0) -> bool:
-        """Give it back, its attempt too; others may have it after `delay`."""
+        """Give the message back, with its attempt; others may take it after `delay`."""
         later = microseconds_of(delay, "delay")
         released = self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
         return self._closed(await released)
@@ -309,7 +309,7 @@ class Message(Generic[T]):
 
 
 def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:
-    """A row of `take` as the message its taker sees."""
+    """A row of `take` as the message that the consumer sees."""
     return Message(
         id=TaskId.found(row["id"]),
         queue=queue,

@@ -1,4 +1,4 @@
-"""What a schema consists of, as the database's own catalogue tells it, and where two of them differ: pure."""
+"""The parts of a schema, read from the database's catalogue, and the first difference of two schemas: pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Part = tuple[str, str, str]  # kind; the name of a table, index or view; a column's name or a constraint's text
-Catalogue = dict[Part, str]  # the definition of every part, spelled in one way
+Catalogue = dict[Part, str]  # the definition of every part, in one spelling
 
 
 def catalogue_of(rows: Iterable[Sequence[str]], prefix: str = "") -> Catalogue:
-    """The parts that rows of (kind, name, part, definition) tell of; `prefix` is taken off the names in definitions."""
+    """The parts in rows of (kind, name, part, definition); `prefix` is removed from the names in definitions."""
     given = [tuple(row) for row in rows]
-    # Only before a name of ours is it a prefix: in a schema called `task`, `task_id` is still a column.
+    # It is a prefix only before one of our names: in a schema called `task`, `task_id` is still a column.
     ours = {f"{prefix}{name}": name for _, name, _, _ in given}
     parts: Catalogue = {}
     for kind, name, part, definition in given:
@@ -26,9 +26,9 @@ def catalogue_of(rows: Iterable[Sequence[str]], prefix: str = "") -> Catalogue:
 
 
 def first_difference(expected: Catalogue, found: Catalogue, full_name: Callable[[str], str]) -> str | None:
-    """Say in words where what was found first differs from what was expected; None if nowhere.
+    """Say in words where the found schema first differs from the expected one; None if it does not.
 
-    Whole tables, indexes and views beside the expected ones are the user's own business.
+    Tables, indexes and views that are not expected belong to the user and are ignored.
     """
     for at, definition in expected.items():
         kind, name, part = at
@@ -68,7 +68,7 @@ def _column(definition: str) -> str:
 
 
 def _taken_apart(tokens: Sequence[str]) -> Iterator[Part]:
-    """The columns and constraints in the text of a CREATE TABLE; a column's checks count as the table's."""
+    """The columns and constraints in the text of a CREATE TABLE; the checks of a column count as the table's."""
     if "(" not in tokens:
         return
     for item in _split(tokens[tokens.index("(") + 1 : -1]):
@@ -85,7 +85,7 @@ def _taken_apart(tokens: Sequence[str]) -> Iterator[Part]:
 
 
 def _split(tokens: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut at the commas that stand in no parentheses."""
+    """Cut at the commas outside of parentheses."""
     start = depth = 0
     for place, word in enumerate(tokens):
         depth += (word == "(") - (word == ")")
@@ -108,10 +108,10 @@ _TOKEN = re.compile(r"""'(?:[^']|'')*'|"[^"]*"|\w+|[<>=!|]+|[^\s\w]""")
 
 
 def _tokens(text: str) -> list[str]:
-    """The words of a definition; case, spacing and quotes around names mean nothing."""
+    """The words of a definition; case, spacing and quotes around names are ignored."""
     return [word if word.startswith("'") else word.strip('"').lower() for word in _TOKEN.findall(text)]
 
 
 def _text(tokens: Sequence[str]) -> str:
-    """The words put together again, for people."""
+    """The words joined again, for people."""
     return re.sub(r"(?<=[(.]) | (?=[),.])", "", " ".join(tokens))

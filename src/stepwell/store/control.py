@@ -49,7 +49,7 @@ class Control:
         return bool(held)
 
     async def unpause(self, run_id: int) -> bool:
-        """Let a run that was held back go on; False if it is not held back, or is finished."""
+        """Let a paused run go on; False if it is not paused, or is finished."""
         let_go = await self._steered(partial(self._letting_go, check_id(run_id)))
         self._db.tasks.hint({row["queue_id"] for row in let_go})
         return bool(let_go)
@@ -80,20 +80,20 @@ class Control:
         return bool(rows) and bool(await self._db.driver.read(Call("any_held", self._db.params(never=NEVER), rows)))
 
     async def let_go_held(self, queue_ids: Collection[int], code: str) -> int:
-        """Let runs go on that are held for other code than the one with this fingerprint; how many that was."""
+        """Let runs go on that are held for other code than the one with this fingerprint; return how many."""
         let_go = await self._db.driver.transact(partial(self._letting_go_held, queue_ids, code))
         self._db.tasks.hint({row["queue_id"] for row in let_go})
         return len(let_go)
 
     def tell_cancelled(self, changed: Sequence[Row], woken: set[int]) -> None:
-        """Say what was cancelled to those who wait for it, and to the workers that are to stop it."""
+        """Tell the callers that wait for these runs that they are cancelled, and the workers that they have to stop."""
         self._db.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
         running = {row["id"]: row["turn"] for row in changed if row["status"] == RunStatus.RUNNING}
         self._db.tasks.wished(Wish.CANCEL, running)
         self._db.tasks.hint(woken)
 
     async def _steered(self, script: partial[Script[list[Row] | None]]) -> list[Row]:
-        """What a script has changed of the run that is its first argument; there has to be such a run."""
+        """The rows that a script has changed of the run that is its first argument; raises if there is no such run."""
         self._db.check()
         changed = await self._db.transact_again(script)
         if changed is None:
@@ -106,7 +106,7 @@ class Control:
         if not found:
             return None
         if again and found[0]["status"] == RunStatus.CANCELLED:
-            return list(found)  # by the try before this one, whose reply was lost: what it answered is true
+            return list(found)  # an earlier try whose reply was lost did it: its answer is true
         before = set() if found[0]["cancel_requested_at"] is None else {run_id}
         return (yield from cancelling(self._db.params(), [run_id], reason, woken, self._db.audit, before=before))
 
@@ -116,7 +116,7 @@ class Control:
             return None
         held = yield Call("hold_run", self._db.params(id=run_id, reason=reason))
         yield from requesting(Wish.PAUSE, held)
-        if not again or found[0]["held_at"] is None:  # else by the try before this one, whose reply was lost
+        if not again or found[0]["held_at"] is None:  # else an earlier try whose reply was lost did it
             yield from self._db.audit.of_all(self._db.params(), held, What.PAUSED, reason)
         return held
 
@@ -125,12 +125,12 @@ class Control:
         if not found:
             return None
         let_go = yield Call("let_go_run", self._db.params(id=run_id))
-        if found[0]["owner"] is not None:  # which may not have heard of the pause yet
+        if found[0]["owner"] is not None:  # which may not know of the pause yet
             place = {"worker": found[0]["owner"], "id": run_id, "turn": found[0]["turn"], "request": str(Wish.PAUSE)}
             yield Call("take_back_request", place)
         yield from self._db.audit.of_all(self._db.params(), let_go, What.UNPAUSED)
         if again and not let_go and found[0]["finished_at"] is None:
-            return list(found)  # by the try before this one, whose reply was lost
+            return list(found)  # an earlier try whose reply was lost did it
         return let_go
 
     def _accepting(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
@@ -143,7 +143,7 @@ class Control:
         names = json.loads(held[0]["error"] or "{}").get("names", ()) if held else ()
         if not names:
             steps = (yield Call("steps_of", {}, [(run_id, generation)])) if again else ()
-            # By the try before this one, whose reply was lost.
+            # An earlier try whose reply was lost did it.
             return list(found) if any(step["key"].startswith(ACCEPTED) for step in steps) else []
         yield Call("mark_run", params, [(run_id, generation, ACCEPTED + name) for name in names])
         let_go = yield Call("let_go_accepted", params)
@@ -161,7 +161,7 @@ class Control:
 
 
 def requesting(wish: Wish, rows: Iterable[Row]) -> Script[None]:
-    """Ask the workers of these tasks, of those that have one, to stop them; after the statement that locked them."""
+    """Ask the workers that execute these tasks to stop them; after the statement that locked the tasks."""
     if turns := [(row["owner"], row["id"], row["turn"]) for row in rows if row["owner"] is not None]:
         yield Call("request_control", {"request": str(wish)}, turns)
 
@@ -175,10 +175,10 @@ def cancelling(
     *,
     before: set[int],
 ) -> Script[list[Row]]:
-    """Cancel runs and, level by level, what they asked for; what was changed. `woken` gets the queues of what is ready.
+    """Cancel runs and, level by level, their children; return the changed rows. `woken` gets the queues of ready tasks.
 
-    Those cancelled `before` are asked again, but not what they asked for: that was cancelled with them, and what they
-    have asked for since is part of their cleanup.
+    Runs cancelled `before` are asked again, but not their children: those were cancelled with them, and children that
+    they have added since are part of their cleanup.
     """
     message = "cancelled" if reason is None else f"cancelled: {reason}"
     error = json.dumps({"type": "Cancelled", "message": reason or "no reason was given"})
@@ -188,7 +188,7 @@ def cancelling(
         rows = yield Call("cancel_tasks", {**params, "error": error, "last_error": message}, level)
         changed |= {row["id"]: row for row in rows}
         yield from requesting(Wish.CANCEL, rows)
-        # What was finished before is left alone, and so is what it asked for.
+        # Runs that were finished before stay as they are, and so do their children.
         stopped = [(row["id"],) for row in rows if row["id"] not in before]
         children = (yield Call("unfinished_children", {}, stopped)) if stopped else []
         before = {row["id"] for row in children if row["requested"]}
@@ -205,4 +205,4 @@ def cancelling(
 def _cancel_note(row: Row, run_ids: Sequence[int], reason: str | None) -> Note:
     what = What.CANCELLED if row["status"] == RunStatus.CANCELLED else What.CANCEL_REQUESTED
     said = reason if row["id"] in run_ids else f"with run {row['parent_id']}"
-    return Note(row["id"], what, said, answer=row["status"])  # asked again after a lost reply, it is noted once
+    return Note(row["id"], what, said, answer=row["status"])  # a repeated request is noted once

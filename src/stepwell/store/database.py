@@ -1,6 +1,6 @@
-"""An open database without verbs: the one handle that the services of a store share, and the rules of its use.
+"""An open database without verbs: the handle that the services of a store share, and the rules of its use.
 
-It belongs to the event loop and the process that opened it, and says so when used from another.
+It belongs to the event loop and the process that opened it. It raises an error when it is used from another.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Database:
             telemetry,
             lock_queue=self.lock_queue,
             shard=secrets.randbits(62),
-            # Back within a sixth of the lease after an outage, so that nobody healthy is taken for dead.
+            # Back within a sixth of the lease after an outage, so that no healthy worker counts as dead.
             longest_wait=min(1.0, options.lease / 6),
             woken=self.wakeups.hint,
         )
@@ -91,7 +91,7 @@ class Database:
         self.tasks = Tasks(
             driver, flusher, self.ids, clock, telemetry, wakeups=self.wakeups, audit=self.audit, timeout=options.timeout
         )
-        self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for the dead
+        self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for dead workers
         self.decisions = Decisions(self, self.ids, living=self.living, shard=flusher.shard)
         self.recorded = Steps(driver, flusher, clock, telemetry, audit=self.audit, timeout=options.timeout)
         slots = self.tasks.claim_slot + 1
@@ -117,7 +117,7 @@ class Database:
         self._closed = False
 
     async def close(self) -> None:
-        """Write what is pending and let go of the database; closing twice is harmless."""
+        """Write what is pending and close the connections; a second call does nothing."""
         if self._closed:
             return
         await self.by_hand.ended()
@@ -132,7 +132,7 @@ class Database:
                 await self.driver.close()
 
     async def queue_id(self, name: str, *, create: bool = False, anew: bool = False) -> int:
-        """The number of a queue, made if asked for; `anew` asks the database even if it was just asked."""
+        """The number of a queue, created on request. `anew` asks the database even if the number was read lately."""
         self.check()
         check_name("queue", name)
         if anew:
@@ -142,7 +142,7 @@ class Database:
         return await self.repeat(lambda: self.queues.create(name) if create else self.queues.find(name))
 
     async def workflow_id(self, name: str, *, create: bool = False) -> int:
-        """The number of a workflow's queue; made if asked for, else `WorkflowNotFound` if it is no workflow."""
+        """The number of a workflow's queue, created on request; else `WorkflowNotFound` if there is none."""
         self.check()
         check_name("workflow", name)
         if (known := self.workflows.names.get(name)) is not None:
@@ -150,9 +150,9 @@ class Database:
         return await self.repeat(lambda: self.workflows.create(name) if create else self.workflows.find(name))
 
     async def register_workflow(self, name: str, dead_letter: str | None, cleanup: float | None = None) -> int:
-        """Define a workflow that a worker serves, and note which other one is told when a run of it fails for good.
+        """Define a workflow that a worker serves, and note which workflow is triggered when a run fails for good.
 
-        And for how many seconds a run of it may clean up when it is cancelled, by any process.
+        Also note for how many seconds a cancelled run may clean up, so that any process that cancels it knows.
         """
         self.workflows.names.forget(name)
         queue_id = await self.workflow_id(name, create=True)
@@ -163,7 +163,7 @@ class Database:
         return queue_id
 
     def check(self) -> None:
-        """Refuse a use that could only hang or break: after closing, after a fork, on another loop."""
+        """Refuse a call that could only hang or fail: after closing, after a fork, on another loop."""
         if self._closed:
             raise StoreClosed
         if os.getpid() != self._pid:
@@ -178,18 +178,18 @@ class Database:
             await self.queue_id(queue)
 
     async def no_run(self, run_id: int) -> RunNotFound:
-        """That there is no run of this number, and what there is instead."""
+        """The error that there is no run of this number, with what has that number instead."""
         task = await self.queues.task(int(run_id))
         if task is None or task.kind is TaskKind.RUN:
             return RunNotFound(run_id)
         return RunNotFound(run_id, kind=str(task.kind), queue=task.queue)
 
     def params(self, **params: Value) -> dict[str, Value]:
-        """Parameters of a statement, with the two that most of them take."""
+        """Parameters of a statement, with the two that most statements take."""
         return {"now": self.clock.now(), "tenant": self.options.tenant, **params}
 
     async def transact(self, script: Callable[[], Script[T]]) -> T:
-        """Play a script in a transaction until the database answers; the script must be safe to repeat."""
+        """Run a script in a transaction until the database answers; the script must be safe to repeat."""
         return await self.repeat(lambda: self.driver.transact(script))
 
     async def transact_again(self, script: Callable[..., Script[T]]) -> T:
@@ -198,7 +198,7 @@ class Database:
         return await self.repeat(lambda: self.driver.transact(partial(script, again=next(tries) > 0)))
 
     async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The answer of `work`, which must be safe to repeat, if the database answers in time."""
+        """The result of `work`, which must be safe to repeat, if the database answers in time."""
         options = self.options
         return await repeated(work, clock=self.clock, telemetry=self.telemetry, within=options.timeout)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 CHUNK: Final = 1000
-INPUTS: Final = ":inputs"  # what the name of a decider's queue of inputs ends with
+INPUTS: Final = ":inputs"  # the end of the name of a decider's queue of inputs
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class DeadLetters:
         return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
 
     async def requeue(self, ids: Sequence[int], queue: str | None, error: str | None, *, succeeded: bool) -> int:
-        """Put tasks in ERROR, or messages that `succeeded`, back to the beginning: those named, or all that fit."""
+        """Put tasks in ERROR, or messages that `succeeded`, back to the beginning: those named, or all that match."""
         chosen = _filter(ids, queue, error)
         if succeeded and not ids:
             raise InvalidOption("succeeded", succeeded, "name the messages by their ids: a filter takes dead letters")
@@ -65,16 +65,16 @@ class DeadLetters:
         return self._ready(await self._each_chunk(ids, chosen, partial(self._requeue, succeeded=bool(succeeded))))
 
     async def requeue_runs(self, run_ids: Sequence[int]) -> int:
-        """Put these runs in ERROR back to the beginning; how many that was."""
+        """Put these runs in ERROR back to the beginning; return how many."""
         return self._ready(await self._each_chunk(run_ids, {}, self._requeue))
 
     async def retry(self, run_id: int) -> bool:
-        """Put a run in ERROR back to the beginning; False if it is none, or its key was taken since."""
+        """Put a run in ERROR back to the beginning; False if it is not in ERROR, or another run has its key now."""
         self._db.check()
         return bool(self._ready(await self._db.driver.transact(partial(self._retry, check_id(run_id)))))
 
     async def drop(self, ids: Sequence[int], queue: str | None, error: str | None) -> int:
-        """Remove tasks in ERROR: those named, or all that fit the filter."""
+        """Remove tasks in ERROR: those named, or all that match the filter."""
         chosen = _filter(ids, queue, error)
         await self._db.known(queue)
         return len(await self._each_chunk(ids, chosen, self._drop))
@@ -103,11 +103,11 @@ class DeadLetters:
             changed += rows
             tell_done(len(rows))
             if not rows:
-                break  # somebody else changes the same ones: let them
+                break  # another process changes the same tasks: let it
         return changed
 
     def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED, *, succeeded: bool = False) -> Script[list[Row]]:
-        """Requeue all, or where a key is in use again, all that can be; a run's failed steps are to be done again."""
+        """Requeue all, or if a key is in use again, all that can be; the failed steps of a run are executed again."""
         yield from lock_families(ids)
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
         untried = [list(ids)]
@@ -155,7 +155,7 @@ class DeadLetters:
 
 
 def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:
-    """Let the steps whose failure ended these runs be executed again; what other steps recorded stays."""
+    """Let the steps whose failure ended these runs be executed again; the results of other steps stay."""
     again = {row["id"] for row in requeued}
     ended = [(row["id"], row["generation"], _value(row["error"]) or {}) for row in failed if row["id"] in again]
     if steps := [(run_id, generation, key) for run_id, generation, error in ended for key in error.get("steps", ())]:
@@ -180,7 +180,7 @@ def _kind(kind: TaskKind | str) -> TaskKind:
 
 
 def place_of(after: str | None, beginning: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Where a page goes on, from the text a page gave."""
+    """The position at which a page begins, from the text that the page before returned."""
     if after is None:
         return beginning
     moment, _, task_id = after.partition("-")

@@ -1,6 +1,6 @@
-"""Decisions as the database takes them: look at instances under their locks, have it decided, write, all at once.
+"""Decisions in the database: read instances under their locks, decide, and write, in one transaction.
 
-What is decided between looking and writing is not known here: that is a `Deliberation`, made of plain calls.
+What happens between reading and writing is not known here: that is a `Deliberation`, made of plain calls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INVISIBLE: Final = "was made by a transaction that this one cannot see; roll bac
 
 
 class Moved(NamedTuple):
-    """The instances that a statement has moved on; `now` is the database's time, asked for at `asked_at` by our own."""
+    """The instances whose version a statement has raised; `now` is the database's time, read at `asked_at` of ours."""
 
     ids: frozenset[int]
     now: int | None = None
@@ -50,19 +50,19 @@ class Moved(NamedTuple):
 
 
 class Supply:
-    """Numbers for what a transaction writes: from those at hand, and then from blocks that it reserves itself."""
+    """Ids for what a transaction writes: first those at hand, then blocks that the transaction reserves itself."""
 
     def __init__(self, at_hand: collections.deque[int] | None = None) -> None:
         self._at_hand = at_hand
         self._own: list[int] = []
 
     def take(self, count: int) -> Script[list[int]]:
-        """That many numbers that no other process has."""
+        """This many ids that no other process has."""
         taken: list[int] = []
         while self._at_hand and len(taken) < count:
             taken.append(self._at_hand.popleft())
         while len(taken) < count:
-            if not self._own:  # not shared: if the transaction is undone, so is the reservation
+            if not self._own:  # not shared: if the transaction is rolled back, so is the reservation
                 blocks = yield from reserve_blocks(1)
                 self._own = [number for block in blocks for number in ids_in(block)]
             taken.append(self._own.pop())
@@ -70,7 +70,7 @@ class Supply:
 
 
 class Decisions:
-    """The way of decisions to one store's database."""
+    """Reads and writes decisions in the database of one store."""
 
     def __init__(self, store: Database, ids: Ids, *, living: Living, shard: int) -> None:
         self._driver = store.driver
@@ -88,26 +88,26 @@ class Decisions:
 
     @property
     def is_remote(self) -> bool:
-        """Whether a network is between: there a round trip is what a decision costs, and several may write at once."""
+        """Whether a network is in between: there a decision costs its round trips, and several may write at once."""
         return self._driver.flush_slots > 1
 
     async def decide(
         self, work: Deliberation[R], queues: Mapping[str, int], *, count: int, patience: float | None = None
     ) -> R:
-        """Look at instances, have it decided and write it, in one transaction that waits so long for a lock.
+        """Read instances, decide and write, in one transaction that waits for a lock for `patience` seconds.
 
-        It will add about `count` instances and tasks.
+        `count` is about how many instances and tasks it will add.
         """
         supply = await self.supply(count)
         script = partial(self._decided, work, supply, queues)
         return await self._driver.transact(script, patience=LOCKS if patience is None else patience)
 
     def joined(self, work: Deliberation[R]) -> Script[R]:
-        """Do it in a transaction that the user has begun; queues that are missing are made in it."""
+        """Do it in a transaction that the user has begun; missing queues are created in it."""
         return self._decided(work, Supply(), None)
 
     async def decide_at_once(self, changes: Sequence[Change]) -> Moved:
-        """Write changes that were decided on what is at hand; those of an instance that has moved on are left out."""
+        """Write changes that were decided on known states, except those of instances that have a newer version."""
         if not changes:
             return Moved(frozenset())
         ordered = sorted(changes, key=lambda one: one.id)
@@ -120,7 +120,7 @@ class Decisions:
         return Moved(frozenset(row["id"] for row in rows), now, asked_at)
 
     def tell(self, changes: Iterable[Change]) -> None:
-        """Say, here and to other processes, what was added for workers: a hint, never relied on."""
+        """Tell this and other processes which queues have new tasks: a hint that no caller relies on."""
         queues: set[int] = set()
         for change in changes:
             for task in change.tasks:
@@ -132,13 +132,13 @@ class Decisions:
             self._tasks.hint(queues)
 
     async def supply(self, count: int) -> Supply:
-        """Numbers for a transaction that will need about so many."""
+        """Ids for a transaction that will need about this many."""
         if len(self._at_hand) < count:
             self._at_hand.extend(await self._ids.take(max(count, BLOCK // 2)))
         return Supply(self._at_hand)
 
     async def look(self, query: InstanceQuery) -> Instance | None:
-        """How an instance stands, read beside whatever is being decided; None if there is none."""
+        """An instance as it stands, read without a lock; None if it does not exist."""
         call = Call("look_at_instances", self._params(), [(query.type, query.name, query.known)])
         rows = await self._repeated(lambda: self._driver.read(call))
         if not rows:
@@ -156,28 +156,28 @@ class Decisions:
         return [_event(row) for row in rows]
 
     async def receipts(self, keys: Sequence[tuple[int, str]]) -> list[tuple[int, str, ReceiptRow]]:
-        """What was answered to inputs of these instances with these keys."""
+        """The receipts for inputs of these instances with these keys."""
         rows = await self._driver.read(Call("receipts_of", rows=keys))
         return [(row["instance_id"], row["key"], _receipt(row)) for row in rows]
 
     async def keep_answer(self, task: Claimed, output: str) -> bool:
-        """Keep what an effect's handler answered; False, and nothing is kept, if the task is no longer this turn's."""
+        """Keep the output of an effect's handler; False, and nothing is kept, if this turn no longer holds the task."""
         call = Call("keep_answer", self._params(slot=self._slot), [(task.id, task.owner, task.turn, output)])
         return bool(await self._repeated(lambda: self._driver.transact(lambda: _one(call)), patience=10))
 
     async def now(self) -> int:
-        """The time by the clock that everything is judged by."""
+        """The time of the clock by which due times are judged."""
         [row] = await self._driver.read(Call("moment", {"now": self._clock.now()}))
         moment: int = row["now"]
         return moment
 
     async def task_again(self, task_id: int) -> Row | None:
-        """What is known of a task besides its claim."""
+        """The columns of a task that its claim did not return."""
         rows = await self._repeated(lambda: self._driver.read(Call("task_again", {"id": task_id})), patience=10)
         return rows[0] if rows else None
 
     async def instances(self, type: str | None, after: tuple[str, str], limit: int) -> list[Row]:
-        """Instances of a type, or of all, after a type and a name, in that order."""
+        """Instances of one type, or of all types, after this type and name, in that order."""
         place = {"after_type": after[0], "after_name": after[1]}
         return await self._driver.read(Call("instances", self._params(type=type, limit=limit, **place)))
 
@@ -199,7 +199,7 @@ class Decisions:
         return ruling
 
     def _stand(self, queries: Sequence[InstanceQuery], supply: Supply) -> Script[list[Instance]]:
-        """Lock these instances, making those that are missing, and find out all that is asked about them."""
+        """Lock these instances, create those that are missing, and read all that the queries ask for."""
         ordered = sorted(queries, key=lambda one: (one.type, one.name))
         asked = [(one.type, one.name, one.known) for one in ordered]
         rows = {(row["type"], row["name"]): row for row in (yield Call("lock_instances", self._params(), asked))}
@@ -220,7 +220,7 @@ class Decisions:
         return queues
 
     def _queue(self, name: str) -> Script[int]:
-        """The number of a queue, made if it is missing, in this transaction."""
+        """The number of a queue, created in this transaction if it is missing."""
         params = self._params(name=name)
         found = yield Call("find_queue", params)
         if not found:
@@ -237,14 +237,14 @@ class Decisions:
         made = yield Call("make_instances", self._params(), rows)
         names = {(row["type"], row["name"]) for row in made}
         if rest := [(one.type, one.name, one.known) for one in missing if (one.type, one.name) not in names]:
-            # Made meanwhile by another transaction.
+            # Another transaction has created them in the meantime.
             made = [*made, *(yield Call("lock_instances", self._params(), rest))]
         if len(made) < len(missing):
             raise Refused(f"an instance {INVISIBLE}")
         return list(made)
 
     def _complete(self, instances: Sequence[Instance], queries: Sequence[InstanceQuery]) -> Script[None]:
-        """Find out what is asked besides how they stand."""
+        """Read what the queries ask for besides the instances themselves."""
         by_id = {one.id: one for one in instances}
         pairs = list(zip(instances, queries, strict=True))
         if tails := [(one.id, one.base, one.version) for one in instances if one.version > one.base]:
@@ -265,13 +265,13 @@ class Decisions:
                 one.open_tasks = held.intersection(delivery.task_id for delivery in asked.deliveries)
 
     def _write(self, changes: Sequence[Change], supply: Supply) -> Script[None]:
-        """Write what was decided, of all these instances; an instance that has moved on since refuses all of it."""
+        """Write the changes of all these instances; if one has a newer version, nothing is written."""
         params, changes = self._params(), sorted(changes, key=lambda one: one.id)
         moves = [_move(one) for one in changes if one.after > one.before]
         if moves and len((yield Call("move_instances", params, moves))) < len(moves):
             raise StoreBusy("an instance was moved on by a transaction that does not wait for its lock")
         yield from self._each("append_events", [row for one in changes for row in one.events])
-        # One statement writes a row once.
+        # One statement may write a row only once.
         receipts = {(row.instance_id, row.key): row for one in changes for row in one.receipts}
         yield from self._each("add_receipts", receipts.values())
         yield from self._settle([delivery for one in changes for delivery in one.settled])
@@ -319,7 +319,7 @@ def _instance(query: InstanceQuery, row: Row, *, is_made: bool) -> Instance:
     version: int = row["version"]
     last = version if query.until is None else query.until
     base, snapshot = 0, None
-    readable = row["snapshot_schema"] == query.schema  # one that other code wrote does not count
+    readable = row["snapshot_schema"] == query.schema  # a snapshot that other code wrote is ignored
     if query.known is not None and query.known <= last:
         base = query.known
     elif row["snapshot"] is not None and readable and row["snapshot_version"] <= last:

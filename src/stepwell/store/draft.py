@@ -1,4 +1,4 @@
-"""What a task is to be, checked and encoded before anything is written."""
+"""A task before it is written: checked and encoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRICTEST_LAST: Final[tuple[RequireWorker, ...]] = ("ignore", "warn", "error")
 
 
 class Addressed(Protocol[In_contra]):
-    """Something that names a queue and how often its messages are tried: a handler."""
+    """A handler, as far as it names a queue and how often its messages are tried."""
 
     @property
     def queue(self) -> str:
@@ -35,21 +35,21 @@ class Addressed(Protocol[In_contra]):
 
     @property
     def max_attempts(self) -> int | None:
-        """How often its messages are tried in all; None leaves it to the store."""
+        """How often its messages are tried in all; None is the store's policy."""
 
     def accepts(self, payload: In_contra, /) -> None:
-        """Nothing at run time: tells a type checker what a payload may be; `enqueue` checks it."""
+        """Does nothing at run time: tells a type checker which payloads are allowed; `enqueue` checks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[R_co]):
-    """A run that is asked for: of which workflow, with which input, and how it is to be queued."""
+    """A requested run: its workflow, its input, and how it is queued."""
 
     workflow: str
-    defines: bool  # asked for through the workflow itself, which makes its definition; a bare name must be known
-    input: str  # JSON text, checked against the workflow's parameters where they are known
+    defines: bool  # requested through the workflow itself, which creates its definition; a bare name must be known
+    input: str  # JSON text, checked against the workflow's parameters if they are known
     returns: Any = Any
-    again: Callable[[Write], str] | None = field(default=None, repr=False, compare=False)  # writes the input once more
+    again: Callable[[Write], str] | None = field(default=None, repr=False, compare=False)  # encodes the input once more
     key: str | None = None
     priority: int = 0
     delay: Duration | None = None
@@ -61,24 +61,24 @@ class Asked(Generic[R_co]):
 
 
 def ordered_input(asked: Asked[Any]) -> str:
-    """The input as text that is the same in every process, which what is stored need not be: sets have no order."""
+    """The input as text that is the same in every process; the stored text need not be, since sets have no order."""
     with suppress(SerializationError):
         if asked.again is not None and asked.again(encode) == asked.input:
             return asked.again(encode_ordered)
-    return asked.input  # its arguments have been changed since
+    return asked.input  # its arguments have changed since
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Tasks of one kind, ready to be written but for the numbers of their queues."""
+    """Tasks of one kind, ready to be written except for the numbers of their queues."""
 
     kind: TaskKind
     tasks: Sequence[NewTask]
-    queues: Mapping[str, bool]  # by name; True if it is made where it is missing, False if that is an error
-    required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name, what if no living worker serves it
+    queues: Mapping[str, bool]  # by name; True: create a missing queue, False: refuse it
+    required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name: what to do without a living worker
 
     def led_to(self) -> Drafted:
-        """The same, asked for by pending work: they go into a queue that is being drained, too."""
+        """The same tasks as results of pending work: they are accepted by a queue that is being drained."""
         return replace(self, tasks=[msgspec.structs.replace(task, inside=True) for task in self.tasks])
 
 
@@ -152,14 +152,14 @@ class Draft:
         return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(ordered_input(asked)))
 
     def _check(self, payload: Any, text: str) -> None:
-        """Refuse what the handler could not read, or would read as something else."""
+        """Refuse a payload that the handler could not read, or would read as another value."""
         refuse_unnamed(payload, self._type, what="payload")
         if self._type is not Any:
             what = f"payload of {self._queue}"
             refuse_cut(payload, decode(text, self._type, what=what), what=what)
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
-        """The task, its queue's number still open."""
+        """The task, without the number of its queue."""
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
                        key, self._unique, hashed, self._tags)
@@ -167,7 +167,7 @@ class Draft:
 
 
 def together(drafts: Sequence[Drafted]) -> Drafted:
-    """Several drafts of runs as one, their tasks in order."""
+    """Several drafts of runs as one; the tasks keep their order."""
     queues: dict[str, bool] = {}
     required: dict[str, RequireWorker] = {}
     for one in drafts:
@@ -179,7 +179,7 @@ def together(drafts: Sequence[Drafted]) -> Drafted:
 
 
 def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int) -> Drafted:
-    """The runs that are asked for, of one workflow or several, in their order."""
+    """The requested runs, of one workflow or several, in their order."""
     tasks: list[NewTask] = []
     queues: dict[str, bool] = {}
     required: dict[str, RequireWorker] = {}
@@ -209,9 +209,9 @@ def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_att
 
 
 class Alike(Sequence[NewTask]):
-    """Thousands of tasks that differ in nothing but their input, as one task and a list of texts.
+    """Thousands of tasks that differ only in their input, stored as one task and a list of texts.
 
-    A task is made when it is asked for.
+    A task is made when it is read.
     """
 
     def __init__(self, like: NewTask, inputs: Sequence[str]) -> None:
@@ -232,7 +232,7 @@ class Alike(Sequence[NewTask]):
 
 
 def examples(tasks: Sequence[NewTask]) -> Sequence[NewTask]:
-    """Tasks that show all there is in these but for their inputs: one is enough where they are alike."""
+    """Tasks that show all values of these except for their inputs: one is enough if they are alike."""
     return [tasks.like] if isinstance(tasks, Alike) else tasks
 
 

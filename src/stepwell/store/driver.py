@@ -1,7 +1,7 @@
-"""The seam between the store and a database.
+"""The interface between the store and a database.
 
-A driver knows how to run named statements on its database, in one transaction, and which of three things an error
-means. It holds no policy: what to repeat, what to isolate and what to report is decided above it, once for all drivers.
+A driver runs named statements on its database, in one transaction, and translates errors. It holds no policy: the
+code above it, the same for all drivers, decides what to repeat, what to isolate and what to report.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any, Final, Protocol, TypeVar
 from stepwell.errors import Refused, StoreLocked
 
 T = TypeVar("T")
-LOCKS: Final = 0.1  # seconds to wait for a lock: what is not free by then is held by a transaction that stays open
+LOCKS: Final = 0.1  # seconds to wait for a lock: one that is not free by then belongs to a transaction that stays open
 Value = str | int | float | bool | None
 Statement = tuple[str, Any]  # its text, and its values as the database's own driver takes them
-Row = Any  # indexed by column name or place; every driver has its own class for it
-# Parts of a flush return `id` and `answer`; these return a number beside that, as `number`.
+Row = Any  # indexed by column name or position; every driver has its own class for it
+# Parts of a flush return `id` and `answer`; these also return a number, as `number`.
 NUMBERED: Final = frozenset(("hand_over", "control_requests"))
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A named statement with its values; `fed_by` takes the rows that an earlier call of the flush returned.
+    """A named statement with its values; `fed_by` names an earlier call of the flush whose rows it takes.
 
     With both `rows` and `fed_by` it takes those of its own rows that the earlier call answered: each begins with a task
     and the answer it needs, or null for any.
-    With `bulk`, which only a script may say, many rows, given as `Columns`, are written by the fastest way there is;
-    nothing comes back.
+    With `bulk`, which only a script may set, it writes many rows, given as `Columns`, in the fastest way; it returns no
+    rows.
     """
 
     statement: str
@@ -46,15 +46,15 @@ class Ddl:
     text: str
 
 
-# A transaction written as a conversation: it yields calls and is sent their rows; that a statement was refused, or
-# waited too long for a lock, is thrown in.
-# So the same script is driven on a loop (Postgres) and inside the writer thread (SQLite), where no slow or blocked
-# event loop can hold the file's only write lock.
+# A transaction written as a generator: it yields calls and receives their rows. An error is thrown into it if a
+# statement was refused, or waited too long for a lock.
+# So the same script runs on a loop (Postgres) and in the writer thread (SQLite), where no slow or blocked event loop
+# can hold the file's only write lock.
 Script = Generator[Call | Ddl, list[Row], T]
 
 
 def play(talk: Script[T], answer: Callable[[Call | Ddl], list[Row]]) -> T:
-    """Hold a script's conversation to its end, answering each call in this thread."""
+    """Run a script to its end, and answer each call in this thread."""
     try:
         call = next(talk)
         while True:
@@ -70,7 +70,7 @@ def play(talk: Script[T], answer: Callable[[Call | Ddl], list[Row]]) -> T:
 
 
 async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[list[Row]]]) -> T:
-    """Hold a script's conversation to its end, awaiting the answer to each call."""
+    """Run a script to its end, and await the answer to each call."""
     try:
         call = next(talk)
         while True:
@@ -85,26 +85,26 @@ async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[l
         return value
 
 
-SAVEPOINT: Final = Call("savepoint")  # the first call that a join is to answer
+SAVEPOINT: Final = Call("savepoint")  # the first call that a join has to answer
 
 
 @dataclass(frozen=True, slots=True)
 class SyncJoin:
-    """The user's own connection, to be used in the user's thread: how it answers a call."""
+    """The user's own connection, used in the user's thread: how it answers a call."""
 
     answer: Callable[[Call | Ddl], list[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncJoin:
-    """The user's own connection, to be used on the user's loop: how it answers a call."""
+    """The user's own connection, used on the user's loop: how it answers a call."""
 
     answer: Callable[[Call | Ddl], Awaitable[list[Row]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A transaction that the driver has begun for whoever asked: how it answers calls, and statements of the user's."""
+    """A transaction that the driver has begun for a caller: how it answers calls and the user's own statements."""
 
     connection: Any
     answer: Callable[[Call | Ddl], Awaitable[list[Row]]]
@@ -112,21 +112,21 @@ class Own:
 
 
 class Pulse(Protocol):
-    """The heartbeat's own way to the database, used from its own thread."""
+    """The heartbeat's own connection, used from its own thread."""
 
     def run(self, calls: Sequence[Call], timeout: float) -> list[list[Row]]:
-        """Run the calls in one transaction, waiting for the answer at most this long."""
+        """Run the calls in one transaction, and wait for the answer at most this long."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Word that these queues may have something to claim and these runs may be finished; `sender` is who says so.
+    """Says that these queues may have tasks to claim and these runs may be finished; `sender` is who says so.
 
-    None is all of them. With a `probe` it says nothing of either: it is the sender asking whether it can hear itself.
-    With `gone` it is word that a worker's process has ended: there may be something to recover.
+    None means all of them. With a `probe` it says nothing of either: the sender tests whether it hears itself.
+    With `gone` it says that the process of a worker has ended: there may be tasks to recover.
     """
 
     sender: str
@@ -137,10 +137,10 @@ class Hint:
 
 
 class Ear(Protocol):
-    """An open way by which hints of other processes come in."""
+    """A subscription to the hints of other processes."""
 
     async def close(self) -> None:
-        """Hear nothing more; never raises, and does not wait for long."""
+        """Stop listening; never raises, and does not wait for long."""
 
 
 Heard = Callable[[Hint], None]
@@ -149,13 +149,13 @@ Lost = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """How a process that knows nothing of stepwell reaches the database and says these calls to it."""
+    """How a process that does not import stepwell connects to the database and runs these calls."""
 
-    kind: str  # which driver it takes
-    address: str = field(repr=False)  # it may have a password
+    kind: str  # which database driver it uses
+    address: str = field(repr=False)  # it may hold a password
     lock: str | None  # a file on which the writers queue
     calls: Sequence[Sequence[Statement]]
-    hint: Sequence[Statement]  # none where who listens hears of every commit
+    hint: Sequence[Statement]  # none if listeners hear of every commit
 
 
 class Driver(Protocol):
@@ -163,81 +163,81 @@ class Driver(Protocol):
 
     `Refused`: the database will not have this row; nothing of the transaction was written.
     `StoreBusy`: it lost a race for a lock; nothing was written and the same may succeed at once.
-    `StoreLocked`, one of these: it waited too long for a lock that somebody else's transaction holds.
+    `StoreLocked`, a kind of `StoreBusy`: it waited too long for a lock that another transaction holds.
     `StoreUnavailable`: the connection or its deadline was lost; whether it was written is unknown.
-    `StoreUnusable`: nothing was written and nothing ever will be; a person has to look.
+    `StoreUnusable`: nothing was written and repeating will not help; a person has to look.
     """
 
     name: str
-    flush_slots: int  # how many flushes may be under way at once; slot n of a session's fence belongs to flush n
-    key_slot: int | None  # the flush of what may wait for a key until somebody else's transaction ends; None: as others
+    flush_slots: int  # how many flushes may run at once; slot n of a session's fence belongs to flush n
+    key_slot: int | None  # the flush of rows that may wait for a key until another transaction ends; None: any flush
     claims_many_queues: bool  # one claim statement serves several queues
     flush_beats: bool  # every flush is also a heartbeat: the beat would have to wait for the same writer
     guards: SessionGuards
-    hears_others: bool  # other processes may have the database open, and `listen` tells what they add
-    notifies: bool  # they hear only what they are told with `notify`, and one can listen to oneself
+    hears_others: bool  # other processes may have the database open, and `listen` reports what they add
+    notifies: bool  # they hear only what `notify` sends, and a process can listen to itself
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler stands between, so that nothing can be kept from one transaction to the next."""
+        """Whether a pooler is in between, so that nothing can be kept from one transaction to the next."""
 
     async def open(self) -> None:
         """Connect; the database is reachable when this returns."""
 
     async def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
-        """Run the calls in one transaction and, where the database allows, one round trip.
+        """Run the calls in one transaction and, if the database allows it, in one round trip.
 
-        Several calls see one snapshot: none sees what another of them wrote, except through `fed_by`.
+        All calls see one snapshot: none sees what another of them wrote, except through `fed_by`.
         """
 
     async def transact(
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
-        """Play a script in one transaction, each call in a snapshot of its own; an exception rolls it back.
+        """Run a script in one transaction, each call with a snapshot of its own; an exception rolls it back.
 
-        It waits for a lock for `patience` seconds, then `StoreLocked` is thrown in. Without `patience` a script that
-        lets that out is played again, having held nothing meanwhile, until half of its time is over.
+        It waits for a lock for `patience` seconds, then `StoreLocked` is thrown into the script. Without `patience`, a
+        script that does not catch it is run again, and holds no lock in between, until half of its time is over.
         """
 
     async def read(self, call: Call) -> list[Row]:
-        """Run a statement that writes nothing, beside whatever is being written."""
+        """Run a statement that writes nothing, without waiting for writers."""
 
     async def write(self, call: Call) -> list[Row]:
-        """Run one statement in a transaction of its own, and where the database allows in one round trip."""
+        """Run one statement in a transaction of its own and, if the database allows it, in one round trip."""
 
     def transaction(self, idle: float | None = None) -> AbstractAsyncContextManager[Own]:
-        """Begin a transaction of its own, which is committed at the end of the block, or undone by an exception.
+        """Begin a transaction of its own. It commits at the end of the block; an exception rolls it back.
 
-        With `idle`, the server ends it when nothing was said in it for so many seconds, where there is a server.
+        With `idle`, a server ends it when it was idle for this many seconds.
         """
 
     def pulse(self) -> Pulse:
-        """Open the heartbeat's own way to the database."""
+        """Open the heartbeat's own connection."""
 
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
-        """Hear the hints of other processes, on the loop of this call, until `lost` is told why it ended.
+        """Hear the hints of other processes, on the loop of this call, until `lost` is called with the reason.
 
-        Where `notifies` holds, one's own are heard too. Not to be called where `hears_others` is false.
+        With `notifies`, a process also hears its own hints. It must not be called if `hears_others` is false.
         """
 
     async def notify(self, hint: Hint) -> None:
-        """Tell a hint to whoever listens, in a transaction of its own; nothing to do unless `notifies`."""
+        """Send a hint to all listeners, in a transaction of its own; does nothing unless `notifies`."""
 
     def outside(self, calls: Sequence[Call], hint: Hint) -> Outside | None:
-        """The calls and the hint as another process can say them; None where none can open the database."""
+        """The calls and the hint for another process to run; None if no other process can open the database."""
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
-        """Take part in a transaction on the user's own connection; nothing is begun, committed or changed on it."""
+        """Join a transaction on the user's own connection; nothing is begun, committed or changed on it."""
 
 
 class SessionGuards(Protocol):
-    """Proof, where the database lives in a file on this host, that a session's process is gone."""
+    """Proof, if the database is a file on this host, that a session's process is gone."""
 
     def hold(self, worker_id: int) -> None:
-        """Show others that this session's process lives."""
+        """Show other processes that this session's process lives."""
 
     def release(self, worker_id: int) -> None:
         """Stop showing it."""
@@ -247,7 +247,7 @@ class SessionGuards(Protocol):
 
 
 class NoGuards:
-    """For a database that other hosts share: only the lease tells."""
+    """For a database that several hosts share: only the lease tells whether a session lives."""
 
     def hold(self, worker_id: int) -> None:
         """Nothing to show."""

@@ -1,4 +1,4 @@
-"""What is measured, in the text format that Prometheus reads. Pure: no I/O, no clock."""
+"""Measurements in the text format that Prometheus reads. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sample = tuple[Mapping[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What there is to tell at one moment."""
+    """All measurements of one moment."""
 
     window: float
     queues: Sequence[QueueStats]
@@ -40,7 +40,7 @@ class MetricFamily:
 
 
 def exposition(readings: Readings) -> str:
-    """The readings as text: one family after the other, each with what it is; one without samples is left out."""
+    """The readings as text: each metric family with its help text; a family without samples is left out."""
     of_queues = (*_of_queues(readings), *_of_settled(readings))
     families = (*of_queues, *_of_workers(readings), *_of_workflows(readings), *_of_the_process(readings))
     return "".join(line + "\n" for family in families for line in _lines(family))
@@ -65,7 +65,7 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
     )
     yield MetricFamily(
         "stepwell_queue_paused",
-        "1 if nobody may claim from a queue.",
+        "1 if the queue is paused: workers claim no task from it.",
         [({"queue": one.queue}, one.paused) for one in readings.queues],
     )
     yield MetricFamily(
@@ -161,7 +161,7 @@ def _of_workflows(readings: Readings) -> Iterator[MetricFamily]:
     )
     yield MetricFamily(
         "stepwell_runs_set_aside",
-        "Runs that go on only when somebody lets them, by what they need.",
+        "Runs that go on only when a person lets them, by what they need.",
         [({"needs": one.needs}, one.runs) for one in readings.aside],
     )
 
@@ -196,7 +196,7 @@ def _stats(took: Durations | None) -> Iterator[Sample]:
 
 
 def _labels(workflow: str) -> dict[str, str]:
-    """Which workflow; `base` is what its versions have in common, to add them up by."""
+    """Which workflow; `base` is the name that its versions share, to add them up."""
     return {"workflow": workflow, "base": base_of(workflow)}
 
 

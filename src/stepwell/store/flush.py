@@ -1,8 +1,8 @@
-"""Group commit: whatever is pending when a connection is free goes out as one transaction.
+"""Group commit: all operations that are pending when a connection is free are written in one transaction.
 
-There is no timer. An idle caller's operation leaves at once, alone; under load everything that was submitted while the
-last flush was under way leaves together. A flush that fails is taken apart so that no caller suffers for a neighbour:
-what is refused fails alone (`bisection.py`), and what waits for another's transaction waits apart (`lock_queue.py`).
+There is no timer. The operation of an idle caller is written at once, alone; under load all operations that were
+submitted during the last flush are written together. A flush that fails is taken apart, so that no operation fails
+because of another: a refused row fails alone (`bisection.py`), and a locked one waits apart (`lock_queue.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from stepwell.store.pending import (
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
 
-# What an operation becomes when it has to be repeated and nobody knows whether it was written.
+# The statement that repeats an operation when it is unknown whether the first try was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
 
 
@@ -64,11 +64,11 @@ class GroupCommit:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self.shard = shard
-        self.requested: Requested = nobody  # told what is asked of which turns, before anybody hears an answer
-        self._woken = woken  # told the queues to which a flush has added, or whose tasks it made ready
+        self.requested: Requested = nobody  # called with the requests for turns, before any caller gets its answer
+        self._woken = woken  # called with the queues to which a flush has added, or whose tasks it made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
-        # What has a key may wait for another's transaction, and the others with it: those without never do.
+        # An operation with a key may wait for another transaction, and its whole flush with it: those without never do.
         self._keyed = None if driver.key_slot is None else Lane(driver.key_slot)
         self._lock_queue = lock_queue
         self._operations_aside: dict[Operation, None] = {}
@@ -78,14 +78,14 @@ class GroupCommit:
         self._naming: set[asyncio.Task[None]] = set()  # kept: the loop holds its tasks weakly
 
     async def submit(self, operation: Operation) -> Answer:
-        """Have the operation written with the next flush; waits first while too much is pending."""
+        """Write the operation with the next flush; waits first while too much is pending."""
         if self._closed:
             raise StoreClosed
         if not self._takes(operation):
             await self._room_of(operation).take(operation.size, operation.within)
         future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
-        # By a timer, not where the flush fails: behind an operation that waits for as long as it takes, nothing fails.
+        # By a timer, not where the flush fails: behind an operation that waits without a limit, nothing fails.
         timer = (
             None if operation.within is None else self._loop.call_later(operation.within, self.give_up_on, operation)
         )
@@ -100,7 +100,7 @@ class GroupCommit:
                 self._room_of(operation).give_back(operation.size)
 
     def submitted(self, operation: Operation) -> Awaitable[Answer]:
-        """Have the operation written, however long that takes and whether or not the caller waits for the answer."""
+        """Write the operation, however long that takes, and whether or not the caller waits for the answer."""
         if self._closed or not self._takes(operation):
             return self.submit(operation)
         future = operation.future = self._loop.create_future()
@@ -108,7 +108,7 @@ class GroupCommit:
         return future
 
     def offer(self, operation: Operation, heard: Heard) -> bool:
-        """Have the operation written with the next flush and `heard` told; False if too much is pending for that."""
+        """Write the operation with the next flush and call `heard` with the answer; False if too much is pending."""
         if self._closed or not self._takes(operation):
             return False
         operation.heard = heard
@@ -116,7 +116,7 @@ class GroupCommit:
         return True
 
     def withdraw(self, operation: Operation) -> bool:
-        """Have the operation not written, and nobody told; False if it may be on its way already."""
+        """Do not write the operation, and give its caller no answer; False if a flush may have it already."""
         if operation.taken or operation.answered:
             return False
         operation.answered = True
@@ -124,14 +124,14 @@ class GroupCommit:
         return True
 
     def replace(self, operation: Operation, row: tuple[Value, ...]) -> bool:
-        """Have another row written in the operation's place; False if it may be on its way already."""
+        """Write another row in the operation's place; False if a flush may have it already."""
         if operation.taken or operation.answered:
             return False
         operation.row = row
         return True
 
     def give_up_on(self, operation: Operation) -> None:
-        """Tell who waits for the operation that it took too long, unless it was answered."""
+        """Tell the caller of the operation that it took too long, unless it was answered."""
         if operation.aside and not operation.repeated:
             job = begin_apart(self._name_holder(operation), "stepwell-holder")
             self._naming.add(job)
@@ -143,13 +143,13 @@ class GroupCommit:
         self._answer(operation, StoreUnavailable(f"not written in {operation.within:g} s: {why}"))
 
     def give_up(self, workers: set[int]) -> None:
-        """Stop trying to write what these sessions have not written yet; nobody knows whether it was."""
+        """Stop trying to write what these sessions have not written yet; it is unknown whether it was written."""
         waiting = [one for lane in self._every_lane for one in (*lane.under_way, *lane.pending)]
         given_up = [one for one in (*waiting, *self._operations_aside) if one.worker in workers]
         self._fail(given_up, StoreUnavailable("not written before its session ended"))
 
     async def close(self) -> None:
-        """Flush what is pending, then take nothing more."""
+        """Flush what is pending, then refuse new operations."""
         self._closed = True
         while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
             await (asyncio.wait(jobs) if isinstance(jobs, list) else self._lock_queue.empty())
@@ -194,7 +194,7 @@ class GroupCommit:
             self._telemetry.emit(InternalTaskFailed("hearing an answer", repr(error)))
 
     def _resolve(self, batch: Sequence[Operation], answers: Mapping[RowId, Said]) -> None:
-        # Before anybody hears of it: whoever is to work is woken before whoever goes on.
+        # Before the callers get their answers: the workers wake up first, then the callers go on.
         if added := {
             one.adds_to for one in batch if one.adds_to is not None and answers.get(one.row_id, UNSAID)[0] == ADDED
         }:
@@ -207,7 +207,7 @@ class GroupCommit:
             self._answer(operation, error)
 
     async def _name_holder(self, operation: Operation) -> None:
-        """Say which transaction the operation waited for in vain, unless it was written meanwhile."""
+        """Say which transaction the operation waited for in vain, unless it was written in the meantime."""
         what = "its row" if operation.key is None else f"its key {operation.key[1]!r}"
         held = f"not written in {operation.within:g} s: {what} is held by {await holder(self._driver)}"
         self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
@@ -215,7 +215,7 @@ class GroupCommit:
     def _lane_of(self, operation: Operation) -> Lane:
         if operation.key is not None and operation.lane is None and self._keyed is not None:
             return self._keyed
-        if operation.lane is not None:  # what concerns one task stays in one lane, so that it is written in order
+        if operation.lane is not None:  # the operations of one task stay in one lane, so that they are written in order
             for lane in self._lanes:
                 if operation.lane in lane.tasks:
                     return lane
@@ -237,19 +237,19 @@ class GroupCommit:
             lane.task, lane.under_way = None, []
 
     def _drained(self, lane: Lane, task: asyncio.Task[None]) -> None:
-        # Cancelled with the loop, perhaps before it began: who waits behind it is not to wait for ever.
+        # Cancelled with the loop, perhaps before it began: its callers must not wait for ever.
         if task.cancelled() and lane.task in (None, task):
             lane.task = None
-            self._fail(tuple(lane.pending), asyncio.CancelledError())  # and are taken out by the next drain
+            self._fail(tuple(lane.pending), asyncio.CancelledError())  # the next drain removes them
 
     async def _flush(self, lane: Lane, batch: list[Operation]) -> None:
-        """Write a batch, repeating it as its failures allow; every operation is answered when this returns."""
+        """Write a batch, and repeat it as its failures allow; every operation is answered when this returns."""
         try:
             await self._try(lane, batch)
             if _unanswered(batch):
                 await self._repeat(lane, batch)
         except BaseException as error:
-            self._fail(_unanswered(batch), error)  # nobody may be left waiting
+            self._fail(_unanswered(batch), error)  # no caller may be left waiting
             if not isinstance(error, StepwellError):
                 raise
 
@@ -259,16 +259,16 @@ class GroupCommit:
         together = TRIES_TOGETHER - 1
         await asyncio.sleep(next(pauses))
         while batch := _unanswered(batch):
-            # Alone means in turn: one that can never be written holds up none of the others.
+            # Each in turn: an operation that can never be written does not delay the others.
             for part in [batch] if together > 0 else [[operation] for operation in batch]:
                 await self._try(lane, part)
             if not all(isinstance(operation.trouble, StoreLocked) for operation in batch):
-                together -= 1  # else a table is locked, for all alike
+                together -= 1  # else a table is locked, for all operations
             if _unanswered(batch):
                 await asyncio.sleep(next(pauses))
 
     async def _try(self, lane: Lane, batch: list[Operation]) -> None:
-        """Write the operations in one transaction; those it leaves unanswered are to be repeated."""
+        """Write the operations in one transaction; those that it leaves unanswered are repeated."""
         calls = self._calls(lane, batch)
         try:
             rows = await self._driver.run(lane.slot, calls)
@@ -282,7 +282,7 @@ class GroupCommit:
             self._resolve(batch, answers_of(calls, rows))
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused | StoreLocked) -> None:
-        """Find the rows that the database refuses or does not give, in one more transaction, and write the others."""
+        """Find the rows that the database refuses or that are locked, in one more transaction, and write the others."""
         if len(batch) == 1 and isinstance(error, Refused):
             self._fail(batch, error)
             return
@@ -292,13 +292,13 @@ class GroupCommit:
         try:
             found = await self._driver.transact(talk, patience=SEEKING)
         except (StoreBusy, StoreUnavailable) as lost:
-            self._lost(lane, batch, lost)  # it may have been written all the same
+            self._lost(lane, batch, lost)  # it may have been written nevertheless
             return
         self._found(lane)
         self._came_of(batch, found)
 
     def _came_of(self, batch: Sequence[Operation], found: Isolated) -> None:
-        """Tell what became of operations that were tried in parts; those that are held wait aside."""
+        """Answer operations that were tried in parts; those whose rows are locked wait aside."""
         for calls, rows in found.written:
             self._tell(calls, rows)
         apart = found.refused.keys() | found.held.keys()
@@ -336,7 +336,7 @@ class GroupCommit:
             self._room_of(operation).overdraw(operation.size)
 
     async def _try_aside(self, operation: Operation) -> bool:
-        """Write one operation by itself; False if it has to wait further, or for what its task still has in a lane."""
+        """Write one operation alone; False if it has to wait longer, or for operations of its task in a lane."""
         if not operation.answered and not any(operation.lane in lane.tasks for lane in self._lanes):
             lane = self._lanes[0]
             operation.taken = True
@@ -370,7 +370,7 @@ class GroupCommit:
         for operation in batch:
             operation.trouble = error
         if isinstance(error, StoreBusy):
-            if again:  # once is an ordinary race; what goes on has to be heard of
+            if again:  # once is an ordinary race; a repeated failure is reported
                 self._telemetry.emit(StoreLost.by(error))
             return
         for operation in batch:

@@ -1,4 +1,4 @@
-"""Which statements write a batch of operations, and what the database said of each row: plain functions."""
+"""The statements that write a batch of operations, and the database's answer for each row: plain functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepwell.store.driver import NUMBERED, Call, Row, Value
 from stepwell.store.pending import REQUESTS, Operation, RowId
 from stepwell.store.settle import ending_rows
 
-# The order of a flush's parts, and the parts that another one's rows feed.
+# The order of a flush's parts, and the parts that take the rows of another part.
 PARTS: Final = (
     "add_tasks",
     "add_tasks_once",
@@ -26,13 +26,13 @@ PARTS: Final = (
 )
 PLACE_OF: Final = {part: place for place, part in enumerate(PARTS)}
 FED: Final = {"settle": "count_settled", "close_taken": "count_settled", "delete_taken": "forget_steps"}
-ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # after which a parent may be waited for no more
-# Those whose rows are steps: several of one task may be in a flush, so their answer is the key, and names the row.
+ENDING: Final = frozenset(("settle", "close_taken", "delete_taken"))  # then a parent may have nothing to wait for
+# Their rows are steps: a flush may hold several of one task, so their answer is the key, which names the row.
 STEPS: Final = frozenset(("add_steps", "change_steps"))
 RECORDED: Final = "recorded"
 ADDED: Final = "PENDING"  # the answer for a task that was written and may be claimed
 
-Said = tuple[str | None, int | None]  # the answer for a row, and the number beside it where the statement has one
+Said = tuple[str | None, int | None]  # the answer for a row, and the number that some statements return with it
 UNSAID: Final[Said] = (None, None)
 
 
@@ -51,7 +51,7 @@ def calls_of(
     for operation in batch:
         by_part.setdefault(operation.statement, []).append(operation)
     if locks_tasks and any(operation.parent is not None for operation in batch):
-        # Where several write, nobody may hold a task and wait for its parent, or the other way round.
+        # With several writers, no flush may hold a task and wait for its parent while another one does the reverse.
         tasks = sorted((one.lane, one.worker) for one in batch if one.lane is not None)
         calls.append(Call("lock_tasks", {"slot": slot}, tasks))
     for part in sorted(by_part, key=PLACE_OF.__getitem__):
@@ -70,7 +70,7 @@ def calls_of(
 def _fed(
     part: str, operations: Sequence[Operation], clock: Mapping[str, Value], *, shard: int, closing: int
 ) -> list[Call]:
-    """What follows from the rows that a part of a flush has changed."""
+    """The calls that follow from the rows that a part of a flush has changed."""
     calls: list[Call] = []
     if part in FED:
         # A shard for each part: one statement cannot change a row of counts twice.
@@ -89,7 +89,7 @@ def _fed(
 
 
 def answers_of(calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> dict[RowId, Said]:
-    """What the database said of each row, by the row; not of those that only count or beat."""
+    """The database's answer for each row, by the row; rows that only count or beat have none."""
     answers: dict[RowId, Said] = {}
     for call, rows in zip(calls, answered, strict=True):
         if call.fed_by is not None or call.statement == REQUESTS:

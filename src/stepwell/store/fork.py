@@ -1,4 +1,4 @@
-"""Forks: a new run of the same workflow that goes on where another one was, with other results if wanted."""
+"""Forks: a new run of the same workflow that goes on where another run was, with other results if given."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Forks:
         edited: list[tuple[Value, ...]] = []
         for step, output in edits.items():
             edited.append((fork_id, _before(step_called(run_id, steps, step), first), output))
-        if (yield Call("fork_run", params)):  # else by a try before this one, whose reply was lost
+        if (yield Call("fork_run", params)):  # else an earlier try whose reply was lost did it
             yield Call("copy_steps", {**params, "generation": generation, "place": first["place"]})
             edited += yield from self._answers(run_id, fork_id, [row for row in steps if row["place"] < first["place"]])
             if edited:
@@ -73,7 +73,7 @@ class Forks:
         return queue_id
 
     def _answers(self, run_id: int, fork_id: int, kept: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
-        """What the finished ones answered of the children that the fork takes over, as marks: they may be removed."""
+        """The results of finished children that the fork takes over, as marks: the children may be removed later."""
         ids = sorted({child for row in kept for child in _children_in(row)})
         found = (yield Call("ends_of", self._db.params(), [(child,) for child in ids])) if ids else []
         ended = {row["id"]: row for row in found if row["ended"] is not None and row["parent_id"] == run_id}
@@ -84,7 +84,7 @@ class Forks:
 
 
 def _children_in(step: Row) -> list[int]:
-    """The runs that a call has asked for, if it is one; what a child returned may look like that, and is none's id."""
+    """The runs that a call has asked for, if it is such a call. The result of a child may look like one, but is not."""
     if not step["key"].rpartition("#")[0].endswith("()") or step["status"] != "SUCCESS":
         return []
     told = json.loads(step["output"] or "null")

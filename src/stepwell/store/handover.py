@@ -1,7 +1,7 @@
-"""Handing over: a task that is added where a worker has a free place, and nothing else waits, is written as its own.
+"""Handover: a task that is added while a worker has a free place, and no other task waits, is written as that worker's.
 
-That saves the claim: one commit less between adding a task and executing it. Whether it may be so is decided where the
-task is written, under the fence of the session; if not, it is written as any other and waits to be claimed.
+That saves the claim: one commit less between adding a task and executing it. The statement that writes the task checks
+the fence of the session. If the session may not have the task, it is written as any other and waits to be claimed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ class Seat(Protocol):
     worker: int
 
     def taken(self, task: Claimed) -> None:
-        """The task is the worker's: execute it."""
+        """The worker has the task: execute it."""
 
     def missed(self) -> None:
-        """It is not, or nobody knows: the place is free again."""
+        """The worker does not have the task, or that is unknown: the place is free again."""
 
 
 Offer = Callable[[int, int], Seat | None]  # of a queue and a task
 
 
 class HandOver:
-    """The workers of this process that may be given what is added here."""
+    """The workers of this process that may get tasks that are added here."""
 
     def __init__(self, flusher: GroupCommit, within: float) -> None:
         self._flusher = flusher
@@ -42,20 +42,20 @@ class HandOver:
         self._offers: list[Offer] = []
 
     def on_offer(self, offer: Offer) -> Callable[[], None]:
-        """Ask this worker too, until what is returned is called."""
+        """Ask this worker too, until the returned function is called."""
         self._offers.append(offer)
         return lambda: self._offers.remove(offer)
 
     def seat_for(self, task: NewTask, task_id: int) -> Seat | None:
-        """A free place for a task that is due at once; none for one with a key, which may be there already."""
+        """A free place for a task that is due at once; None for a task with a key, since that key may exist."""
         if not self._offers or task.key is not None or task.delay or task.run_at is not None:
             return None
         return next((seat for offer in self._offers if (seat := offer(task.queue_id, task_id)) is not None), None)
 
     async def add(self, task: NewTask, task_id: int, seat: Seat) -> Answer | None:
-        """Write the task as the worker's; None if too much waits to be written for that.
+        """Write the task as the worker's; None if too much is pending for that.
 
-        Whoever adds it may leave: the answer is heard all the same, so what was written is executed.
+        The caller may be cancelled: the answer is still handled, so that a task that was written is executed.
         """
         row = row_of(task, task_id)
         operation = Operation(
@@ -67,7 +67,7 @@ class HandOver:
             worker=seat.worker,
             order=(task.queue_id, "", task_id),
             adds_to=task.queue_id,
-            row_again=row,  # then it is not known whose it is: the task is only to be there
+            row_again=row,  # then its owner is unknown: the task only has to be there
         )
         handing = Handing(task, task_id, seat, asyncio.get_running_loop().create_future(), time.monotonic())
         if not self._flusher.offer(operation, handing.heard):
@@ -82,7 +82,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handing:
-    """A task on its way into the database and, with that, to a worker."""
+    """A task that is being written and thereby handed to a worker."""
 
     task: NewTask
     task_id: int
@@ -91,11 +91,11 @@ class Handing:
     asked_at: float
 
     def heard(self, answer: Answer | BaseException) -> None:
-        """What came of it: the worker's, one that waits to be claimed, or nobody knows."""
+        """Handle the answer: the worker has the task, or it waits to be claimed, or that is unknown."""
         if isinstance(answer, BaseException):
             self.seat.missed()
             self.added.set_exception(answer)
-            self.added.exception()  # looked at: perhaps nobody waits for it
+            self.added.exception()  # marked as retrieved: perhaps no caller waits for it
             return
         if answer.number is None:
             self.seat.missed()

@@ -1,12 +1,12 @@
-"""The helper: beats for a worker whose interpreter is held, and notes at once when the worker's process is gone.
+"""The helper: beats for a worker whose interpreter is blocked, and notes at once when the worker's process is gone.
 
 It runs in another process: a child of a program with an embedded worker (`python -I helper_process.py PID`), or the
-parent of the workers of `stepwell worker`. It imports the standard library alone, and the database's driver when it
-first has something to say to the database. While the worker's own thread beats, it is silent and has no connection.
+parent of the workers of `stepwell worker`. It imports only the standard library, and the database's driver when it
+first has to write to the database. While the worker's own thread beats, the helper has no connection.
 
 The worker writes lines: `{"place": ...}` first and when its leases change, `{"beat": ..., "gone": ...}` when its
-sessions change, `.` after every beat, `!` when its event loop has been blocked for too long, `q` at its end. Everything
-that is secret is in them, and nothing of it in the arguments of a process.
+sessions change, `.` after every beat, `!` when its event loop has been blocked for too long, `q` at its end. All
+secrets are in these lines, and none in the arguments of a process.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FILE: Final = __file__
 SIGN: Final = b"."
 BLOCKED: Final = b"!"
 END: Final = b"q"
-PATIENCE: Final = 1.2  # times the pause between two beats: then the worker's own is late
-LONGEST_ANSWER: Final = 5.0  # seconds for a statement: meanwhile nothing else is seen
-LOOK_EVERY: Final = 0.25  # seconds between two looks for the parent, where the kernel does not tell of its end
+PATIENCE: Final = 1.2  # times the pause between two beats: then the worker's own beat is late
+LONGEST_ANSWER: Final = 5.0  # seconds for a statement: meanwhile the helper sees nothing else
+LOOK_EVERY: Final = 0.25  # seconds between two checks for the parent, if the kernel does not report its end
 LAST_LINE: Final = 1.0  # seconds from the end of the lines to the end of the process, if that is why they ended
 TURN_WITHIN: Final = 0.5  # seconds that a beat queues behind a file's other writers
-STOPPED: Final = frozenset("TtZXx")  # states of a process, as /proc has them, that is not busy
+STOPPED: Final = frozenset("TtZXx")  # states of a process in /proc that mean it is not busy
 LINUX: Final = sys.platform == "linux"
 
 QUIET, BEAT, HUNG = "quiet", "beat", "hung"
@@ -42,35 +42,35 @@ class Place(NamedTuple):
     kind: str
     address: str
     lock: str | None  # the file on which the writers of an SQLite file queue
-    lease: float  # the shortest: what beats for all
+    lease: float  # the shortest of its leases: each beat is for all sessions
     longest_lease: float
     hang_after: float
     path: Sequence[str]  # where the driver is found
 
 
 class Silence:
-    """For how long a worker has given no sign of life although it could have, and what to do about it."""
+    """How long a worker that was not stopped has given no sign of life, and what to do about it."""
 
     def __init__(self, lease: float, hang_after: float, now: float) -> None:
         self.every = lease / 3
-        # Where nobody can tell a stopped worker from a busy one, the help must end soon.
+        # If the system cannot tell a stopped worker from a busy one, the help must end soon.
         self.hang_after = hang_after if LINUX else min(hang_after, lease)
         self._longest_pause = max(lease, 2 * PATIENCE * self.every)
         self._beaten = now - self.every
         self.sign(now)
 
     def sign(self, now: float) -> None:
-        """The worker is well."""
+        """The worker gave a sign of life."""
         self._heard = self._looked = now
         self._excused = 0.0  # seconds since then in which it, or this process, was stopped
 
     def judge(self, now: float, *, stopped: bool) -> str:
-        """Leave it alone, beat for it, or give it up."""
+        """Leave the worker alone, beat for it, or give it up."""
         unseen, self._looked = now - self._looked, now
         if stopped or unseen > self._longest_pause:
             self._excused += unseen
         if stopped:
-            self._beaten = now  # to look again after the time of a beat, not to beat
+            self._beaten = now  # so that the next check comes after the time of a beat
             return QUIET
         if now - self._heard - self._excused >= self.hang_after:
             return HUNG
@@ -80,7 +80,7 @@ class Silence:
         return BEAT
 
     def pause(self, now: float) -> float:
-        """Seconds until it has to be judged again."""
+        """Seconds until the next check."""
         beat = max(self._heard + PATIENCE * self.every, self._beaten + self.every)
         return max(0.01, min(beat, self._heard + self._excused + self.hang_after) - now)
 
@@ -88,9 +88,9 @@ class Silence:
 class Helper:
     """Watches one worker's process to its end.
 
-    `gone` is a descriptor that can be read when the process has ended; `hung` is told when the worker has been silent
-    for too long; `is_there` is asked now and then, which has to do where there is no such descriptor; `leaving` is told
-    when the process is gone, before that is noted. With `stays` only that ends it, not the end of the lines.
+    `gone` is a descriptor that can be read when the process has ended; `hung` is called when the worker has been silent
+    for too long; `is_there` is called now and then, for systems without such a descriptor; `leaving` is called when the
+    process is gone, before that is noted. With `stays` only that ends the helper, not the end of the lines.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Helper:
             self._poll.register(gone, select.POLLIN)
 
     def watch(self) -> None:
-        """Return when the worker has said its last word, or is gone and that has been noted."""
+        """Return when the worker has sent its last line, or is gone and that has been noted."""
         try:
             while not self._ended:
                 now = time.monotonic()
@@ -147,7 +147,7 @@ class Helper:
 
     @property
     def _is_asked(self) -> bool:
-        """Whether there is something to beat for."""
+        """Whether there is a session to beat for."""
         return self.sessions > 0 and self._place is not None and not self._given_up and self._closed_at is None
 
     def _wait(self, seconds: float) -> bool:
@@ -159,7 +159,7 @@ class Helper:
 
     def _look(self, now: float) -> None:
         if self._closed_at is not None:
-            # The end of the lines is no proof: a program may close what it did not open, or become another.
+            # The end of the lines is no proof: a program may close what it did not open, or exec another program.
             self._ended = now - self._closed_at >= LAST_LINE and not self._stays
         elif self._is_asked:
             match self._silence.judge(now, stopped=is_stopped(self._pid)):
@@ -174,7 +174,7 @@ class Helper:
         self._hung(self._silence.hang_after)
 
     def _read_on(self) -> None:
-        """Hear all that was said so far."""
+        """Read all lines that were written so far."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._lines, 65_536):
                 *whole, self._unread = (self._unread + data).split(b"\n")
@@ -205,9 +205,9 @@ class Helper:
             self.begun = self.begun or self.sessions > 0
 
     def _tell_gone(self) -> None:
-        """Note it, and try again until it is written or the longest lease tells the same."""
+        """Note it, and try again until it is written or the longest lease is over, which tells the same."""
         if self._closed_at is None:
-            self._read_on()  # its last words may be that no session is left
+            self._read_on()  # its last lines may say that no session is left
         self._leaving()
         if self._place is None or not self.sessions:
             return
@@ -235,7 +235,7 @@ class Helper:
 
 
 class Postgres:
-    """A connection to Postgres, opened when it is needed; as a pooler wants it, nothing is kept on it."""
+    """A connection to Postgres, opened when it is needed; nothing is kept on it, so that a pooler may be in between."""
 
     def __init__(self, place: Place) -> None:
         import asyncio  # noqa: PLC0415 - half of what this process weighs, and most of them never need it
@@ -301,7 +301,7 @@ class SQLite:
 
 
 def _turn(path: str | None) -> int | None:
-    """Queue for the file as its other writers do, but not for long: the worker that is held may itself be first."""
+    """Queue for the file as its other writers do, but not for long: the blocked worker may itself be the first."""
     if path is None:
         return None
     import fcntl  # noqa: PLC0415 - not everywhere
@@ -325,7 +325,7 @@ def _wall() -> int:
 
 
 def _boot() -> int:
-    """As `clock.boot_microseconds`: what beats are judged by in an embedded store."""
+    """As `clock.boot_microseconds`, the clock of beats in an embedded store."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return (time.monotonic_ns() if boot is None else time.clock_gettime_ns(boot)) // 1_000
 
@@ -349,7 +349,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _ending_of(pid: int) -> int | None:
-    """A descriptor that can be read when the process has ended, where the kernel has that."""
+    """A descriptor that can be read when the process has ended, if the kernel has that."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -363,7 +363,7 @@ def main(pid: int) -> None:
     helper = Helper(
         pid,
         sys.stdin.fileno(),
-        ending if os.getppid() == pid else None,  # gone already: its number may be another's
+        ending if os.getppid() == pid else None,  # gone already: another process may have its number
         hung=lambda seconds: sys.stderr.write(said.format(seconds)),
         is_there=lambda: os.getppid() == pid,
         leaving=_be_quiet,
@@ -372,7 +372,7 @@ def main(pid: int) -> None:
 
 
 def _be_quiet() -> None:
-    """Let go of standard error: who reads it to its end is not to wait for this process."""
+    """Close standard error: a program that reads it to its end must not wait for this process."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (1, 2):
         os.dup2(nowhere, descriptor)

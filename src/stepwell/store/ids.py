@@ -1,6 +1,6 @@
-"""Ids reserved in blocks, so that a task's number is known before it is written and no write has to return it.
+"""Ids reserved in blocks: the id of a task is known before it is written, and no statement has to return it.
 
-Ids are names, not an order: two processes hold different blocks, and the later one may commit first.
+Ids are names, not an order: two processes hold different blocks, and the later id may be committed first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Ids:
         self._ahead: asyncio.Task[None] | None = None
 
     async def take(self, count: int) -> list[int]:
-        """That many ids that nobody else has, rising."""
+        """This many ids that no other process has, in rising order."""
         while self._left < count:
             await self._refill(count)
         taken: list[int] = []
@@ -40,7 +40,7 @@ class Ids:
                 self._blocks.appendleft(block[wanted:])
         self._left -= count
         if self._left < BLOCK // 5 and self._ahead is None:
-            # Reserved ahead of need, so that an enqueue does not have to wait for it.
+            # Reserved ahead of need, so that an enqueue does not have to wait for a block.
             self._ahead = begin_apart(self._refill(BLOCK), "stepwell-ids")
             self._ahead.add_done_callback(self._refilled)
         return taken
@@ -57,11 +57,11 @@ class Ids:
     def _refilled(self, task: asyncio.Task[None]) -> None:
         self._ahead = None
         if not task.cancelled():
-            task.exception()  # whoever needs ids next asks again and sees the error
+            task.exception()  # the next caller that needs ids asks again and gets the error
 
 
 def reserve_blocks(count: int) -> Script[list[int]]:
-    """Reserve that many blocks; SQLite answers with the highest of them, Postgres with each."""
+    """Reserve this many blocks; SQLite returns the highest of them, Postgres returns each."""
     rows = yield Call("reserve_blocks", {"count": count})
     highest: int = rows[-1]["block"]
     return [row["block"] for row in rows] if len(rows) == count else list(range(highest - count + 1, highest + 1))
@@ -72,17 +72,17 @@ def ids_in(block: int) -> range:
     return range((block - 1) * BLOCK + 1, block * BLOCK + 1)
 
 
-REMEMBERED: Final = 10.0  # seconds: whoever deletes a queue and makes it anew gives it another number
+REMEMBERED: Final = 10.0  # seconds: a queue that was deleted and created again has another number
 
 
 class Remembered:
-    """The numbers of queues or workflows that were looked up lately, by name."""
+    """The numbers of queues or workflows that were read lately, by name."""
 
     def __init__(self) -> None:
         self._ids: dict[str, tuple[int, float]] = {}
 
     def get(self, name: str) -> int | None:
-        """The number of this name, None if it has to be looked up."""
+        """The number of this name; None if it has to be read."""
         number, learned_at = self._ids.get(name, (None, 0.0))
         return number if time.monotonic() - learned_at < REMEMBERED else None
 
@@ -92,5 +92,5 @@ class Remembered:
         return number
 
     def forget(self, name: str) -> None:
-        """Look the name up again next time: the database says it is not the one we knew."""
+        """Read the number again next time: the database says it is not the one that we knew."""
         self._ids.pop(name, None)

@@ -1,4 +1,4 @@
-"""Instances of deciders as the store knows them: what is asked about one, how it stands, what a decision changes."""
+"""Instances of deciders in the store: what a query asks for, how an instance stands, what a decision changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EventRow(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """What an input was answered: `applied` or `completed`, and the numbers of its events."""
+    """The answer to an input: `applied` or `completed`, and the numbers of its events."""
 
     outcome: str
     first: int | None
@@ -35,30 +35,30 @@ class ReceiptRow(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """The turn of a task that an input came with: the task is settled together with what was decided."""
+    """The turn of a task that delivered an input: the task is settled in the transaction of the decision."""
 
     task_id: int
     worker: int
     turn: int
     settlement: Settlement
-    timer_key: str | None = None  # if it is a timer with a key: as the decider named it
+    timer_key: str | None = None  # if it is a timer with a key: the decider's name for it
 
 
 class InstanceQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """An instance that is to be looked at, and what is to be known of the inputs that wait for it."""
+    """An instance to read, and what to read about the inputs that wait for it."""
 
     type: str
     name: str
-    schema: int  # of the snapshots that can be read here
-    known: int | None = None  # the version whose state is at hand
-    until: int | None = None  # the last version that is asked for, None for the latest
+    schema: int  # of the snapshots that this code can read
+    known: int | None = None  # the version whose state is known
+    until: int | None = None  # the last version to read; None for the latest
     keys: tuple[str, ...] = ()
     lost: tuple[tuple[str, int], ...] = ()  # inputs that may have been decided: their cause, and after which version
     deliveries: tuple[Delivery, ...] = ()
 
 
 class Instance(msgspec.Struct, kw_only=True):
-    """An instance as it stands, and its events from what is known of it, or from its snapshot, up to its version."""
+    """An instance as it stands, with its events from the known version, or from its snapshot, up to its version."""
 
     id: int
     type: str
@@ -67,13 +67,13 @@ class Instance(msgspec.Struct, kw_only=True):
     now: int
     is_completed: bool
     is_made: bool  # just now: it has no events yet
-    base: int  # the version of the state that the tail is to be applied to ...
-    snapshot: str | None  # ... and that state, None if it is the one at hand, or the first
+    base: int  # the version of the state that the events apply to ...
+    snapshot: str | None  # ... and that state; None if it is the known one, or the initial one
     snapshot_version: int
     tail: list[EventRow] = msgspec.field(default_factory=list)
     receipts: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by key
-    applied: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by cause, of those that were lost
-    open_tasks: set[int] = msgspec.field(default_factory=set)  # of the deliveries: those that are still their turn's
+    applied: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by cause, of the lost inputs
+    open_tasks: set[int] = msgspec.field(default_factory=set)  # of the deliveries: those that their turn still holds
 
 
 class NewEvent(NamedTuple):
@@ -107,11 +107,11 @@ class NewInstanceTask(NamedTuple):
     key: str | None
     input: str
     instance_id: int
-    inside: int  # 1 if a delivered task led to it: it goes into a queue that is being drained
+    inside: int  # 1 if a delivered task led to it: a queue that is being drained accepts it
 
 
 class Change(msgspec.Struct, kw_only=True):
-    """What is written about one instance."""
+    """The rows that a decision writes about one instance."""
 
     id: int
     now: int  # when it was decided, by the database's clock
@@ -129,7 +129,7 @@ class Change(msgspec.Struct, kw_only=True):
 
 
 class Ruling(Protocol):
-    """What came of a decision: what is written about the instances, and the messages and runs that are asked for."""
+    """The result of a decision: changes of the instances, and the messages and runs that it adds."""
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -144,18 +144,18 @@ R_co = TypeVar("R_co", bound=Ruling, covariant=True)
 
 
 class Proposed(Protocol[R_co]):
-    """What was decided of instances, until it is known which of its timers are there."""
+    """A decision before it is known which of its timers exist."""
 
     @property
     def timers(self) -> Sequence[TimerKey]:
-        """The timers that are to be replaced or cancelled, if they are there."""
+        """The timers to replace or cancel, if they exist."""
 
     def conclude(self, pending: Mapping[str, int], queues: Mapping[str, int]) -> R_co:
-        """Name what is to be written: `pending` are the tasks of the timers by key, `queues` are numbers."""
+        """The rows to write: `pending` are the tasks of the timers by key, `queues` the numbers of queues by name."""
 
 
 class Deliberation(Protocol[R_co]):
-    """What is decided between looking at instances and writing about them; asked again, it decides again."""
+    """What is decided between reading instances and writing them; if it is called again, it decides again."""
 
     @property
     def queries(self) -> Sequence[InstanceQuery]:
@@ -166,4 +166,4 @@ class Deliberation(Protocol[R_co]):
         """The queues of their effects and timers."""
 
     def propose(self, instances: Sequence[Instance]) -> Proposed[R_co]:
-        """Decide, of instances as they stand."""
+        """Decide on the instances as they stand."""

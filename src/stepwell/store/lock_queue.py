@@ -1,8 +1,8 @@
-"""The queue of what waits for a lock of a transaction that stays open: apart from all others, and tried alone.
+"""The queue of operations that wait for a lock of a transaction that stays open: each is tried alone.
 
-Whoever meets a lock that is not let go soon leaves the transaction it would share with others and comes here. One job
-tries what waits; of several that need the same row or key only the first. Who came lately is tried before those who
-have waited in vain for long: most locks are let go soon, however many are not.
+An operation that meets a lock that is not released soon leaves the transaction that it would share with others and
+comes here. One job tries the operations; of several that need the same row or key it tries only the first. New ones
+are tried before those that have waited long: most locks are released soon, even if some are not.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from stepwell.store.driver import Call, Driver
 PATIENCE: Final = 0.01  # seconds that one try waits for a lock
 SHORTEST_PAUSE: Final = 0.01
 LONGEST_PAUSE: Final = 0.25
-LATELY: Final = 4  # tries in which one that came lately is tried before others
+LATELY: Final = 4  # tries during which a new waiter is tried before others
 
-Claimable = object  # a row or a key, as those who come here name them
+Claimable = object  # a row or a key, as the waiters name them
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """Something that could not have a row or a key, or stands behind something that could not."""
+    """An operation that could not lock a row or a key, or that stands behind one that could not."""
 
-    needs: AbstractSet[Claimable]  # all that it will hold
-    held: AbstractSet[Claimable]  # those of them that nobody may have before it
-    attempt: Callable[[], Awaitable[bool]]  # write it, alone; False if it has to wait further
-    drop: Callable[[BaseException], object]  # nobody will try it any more
-    go_on: Callable[[], object] | None = None  # what it stood behind is written: back to where the others are
+    needs: AbstractSet[Claimable]  # all that it will lock
+    held: AbstractSet[Claimable]  # those of them that no other operation may lock before it
+    attempt: Callable[[], Awaitable[bool]]  # write it, alone; False if it has to wait longer
+    drop: Callable[[BaseException], object]  # called when it will not be tried any more
+    go_on: Callable[[], object] | None = None  # called when the waiter before it is done: it leaves this queue
     tries: int = 0
-    due: float = 0.0  # when it is to be tried again, by the loop's clock
+    due: float = 0.0  # when to try it again, by the loop's clock
 
 
 class LockQueue:
@@ -50,7 +50,7 @@ class LockQueue:
         self._clock = clock
         self._telemetry = telemetry
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
-        self.held: collections.Counter[Claimable] = collections.Counter()  # what nobody may have before those who wait
+        self.held: collections.Counter[Claimable] = collections.Counter()  # what no other may lock before the waiters
         self._tried: Waiter | None = None
         self._job: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -59,11 +59,11 @@ class LockQueue:
         return len(self._waiters)
 
     def holds(self, needs: Iterable[Claimable]) -> bool:
-        """True if something that waits here comes before whoever needs these."""
+        """True if a waiter here comes before an operation that needs these."""
         return any(need in self.held for need in needs)
 
     def put(self, waiter: Waiter) -> None:
-        """Have it tried until it is done, after those that were here before it."""
+        """Try the waiter until it is done, after those that were here before it."""
         self._waiters[waiter] = None
         self.held.update(waiter.held)
         self._came.set()
@@ -72,7 +72,7 @@ class LockQueue:
             self._job.add_done_callback(self._ended)
 
     def withdraw(self, waiter: Waiter) -> bool:
-        """Have it tried no more; False if it is being tried, or does not wait here."""
+        """Stop trying the waiter; False if it is being tried, or does not wait here."""
         if waiter is self._tried or waiter not in self._waiters:
             return False
         self._remove(waiter)
@@ -101,12 +101,12 @@ class LockQueue:
                 else:
                     pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(waiter.tries, 10))
                     waiter.tries += 1
-                    waiter.due = loop.time() + pause * (1 - self._clock.random() / 2)  # who met does not meet again
+                    waiter.due = loop.time() + pause * (1 - self._clock.random() / 2)  # random: two do not meet again
         finally:
             self._job = None
 
     def _next(self, now: float) -> tuple[Waiter | None, float | None]:
-        """Of those that stand behind no other and are due, the one to try; or when the next of them is due."""
+        """The waiter to try, of those that stand behind no other and are due; or the time when the next one is due."""
         before, free = set[Claimable](), list[Waiter]()
         for waiter in self._waiters:
             if before.isdisjoint(waiter.needs):
@@ -128,7 +128,7 @@ class LockQueue:
             self._tried = None
 
     def _let_go(self, free: AbstractSet[Claimable]) -> None:
-        """Send those back that stood behind these and now behind nothing: together they are written faster."""
+        """Send back the waiters that stood behind these and now stand behind none: together they are written faster."""
         before = set[Claimable]()
         for waiter in tuple(self._waiters):
             if waiter.go_on is None or waiter.needs.isdisjoint(free) or not before.isdisjoint(waiter.needs):
@@ -146,7 +146,7 @@ class LockQueue:
                 self.held[need] -= 1
 
     def _ended(self, job: asyncio.Task[None]) -> None:
-        # Cancelled with the loop, perhaps before it began: who waits here is not to wait for ever.
+        # Cancelled with the loop, perhaps before it began: the callers must not wait for ever.
         if job.cancelled() and self._job in (None, job):
             self._job = None
             for waiter in tuple(self._waiters):
@@ -155,10 +155,10 @@ class LockQueue:
 
 
 async def holder(driver: Driver) -> str:
-    """The words for the transaction that others wait for: of those that are open, the oldest that has changed tasks."""
+    """The words for the transaction that others wait for: the oldest open one that has changed tasks."""
     words = "a transaction that has not ended"
     try:
         found = await driver.read(Call("oldest_writer")) if driver.key_slot is not None else []
-    except StepwellError:  # the words are worth no error of their own
+    except StepwellError:  # an error here is not worth reporting
         found = []
     return words if not found else f"{words} (process {found[0]['pid']} of the server, {found[0]['seconds']:.0f} s old)"

@@ -1,4 +1,4 @@
-"""What is taken and what is worked on: queues being drained, maintenance, work that nobody serves, deleted tasks."""
+"""What may be added and claimed: queues being drained, maintenance, queues that no worker serves, deleted tasks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 MOST_COUNTED: Final = 10_000
-PATIENCE: Final = 0.5  # seconds to wait for those who are adding
+PATIENCE: Final = 0.5  # seconds to wait for transactions that add tasks
 
 
 @dataclass(eq=False)
 class Admission:
-    """What one tenant's part of a store lets in and lets be claimed."""
+    """Decides what may be added to one tenant's part of a store, and what may be claimed."""
 
     _db: Database
 
     async def drain(self, name: str, *, draining: bool) -> list[int]:
-        """Close a queue to new tasks, or open it again; its number, and that of the other one of a decider."""
+        """Close a queue to new tasks, or open it again; return its number, and that of a decider's other queue."""
         params = self._db.params(name=name, other=other_of(name), draining=draining)
         rows = await self._db.driver.transact(partial(_say, Call("drain_queue", params)))
         if name not in {row["name"] for row in rows}:
@@ -41,7 +41,7 @@ class Admission:
         return sorted(row["id"] for row in rows)
 
     async def worked_off(self, name: str, wait: Duration) -> int:
-        """Close a queue to new tasks and wait until it has none left to do; how many there are in the end."""
+        """Close a queue to new tasks and wait until it has none left; return how many are left in the end."""
         until = asyncio.get_running_loop().time() + seconds_of(wait, "wait")
         queues = await self.drain(name, draining=True)
         pause = SHORTEST_POLL
@@ -54,11 +54,11 @@ class Admission:
         return left
 
     async def unfinished(self, name: str, queues: Sequence[int]) -> int:
-        """How many tasks closed queues still have to work off; 0 only if nobody is adding to them any more."""
+        """How many unfinished tasks closed queues still have; 0 only if no transaction is adding to them any more."""
         if count := await self._unfinished(queues):
             return count
-        # Who began to add before the queue was closed holds its row until they commit: with the row in hand, all that
-        # will ever be there is there. One who keeps it for longer counts as the task they are adding.
+        # A transaction that began to add before the queue was closed locks its row until it commits: when we hold the
+        # row, no more tasks will come. If it holds the row for longer, it counts as one task.
         try:
             return await self._db.driver.transact(partial(self._count_alone, name, queues), patience=PATIENCE)
         except StoreBusy:
@@ -75,25 +75,25 @@ class Admission:
         return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]
 
     async def begin_maintenance(self, reason: str | None) -> None:
-        """Let nobody claim anything."""
+        """Stop all claims."""
         await self._db.driver.transact(partial(_say, Call("begin_maintenance", self._db.params(reason=reason))))
 
     async def end_maintenance(self) -> list[int]:
-        """Let everybody claim again; the queues they may claim from."""
+        """Allow claims again; return the queues with tasks to claim."""
         await self._db.driver.transact(partial(_say, Call("end_maintenance", self._db.params())))
         return [row["id"] for row in await self._db.driver.read(Call("queues", self._db.params()))]
 
     async def maintenance(self) -> Maintenance | None:
-        """Since when and why nothing is claimed; None if everything may be."""
+        """Since when and why nothing is claimed; None if claims are allowed."""
         rows = await self._db.driver.read(Call("maintenance", self._db.params()))
         return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], rows[0]["running"]) if rows else None
 
     async def delete(self, task_id: int, reason: str | None) -> bool:
-        """Delete a task softly; False if it is not there, or deleted already. Who waits for it waits no longer."""
+        """Delete a task softly; False if it does not exist, or is deleted already. Waiting callers are told."""
         return bool(await self._db.driver.transact(partial(self._delete, task_id, reason)))
 
     async def restore(self, task_id: int) -> Row | None:
-        """Bring back a task that was deleted softly; None if it is gone, or not deleted."""
+        """Restore a task that was deleted softly; None if it does not exist, or is not deleted."""
         return await self._db.driver.transact(partial(self._restore, task_id))
 
     def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
@@ -121,7 +121,7 @@ class Admission:
         found = yield Call("lock_queues", self._db.params(name=name, other=other_of(name)))
         [row] = yield self._counting(queues)
         count: int = row["tasks"]
-        # Opened again by somebody else: empty for a moment is not drained.
+        # Another process has opened it again: a queue that is empty for a moment is not drained.
         return count if all(row["draining"] for row in found) else max(1, count)
 
     async def _unfinished(self, queues: Sequence[int]) -> int:
@@ -138,7 +138,7 @@ def _say(call: Call) -> Script[Sequence[Row]]:
 
 
 def other_of(name: str) -> str:
-    """The other queue of a decider, of effects or of inputs; the queue itself if it is none of these."""
+    """The other queue of a decider, of effects or of inputs; the queue itself if it is neither."""
     for ending, other in ((":effects", ":inputs"), (":inputs", ":effects")):
         if name.endswith(ending):
             return name.removesuffix(ending) + other

@@ -1,6 +1,6 @@
-"""Measures: what workflows did and how they stand, how full queues are, how the database is, and all for Prometheus.
+"""Measurements: what workflows did and how they stand, how full queues are, the health of the database, Prometheus.
 
-What they cost grows with what is unfinished or dead and with the window that is asked for, never with what is done.
+The cost grows with the unfinished tasks, the dead letters and the window, never with the number of finished tasks.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ OF_A_FILE: Final = ("journal_mode", "synchronous")
 OF_A_SERVER: Final = ("fsync", "synchronous_commit", "full_page_writes")
 LIVE: Final = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
-Groups = Mapping[str, Sequence[str]]  # names of workflows, by what they are called together
+Groups = Mapping[str, Sequence[str]]  # names of workflows, by the name that they share
 
 
 @dataclass(eq=False)
 class Measure:
-    """Measures a store, and asks its database how it is."""
+    """Measures a store, and checks the health of its database."""
 
     _db: Database
 
@@ -65,7 +65,7 @@ class Measure:
         return await self._measure(queues, groups, window, steps=steps)
 
     async def dead_letter_counts(self) -> Sequence[DeadCount]:
-        """How many dead letters there are, by queue and kind; what has none is left out."""
+        """How many dead letters there are, by queue and kind; a queue without any is left out."""
         self._db.check()
         rows = await self._db.driver.read(Call("dead_counts", self._db.params()))
         return [DeadCount(row["queue"], TaskKind(row["kind"]), row["counted"]) for row in rows]
@@ -99,23 +99,23 @@ class Measure:
         )
 
     async def queue_stats(self) -> Sequence[QueueStats]:
-        """How full every queue is, by name; the cost grows with what is unfinished or dead, not with what is done."""
+        """How full every queue is, by name; the cost grows with unfinished tasks and dead letters only."""
         self._db.check()
         params = self._db.params()
         return [_stats(row) for row in await self._db.driver.read(Call("queue_stats", params))]
 
     async def set_aside(self) -> Sequence[Aside]:
-        """The runs that go on only when a person lets them: what they need, how many they are, and for how long."""
+        """The runs that go on only when a person lets them: what they need, how many, and for how long."""
         self._db.check()
         params = self._db.params(never=NEVER)
         rows = await self._db.driver.read(Call("set_aside", params))
         return [Aside(row["needs"], row["runs"], max(0.0, row["longest"] / 1_000_000)) for row in rows]
 
     async def health(self) -> Health:
-        """What the database says of itself: its version, its clock, and the settings that durability hangs on."""
+        """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
         self._db.check()
         asked_at = time.perf_counter()
-        # Asked where it is written, not where it is read: on an embedded database each connection has its own settings.
+        # Asked on the writing connection: on an embedded database each connection has its own settings.
         row = await self._db.driver.transact(partial(_ask, Call("health", {"now": self._db.clock.now()})))
         took = time.perf_counter() - asked_at
         embedded = self._db.statements.dialect == "sqlite"
@@ -130,7 +130,7 @@ class Measure:
         )
 
     async def _named(self, name: str | None) -> dict[str, int]:
-        """The workflows that are meant, and the numbers of their queues."""
+        """The workflows that the name matches, and the numbers of their queues."""
         self._db.check()
         if name is not None:
             check_name("workflow", name.removesuffix("*") if isinstance(name, str) else name)
@@ -157,7 +157,7 @@ class Measure:
         return {group: metrics_of(names, window, tallies[group], living, ended) for group, names in groups.items()}
 
     async def _tally(self, owners: Mapping[int, Tally], since: int, *, steps: bool) -> None:
-        """Count what the runs of these queues did and do, each for whom it belongs to."""
+        """Count the runs of these queues, each for the tally that its queue belongs to."""
         if not owners:
             return
         rows = [(queue_id,) for queue_id in owners]

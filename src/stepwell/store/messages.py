@@ -23,7 +23,7 @@ SHORTEST_VISIBILITY: Final = 10_000
 
 @dataclass(eq=False)
 class Messages:
-    """Hands out messages to those who have no worker."""
+    """Hands out messages to programs that have no worker."""
 
     _db: Database
 

@@ -1,4 +1,4 @@
-"""What is measured of workflows, and how counts by length become averages and percentiles. Pure: no I/O, no clock."""
+"""Measurements of workflows, and how counts by length become averages and percentiles. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Metrics:
     """What workflows did between two moments, and how they stand at the second.
 
     `runs` has every status: those that are not finished as they stand, the others if they ended in the window.
-    `dead_letters` are all that nobody has retried or dropped. `durations` is of the runs that succeeded in the window,
-    from their start to their end, what they waited for included; None if none did.
+    `dead_letters` are those that were neither retried nor dropped. `durations` is of the runs that succeeded in the
+    window, from their start to their end, their waits included; None if none did.
     """
 
     workflows: tuple[str, ...]
@@ -108,7 +108,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that has not ended, as far as it says who is served."""
+    """A session that has not ended, and what it serves."""
 
     handlers: Sequence[str]
     is_stale: bool
@@ -140,7 +140,7 @@ class Lengths:
         self.longest = max(self.longest, longest)
 
     def durations(self) -> Durations | None:
-        """What they come to; None if there are none."""
+        """The durations; None if nothing was counted."""
         count = self.groups.total()
         if count == 0:
             return None
@@ -153,7 +153,7 @@ class Lengths:
         )
 
     def _percentile(self, count: int, percent: int) -> int:
-        """The length that so many percent do not exceed."""
+        """The length that this many percent do not exceed."""
         left = -(-count * percent // 100)
         for middle in sorted(self.groups):
             left -= self.groups[middle]
@@ -205,7 +205,7 @@ class QueueTally:
         self.turns.add_bucket(row["run_bucket"], row["turns"], row["run_us"])
 
     def metrics(self) -> QueueMetrics:
-        """What they come to."""
+        """The metrics of what was counted."""
         succeeded, failed, retried = (self.counts[name] for name in ("succeeded", "failed", "retried"))
         return QueueMetrics(succeeded, failed, retried, self.waits.durations(), self.turns.durations())
 
@@ -221,7 +221,7 @@ class Window:
 def metrics_of(
     names: Sequence[str], window: Window, tally: Tally, living: Sequence[OpenSession], ended: Sequence[WorkerInfo]
 ) -> Metrics:
-    """What was counted, as people get it."""
+    """The counts as the `Metrics` that users get."""
     return Metrics(
         workflows=tuple(names),
         since=window.since,
@@ -263,7 +263,7 @@ def end_of(bucket: int) -> int:
 
 
 def _middle(first_two: str, places: int) -> int:
-    """The middle of the group of numbers that begin with these digits and have so many."""
+    """The middle of the group of numbers that begin with these digits and have this many digits."""
     size: int = 10 ** (places - len(first_two))
     return int(first_two) * size + size // 2
 

@@ -1,6 +1,4 @@
-"""The one way by which new tasks are written, messages and runs alike: in a flush, in bulk, or in the user's own
-transaction.
-"""
+"""The one way to write new tasks, messages and runs alike: in a flush, in bulk, or in the user's own transaction."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ MOST_RACES: Final = 10
 
 
 class MessageOptions(TypedDict, total=False):
-    """How a message is queued; what is not said is 0, none, or up to the handler and the store."""
+    """How a message is queued; the default is 0, none, or that of the handler and the store."""
 
     priority: int  # a higher one is handled first
     delay: Duration | None
@@ -56,7 +54,7 @@ class MessageOptions(TypedDict, total=False):
 
 
 class Children(msgspec.Struct, frozen=True):
-    """Runs that another run asks for, ready to be written: with their ids, and the queues that get them."""
+    """Runs that another run asks for, ready to be written: with their ids, and their queues."""
 
     drafted: Drafted
     ids: Sequence[int]
@@ -65,13 +63,13 @@ class Children(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(eq=False)
 class NewTasks:
-    """Makes rows of what has been drafted."""
+    """Writes drafted tasks."""
 
     _db: Database
     _transactions: Transactions
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
-        """Write tasks that were drafted, in a transaction of theirs or in the user's."""
+        """Write drafted tasks, in a transaction of their own or in the user's."""
         if not drafted.tasks:
             return []
         if tx is not None:
@@ -80,10 +78,10 @@ class NewTasks:
             return await self._write(drafted)
         except Refused as error:
             await self._explain(drafted, error)
-        return await self._write(drafted)  # deleted under us; a handler or a workflow makes its queue again
+        return await self._write(drafted)  # the queue was deleted meanwhile; a handler or a workflow creates it again
 
     async def _write(self, drafted: Drafted) -> list[TaskId]:
-        # By name an unknown queue is an error, a misspelling more often than not; a handler is its own definition.
+        # An unknown queue, by name, is an error: mostly it is misspelt. A handler is its own definition.
         if len(drafted.queues) > 1:
             return await self._write_together(drafted)
         [(name, create)] = drafted.queues.items()
@@ -93,7 +91,7 @@ class NewTasks:
         return [await self.add_one(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
 
     async def add_one(self, task: NewTask) -> TaskId:
-        """Write a task, or find the one that its key names already."""
+        """Write a task, or find the one that has its key already."""
         [task_id] = await self._db.ids.take(1)
         for _ in range(MOST_RACES):
             answer = await self._added(task, task_id)
@@ -150,7 +148,7 @@ class NewTasks:
         return found_among(missing, rows)
 
     async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
-        """Write the tasks in bulk; False if that cannot be, or nobody knows whether it was done."""
+        """Write the tasks in bulk; False if that is not possible, or if it is unknown whether they were written."""
         if any(task.key is not None for task in examples(tasks)):
             return False
         script = partial(load, self._db.params(queue_id=queue_id), tasks, ids)
@@ -173,13 +171,13 @@ class NewTasks:
         return await self._db.repeat(lambda: self._db.driver.read(call))
 
     def _due_after(self, delays: Iterable[int]) -> None:
-        """Have upkeep look again when the first of these is due."""
+        """Wake upkeep when the first of these is due."""
         if first := min(filter(None, delays), default=0):
             self._db.tasks.alarm.set(first / 1_000_000)
 
     async def _write_together(self, drafted: Drafted) -> list[TaskId]:
         """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
-        params, asked = self._db.params(), dataclasses.replace(drafted, required={})  # that was seen to already
+        params, asked = self._db.params(), dataclasses.replace(drafted, required={})  # that was checked already
         numbers = await self._db.ids.take(len(drafted.tasks))
         ids = await self._db.transact(lambda: add_together(params, asked, numbers, self._db.living))
         self._db.tasks.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
@@ -200,7 +198,7 @@ class NewTasks:
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
         self._due_after(task.delay for task in drafted.tasks)
         tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
-        children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was seen to already
+        children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was checked already
         return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))
 
     def draft(self, queue: str | Addressed[Any], **options: Unpack[MessageOptions]) -> Draft:
@@ -217,7 +215,7 @@ class NewTasks:
         return drafted_runs(asked, payload_limit=limit, default_attempts=attempts)
 
     async def check_workflows(self, drafted: Drafted) -> None:
-        """Refuse what has to be refused before anything is written: an unknown name first, then a missing worker."""
+        """Refuse the call before anything is written: first for an unknown name, then for a missing worker."""
         self._db.check()
         for name, defines in drafted.queues.items():
             if not defines:
@@ -225,10 +223,10 @@ class NewTasks:
         await self._db.living.check(drafted.required)
 
     async def share(self, drafted: Drafted, tx: object) -> None:
-        """Make the queues and workflows that are missing before these tasks join a transaction.
+        """Create the missing queues and workflows before these tasks join a transaction.
 
-        Made inside of it, nobody else could use them, and whoever wanted to would wait, until it ends. One that sees
-        only what was there when it began would not see them: they are made inside of that.
+        If the transaction created them itself, no other transaction could use them, or create them, until it ends. A
+        transaction that sees only what existed when it began would not see them: there they are created inside of it.
         """
         missing = await self._missing(drafted)
         if missing and await self._transactions.play(_isolation(), tx) == READ_COMMITTED:
@@ -241,7 +239,7 @@ class NewTasks:
             asyncio.run_coroutine_threadsafe(self._make(drafted, missing), self._db.loop).result()
 
     async def _missing(self, drafted: Drafted) -> list[str]:
-        if self._db.driver.key_slot is None:  # one writer: while it is not the user, we would wait for the user
+        if self._db.driver.key_slot is None:  # one writer: while the user's transaction is open, we would wait for it
             return []
         missing = []
         for name in (name for name, create in drafted.queues.items() if create):
@@ -257,7 +255,7 @@ class NewTasks:
             try:
                 await (self._db.workflows if drafted.kind is TaskKind.RUN else self._db.queues).create(name, LOCKS)
             except StepwellError:
-                return  # made by the user in this very transaction, perhaps: whoever joins it finds out
+                return  # perhaps the user created it in this very transaction: the join finds out
 
     async def _add_joined(self, drafted: Drafted, tx: object) -> list[TaskId]:
         await self.share(drafted, tx)
@@ -267,11 +265,11 @@ class NewTasks:
         return ids
 
     def joining(self, drafted: Drafted) -> Script[list[TaskId]]:
-        """Write tasks as part of a transaction that somebody else has begun."""
+        """Write tasks as part of a transaction that the caller has begun."""
         return add_joined(self._db.params(), drafted, self._db.living)
 
     async def _explain(self, drafted: Drafted, error: Refused) -> None:
-        """Raise why nothing was written, unless a queue was deleted under us that may be made again."""
+        """Raise the reason why nothing was written, unless a queue was deleted meanwhile that may be created again."""
         gone = False
         for name, create in drafted.queues.items():
             self._db.queues.names.forget(name)

@@ -1,6 +1,6 @@
-"""The verbs of a store for the people who look after it: see what is there, measure, steer, bring back, remove.
+"""The verbs of a store for operators: look at it, measure, steer, restore, remove.
 
-Apart from `Store`, which has the verbs that applications call, because a file with all of them is too long to be read.
+They are apart from `Store`, which has the verbs that applications call, because one file would be too long to read.
 Each verb is a line or a few over the service that does the work.
 """
 
@@ -65,18 +65,18 @@ class OperatorVerbs:
         return {str(status): count for status, count in (await self._db.queues.counts(queue)).items()}
 
     async def pause_queue(self, queue: str) -> None:
-        """Let nobody claim from the queue until it is resumed; what is under way goes on."""
+        """Stop claims from the queue until it is resumed; tasks that are being executed go on."""
         self._db.check()
         await self._db.queues.pause(check_name("queue", queue), paused=True)
 
     async def resume_queue(self, queue: str) -> None:
-        """Let the queue be claimed from again."""
+        """Allow claims from the queue again."""
         self._db.check()
         await self._db.queues.pause(check_name("queue", queue), paused=False)
         self._db.tasks.hint({await self._db.queue_id(queue)})
 
     async def purge(self, queue: str) -> int:
-        """Delete the queue's messages, whatever their status, except those a worker is executing; how many."""
+        """Delete the queue's messages of every status, except those that a worker is executing; return how many."""
         await self._db.queue_id(queue)
         return await self._db.queues.purge(queue)
 
@@ -86,17 +86,17 @@ class OperatorVerbs:
         await self._db.queues.delete(check_name("queue", queue))
 
     async def drain_queue(self, queue: str, *, wait: Duration = 0) -> int:
-        """Let the queue take no new messages while what is there is worked off; how many are still to do.
+        """Close the queue to new messages while workers finish those that it has; return how many are left.
 
-        Enqueueing to it raises `QueueDraining`. What pending work leads to goes in and counts: children of runs, and
-        the effects, timers, messages and runs that a decider's pending tasks lead to. The two queues of a decider are
-        drained together, whichever is named. Waits up to `wait` until there are none; 0 says that it is drained.
+        Enqueueing to it raises `QueueDraining`. What pending work leads to is accepted and counts: children of runs,
+        and the effects, timers, messages and runs that a decider's pending tasks lead to. The two queues of a decider
+        are drained together, whichever is named. Waits up to `wait` until none is left; 0 means that it is drained.
         """
         self._db.check()
         return await self._db.admission.worked_off(check_name("queue", queue), wait)
 
     async def reopen_queue(self, queue: str) -> None:
-        """Let a queue that is being drained take messages again."""
+        """Let a queue that is being drained accept messages again."""
         self._db.check()
         await self._db.admission.drain(check_name("queue", queue), draining=False)
 
@@ -124,8 +124,8 @@ class OperatorVerbs:
     async def delete(self, task_id: int, reason: str | None = None) -> bool:
         """Delete a task so that it can be restored, until it is pruned; False if it is not there, or deleted already.
 
-        Its status stays, nobody claims it any more, and its key is free at once. One that is being executed may finish
-        and have its outcome recorded.
+        Its status stays, no worker claims it any more, and its key is free at once. A task that is being executed may
+        finish, and its outcome is recorded.
         """
         self._db.check()
         return await self._db.admission.delete(check_id(task_id), check_filter("reason", reason))
@@ -133,7 +133,7 @@ class OperatorVerbs:
     async def restore(self, task_id: int) -> bool:
         """Bring back a deleted task as it was; False if it is gone, or was not deleted.
 
-        Raises `KeyTaken`, with the other task's id, if its key has been taken again meanwhile.
+        Raises `KeyTaken`, with the other task's id, if another task has its key now.
         """
         self._db.check()
         restored = await self._db.admission.restore(check_id(task_id))
@@ -142,17 +142,17 @@ class OperatorVerbs:
         return restored is not None
 
     async def release(self, task_id: int, *, delay: Duration = 0) -> bool:
-        """Give back a message that was taken by hand, its attempt too; False if it is not taken.
+        """Give back a message that was taken by hand, with its attempt; False if it is not taken.
 
-        Its consumer is told False by its verbs from then on. Raises `TaskInUse` if a worker is executing it.
+        From then on the verbs of its consumer return False. Raises `TaskInUse` if a worker is executing it.
         """
         return await self._db.by_hand.release_held(check_id(task_id), microseconds_of(delay, "delay"))
 
     async def archive(self, task_id: int) -> bool:
-        """Have a message never delivered again and kept as SUCCESS; False if it is finished, or not there.
+        """Keep a message as SUCCESS and never deliver it again; False if it is finished, or not there.
 
-        Also one that was taken by hand; its consumer is told False from then on. Raises `TaskInUse` if a worker is
-        executing it.
+        This includes a message that was taken by hand: the verbs of its consumer return False from then on. Raises
+        `TaskInUse` if a worker is executing it.
         """
         return await self._db.by_hand.archive_unfinished(check_id(task_id))
 
@@ -203,22 +203,22 @@ class OperatorVerbs:
     async def pause(self, run_id: int, *, reason: str | None = None) -> bool:
         """Hold a run back until `unpause`; False if it is finished, or is being cancelled.
 
-        One that nobody executes is PAUSED at once. The worker of another stops it as it does for `cancel`, and gives
-        its attempt back: what its steps recorded stays, and the step that is under way will be executed again. If it
-        comes to its end before it is stopped, that does not count: let go, it comes to the same end. Nothing makes it
-        go on meanwhile: signals are kept, and a moment it sleeps for passes. Its children are not held back.
+        A run that no worker executes is PAUSED at once. Otherwise its worker stops it as it does for `cancel`, and
+        gives its attempt back: the records of its steps stay, and the step that is being executed will be executed
+        again. If the run ends before it is stopped, that end does not count: after `unpause` it comes to the same end.
+        Until then it does not go on: signals are kept, and the time of a sleep passes. Its children are not paused.
         """
         return await self.control.pause(run_id, reason)
 
     async def unpause(self, run_id: int) -> bool:
-        """Let a run that was held back go on where it was; False if nobody holds it back, or it is finished."""
+        """Let a paused run go on where it was; False if no operator has paused it, or it is finished."""
         return await self.control.unpause(run_id)
 
     async def accept(self, run_id: int, *, reason: str | None = None) -> bool:
-        """Let a run go on that is held for its code, as that is now; False if it is not held for that.
+        """Let a run go on that is held because its code has changed; False if it is not held for that.
 
-        What it has recorded under the names that it was held for is not asked for again, so the step that it was about
-        to execute is executed. Only for this run, and its forks; for these names it will not be held again.
+        It does not ask again for what it has recorded under the names that it was held for, so it executes the step
+        that it was about to execute. This holds only for this run, and its forks; it is not held again for these names.
         """
         return await self.control.accept(run_id, reason)
 
@@ -234,33 +234,33 @@ class OperatorVerbs:
         return await self._history.of(check_id(run_id))
 
     async def cancel_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
-        """Cancel the unfinished runs that fit, as `cancel` does; how many were cancelled or asked to stop.
+        """Cancel the unfinished runs that match, as `cancel` does; return how many were cancelled or asked to stop.
 
         The filter is that of `runs`. Without one, say `everything=True`. Runs triggered meanwhile are left alone. Each
-        transaction is bounded: if one fails, what was done before stays, and the call may be made again.
+        transaction is bounded: if one fails, those before it stay committed, and you may call this again.
         """
         return await self._bulk.cancel(which, reason)
 
     async def retry_runs(self, **which: Unpack[RunFilter]) -> int:
-        """Execute the failed runs that fit again, as `retry` does; how many that was. See `cancel_runs`."""
+        """Execute the failed runs that match again, as `retry` does; return how many. See `cancel_runs`."""
         return await self._bulk.retry(which)
 
     async def delete_runs(self, *, reason: str | None = None, **which: Unpack[RunFilter]) -> int:
-        """Delete the runs that fit, as `delete` does: they can be restored until they are pruned. How many that was."""
+        """Delete the runs that match, as `delete` does: they can be restored until they are pruned. Return how many."""
         return await self._bulk.delete(which, reason)
 
     async def begin_maintenance(self, reason: str | None = None) -> None:
-        """Let nobody claim anything until `end_maintenance`; what is under way goes on, and no attempt is spent."""
+        """Stop all claims until `end_maintenance`; tasks that are being executed go on, and no attempt is spent."""
         self._db.check()
         await self._db.admission.begin_maintenance(check_filter("reason", reason))
 
     async def end_maintenance(self) -> None:
-        """Let everybody claim again; does nothing if they may."""
+        """Allow claims again; does nothing if they are allowed."""
         self._db.check()
         self._db.tasks.hint(set(await self._db.admission.end_maintenance()))
 
     async def maintenance(self) -> Maintenance | None:
-        """Since when and why nothing is claimed, and how many tasks are still being executed; None if it is not so."""
+        """Since when and why nothing is claimed, and how many tasks are still being executed; None if claims go on."""
         self._db.check()
         return await self._db.admission.maintenance()
 
@@ -270,19 +270,19 @@ class OperatorVerbs:
         return await self._db.sessions.latest()
 
     async def queue_stats(self) -> Sequence[QueueStats]:
-        """How full every queue is, by name; the cost grows with what is unfinished or dead, not with what is done."""
+        """How full every queue is, by name; the cost grows with unfinished tasks and dead letters only."""
         return await self._measure.queue_stats()
 
     async def dead_letter_counts(self) -> Sequence[DeadCount]:
-        """How many dead letters there are, by queue and kind; what has none is left out."""
+        """How many dead letters there are, by queue and kind; a queue without any is left out."""
         return await self._measure.dead_letter_counts()
 
     async def set_aside(self) -> Sequence[Aside]:
-        """The runs that go on only when a person lets them: what they need, how many they are, and for how long."""
+        """The runs that go on only when a person lets them: what they need, how many, and for how long."""
         return await self._measure.set_aside()
 
     async def health(self) -> Health:
-        """What the database says of itself: its version, its clock, and the settings that durability hangs on."""
+        """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
         return await self._measure.health()
 
     async def metrics(self, name: str | None = None, *, window: Duration = "1h") -> Metrics:

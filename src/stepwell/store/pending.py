@@ -1,4 +1,4 @@
-"""What waits to be written: operations, the lanes in which they wait for a connection, and how much there may be."""
+"""Operations that wait to be written, the lanes in which they wait for a connection, and the limit on their size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stepwell.store.rows import Wish
 MOST_OPERATIONS: Final = 500
 MOST_BYTES: Final = 8 * 1024 * 1024
 MOST_PENDING_BYTES: Final = 8 * MOST_BYTES
-MOST_ASIDE_BYTES: Final = MOST_BYTES  # of what waits for somebody else's transaction, so that it takes nobody's room
+MOST_ASIDE_BYTES: Final = MOST_BYTES  # of operations that wait for another transaction; the others keep their room
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the database said of one operation: its answer, None if the row did not come back.
+    """The database's answer to one operation; None if the row did not come back.
 
-    `repeated` is True if an earlier try may have been written without our hearing of it.
+    `repeated` is True if an earlier try whose reply was lost may have been written.
     """
 
     value: str | None
@@ -46,31 +46,31 @@ class Operation(msgspec.Struct, eq=False):
     row: tuple[Value, ...]
     row_id: RowId  # at most one operation per row and flush: a statement cannot change a row twice
     size: int
-    within: float | None = None  # seconds until its caller is told that nobody knows; None: however long it takes
+    within: float | None = None  # seconds until its caller is told that the outcome is unknown; None: no limit
     worker: int | None = None  # the session that writes it
-    lane: int | None = None  # the task it concerns, if that exists: all such are written in the order they came in
-    # Rows are written in this order, so that two flushes never wait for each other; one that begins with its task may
-    # be its own.
+    lane: int | None = None  # the task it concerns, if that exists: such operations are written in their order
+    # Rows are written in this order, so that two flushes never deadlock; an operation whose order begins with its task
+    # may have an order of its own.
     order: tuple[Value, ...] = ()
-    parent: int | None = None  # another task whose row it changes too, together with others that do
-    key: Key | None = None  # that it takes, or finds taken: it waits until whoever is taking it has committed
-    adds_to: int | None = None  # the queue that has something to claim when it is written
-    restarts: bool = False  # its task: what earlier generations of it recorded is removed
+    parent: int | None = None  # another task whose row it changes too, together with other operations
+    key: Key | None = None  # that it takes, or finds taken: it waits until the transaction that takes the key has ended
+    adds_to: int | None = None  # the queue that has a task to claim when it is written
+    restarts: bool = False  # its task: the records of earlier generations are removed
     ends_run: bool = False  # its task, perhaps before its steps: those that are being executed are closed
-    steps: Sequence[tuple[Value, ...]] = ()  # of its task, written if it is: one operation, so nothing takes them apart
-    notes: Sequence[Note] = ()  # what the audit is to say of it, if it is written
+    steps: Sequence[tuple[Value, ...]] = ()  # of its task, written with it: one operation, so no bisection splits them
+    notes: Sequence[Note] = ()  # for the audit, if it is written
     row_again: tuple[Value, ...] | None = None  # in place of `row`, if it has to be repeated by another statement
     repeated: bool = False
     trouble: StepwellError | None = None  # why it was last repeated
-    taken: bool = False  # into a flush: from then on it may have been written
+    taken: bool = False  # by a flush: from then on it may have been written
     answered: bool = False
-    aside: bool = False  # in no lane: it waits for somebody else's transaction, or behind one that does
-    heard: Heard | None = None  # who is told the answer, or why there is none ...
-    future: asyncio.Future[Answer] | None = None  # ... or who waits for it
+    aside: bool = False  # in no lane: it waits for another transaction, or behind an operation that does
+    heard: Heard | None = None  # called with the answer, or with the error ...
+    future: asyncio.Future[Answer] | None = None  # ... or the future that a caller awaits
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The rows and the key for which it may have to wait: its task's, its parent's, its own key."""
+        """The rows and the key for which it may have to wait: its task, its parent, its own key."""
         return frozenset([need for need in (self.lane, self.parent, self.key) if need is not None])
 
 
@@ -87,13 +87,13 @@ class Lane:
         self.trouble: StepwellError | None = None  # why its last flush was not written, if it was not
 
     def append(self, operation: Operation) -> None:
-        """Have the operation wait behind the others."""
+        """Let the operation wait behind the others."""
         self.pending.append(operation)
         if (task := operation.lane) is not None:
             self.tasks[task] = self.tasks.get(task, 0) + 1
 
     def left(self, operations: Iterable[Operation]) -> None:
-        """These are not here any more."""
+        """Remove these operations."""
         for operation in operations:
             if (task := operation.lane) is None:
                 continue
@@ -103,9 +103,9 @@ class Lane:
                 self.tasks[task] = count - 1
 
     def take(self) -> list[Operation]:
-        """The next batch: in order, within the limits, no row twice. A second operation on a row, and whatever
-        follows it on that row, stays for the next flush; but several of one statement may change the row of one
-        parent, if nobody else does: they are counted and change it once.
+        """The next batch: in order, within the limits, no row twice. A second operation on a row, and all later ones on
+        that row, stay for the next flush. But several operations of one statement may change the row of one parent, if
+        no other operation does: the statement counts them and changes the row once.
         """
         batch: list[Operation] = []
         postponed: list[Operation] = []
@@ -139,7 +139,7 @@ class Lane:
 
 
 class Room:
-    """A bound on the bytes that wait to be written; whoever wants more than is free waits its turn."""
+    """A limit on the bytes that wait to be written; an operation that needs more than is free waits its turn."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -147,7 +147,7 @@ class Room:
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
 
     def takes(self, size: int) -> bool:
-        """Take the room if it is free and nobody waits for it."""
+        """Take the room if it is free and no operation waits for it."""
         size = min(size, self._size)
         if self._waiting or size > self._free:
             return False
@@ -159,7 +159,7 @@ class Room:
         self._free -= min(size, self._size)
 
     async def take(self, size: int, within: float | None) -> None:
-        """Wait until there is room, first come first served; what is larger than all the room takes it all."""
+        """Wait until there is room, first come first served; an operation larger than the whole room takes it all."""
         size = min(size, self._size)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((size, turn))
@@ -175,7 +175,7 @@ class Room:
             raise
 
     def give_back(self, size: int) -> None:
-        """Free the room and let in who fits."""
+        """Free the room and admit the operations that fit."""
         self._free += min(size, self._size)
         while self._waiting:
             wanted, turn = self._waiting[0]
@@ -189,21 +189,21 @@ class Room:
                 return
 
 
-REQUESTS: Final = "control_requests"  # the statement that reads what is asked of the turns of some sessions
-# Told what is asked of which turns, by task.
+REQUESTS: Final = "control_requests"  # the statement that reads the requests for the turns of some sessions
+# Called with a request and the turns it is for, by task.
 Requested = Callable[[Wish, Mapping[int, int]], object]
 
 
 def tell_requests(rows: Iterable[Row], told: Requested) -> None:
-    """Tell what was read: first what is to be cancelled, since that need not be paused."""
+    """Tell what was read: first the cancels, since a cancelled task need not be paused."""
     asked: dict[Wish, dict[int, int]] = {Wish.CANCEL: {}, Wish.PAUSE: {}}
     for row in rows:
         turns = asked[Wish(row["answer"])]
-        turns[row["id"]] = max(row["number"], turns.get(row["id"], 0))  # of two turns, the one that may be under way
+        turns[row["id"]] = max(row["number"], turns.get(row["id"], 0))  # of two turns, the one that may be executed now
     for wish, turns in asked.items():
         if turns:
             told(wish, turns)
 
 
 def nobody(wish: Wish, turns: Mapping[int, int]) -> None:
-    """Nobody has to be told."""
+    """A listener that does nothing."""

@@ -1,4 +1,4 @@
-"""Waiting for something to claim: as soon as this process hears of it, and otherwise by asking again and again."""
+"""Waiting for tasks to claim: until this process hears of one, or until the next poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepwell.store.tasks import Tasks
 
 SHORTEST_POLL: Final = 0.02
 LONGEST_POLL: Final = 0.5
-SWEEP_EVERY: Final = 1.0  # how often what is due is woken, and what is lost looked for, at the least
+SWEEP_EVERY: Final = 1.0  # how often, at least, due tasks are woken and lost ones looked for
 
 
 class Polling:
@@ -29,7 +29,7 @@ class Polling:
 
     @contextlib.contextmanager
     def hearing(self, tasks: Tasks, queue_ids: Collection[int]) -> Iterator[None]:
-        """Be woken by what this process adds to these queues."""
+        """Wake up when this process adds tasks to these queues."""
 
         def added(changed: set[int]) -> bool:
             heard = not changed.isdisjoint(queue_ids)
@@ -50,11 +50,11 @@ class Polling:
             resolve(self._rest, None)
 
     def found(self) -> None:
-        """Something was there: the next pause is a short one again."""
+        """A task was found: the next pause is a short one again."""
         self._pause = min(SHORTEST_POLL, self._longest)
 
     def begin(self) -> None:
-        """Call before a claim: whatever arrives while it is under way wakes the pause after it."""
+        """Call before a claim: a task that arrives during the claim ends the pause after it."""
         self._woken = False
 
     async def rest(self, at_most: float | None = None) -> None:

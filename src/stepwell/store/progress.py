@@ -1,4 +1,4 @@
-"""How far long work is: verbs that change many rows do it in pieces, and tell after each how many that was."""
+"""The progress of long work: verbs that change many rows do it in pieces, and report the size of each piece."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", def
 
 @contextmanager
 def watched(watcher: Callable[[int], object]) -> Iterator[None]:
-    """Have every piece that is done meanwhile, by this task and those it starts, told to the watcher."""
+    """Report every piece that this task, or a task it starts, finishes inside the block to the watcher."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -20,7 +20,7 @@ def watched(watcher: Callable[[int], object]) -> Iterator[None]:
 
 
 def tell_done(count: int) -> None:
-    """Tell that so many more are done."""
+    """Report that this many more are done."""
     watcher = _watcher.get()
     if watcher is not None:
         watcher(count)

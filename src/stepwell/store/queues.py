@@ -1,4 +1,4 @@
-"""The verbs of queues, and of the people who look after tasks that ended in ERROR."""
+"""The verbs of queues, and of operators who look after tasks that ended in ERROR."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Queues:
     names: Remembered = field(default_factory=Remembered)  # the numbers of queues that were asked for lately
 
     async def create(self, name: str, patience: float | None = None) -> int:
-        """Make the queue if it is not there; its number either way."""
+        """Create the queue if it does not exist; return its number either way."""
         number = await self._db.driver.transact(lambda: self._create(name), patience=patience)
         return self.names.learn(name, number)
 
     async def find(self, name: str) -> int:
-        """The number of a queue that is there."""
+        """The number of an existing queue."""
         rows = await self._db.driver.read(Call("find_queue", self._db.params(name=name)))
         if not rows:
             raise QueueNotFound(name)
@@ -56,7 +56,7 @@ class Queues:
             raise QueueNotFound(name)
 
     async def purge(self, name: str) -> int:
-        """Remove the queue's tasks but those a worker is executing and those added meanwhile, in bounded pieces."""
+        """Remove the queue's tasks, except those a worker is executing and those added meanwhile, in bounded pieces."""
         removed, after, started = 0, 0, None
         while found := await self._db.driver.read(
             Call("purgeable", self._db.params(name=name, limit=CHUNK, after=after, started=started))
@@ -83,7 +83,7 @@ class Queues:
         return _task(rows[0]) if rows else None
 
     def _create(self, name: str) -> Script[int]:
-        # Looked for in a statement of its own: one that ran into another process's insert does not see the row.
+        # Read in a statement of its own: one that ran into another process's insert does not see the row.
         yield Call("add_queue", self._db.params(name=name))
         [row] = yield Call("find_queue", self._db.params(name=name))
         found: int = row["id"]

@@ -1,4 +1,4 @@
-"""Finding dead sessions and giving their tasks back. Every worker does it; none is elected."""
+"""Finding dead sessions and giving their tasks back. Every worker does it; there is no leader."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Recovery:
         self.look_every = _look_every([store.options.lease])  # seconds until the next look, at the most
 
     def interrupted(self) -> None:
-        """The database was away: what was seen before proves nothing."""
+        """The database was away: earlier observations prove nothing."""
         self._watch.interrupted()
 
     async def look(self) -> set[int]:
-        """Bury what is dead. Returns the queues that have tasks to claim because of it."""
+        """End the dead sessions. Returns the queues that have tasks to claim because of it."""
         try:
             living = await self._store.sessions.living()
         except BaseException:
@@ -50,19 +50,19 @@ class Recovery:
                 soon = math.inf if worker in proven else now + patience(worker)
                 returned = await self._store.sessions.bury(worker, until=soon)
             except StoreBusy:
-                continue  # its fence is locked: the next look tries again, and the others are not to wait for it
+                continue  # its fence is locked: the next look tries again, and the other sessions must not wait for it
             if returned is not None:
                 buried.append(worker.worker_id)
                 rows += returned
         if ended := [row["id"] for row in rows if RunStatus(row["status"]).finished]:
-            self._store.results.finished(ended)  # lost once too often: whoever waits for them hears it now
+            self._store.results.finished(ended)  # lost once too often: the callers that wait for them are told now
         if buried or rows:
             self._store.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))
         return {row["queue_id"] for row in rows}
 
 
 class Watch:
-    """How long each session has been seen with the same beat, and silent, by this process's own clock."""
+    """How long this process has seen each session silent and with the same beat, by its own clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,12 +71,12 @@ class Watch:
         self._looked: float | None = None
 
     def interrupted(self) -> None:
-        """Forget everything: while we could not look, they could not beat."""
+        """Forget everything: while we could not look, the sessions could not beat."""
         self._unchanged.clear()
         self._silent.clear()
 
     def dead_among(self, living: list[SeenWorker]) -> list[SeenWorker]:
-        """Those of the living that are silent and have been watched, without a gap, for long enough."""
+        """Those of the sessions that are silent and have been watched, without a gap, for long enough."""
         now = self._clock.monotonic()
         unseen, self._looked = 0.0 if self._looked is None else now - self._looked, now
         beats = {(worker.worker_id, worker.beat_at): worker for worker in living}

@@ -1,8 +1,8 @@
-"""Waiting for runs to end: everybody in this process who waits, together.
+"""Waiting for runs to end: all waiting callers of this process together.
 
-Who waits is noted first and the run is read then, so whatever happens in between is heard of or seen. A run that ends
-in this process ends the waiting without a read; word of another process has the named runs read at once; and all that
-are waited for are read again and again, which is the only thing relied on. One read is under way at a time, for all.
+A caller is registered first, and then its run is read, so it misses nothing in between. A run that ends in this
+process ends the wait without a read. A hint of another process has the named runs read at once. All awaited runs are
+read again and again; only these reads are relied on. One read runs at a time, for all callers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class NextRead:
-    """Runs that are to be read next, and the moment when that was tried."""
+    """Runs to read next, and a future that is done when that was tried."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
@@ -62,7 +62,7 @@ class NextRead:
 
 
 class Results:
-    """Everybody who waits for a run of this store, in this process."""
+    """All callers in this process that wait for a run of this store."""
 
     def __init__(
         self, driver: Driver, wakeups: Wakeups, clock: Clock, telemetry: Telemetry, *, tenant: str = ""
@@ -84,14 +84,14 @@ class Results:
         self._hinted = False  # any of them may have ended
 
     def settled(self, run_id: int, status: str, output: str | None, error: str | None, workflow: str) -> None:
-        """Say, here and to other processes, that this process has written the final status of a run."""
+        """Tell this and other processes that this process has written the final status of a run."""
         here = run_id in self._waiting
         if here:
             self._end(run_id, Ending(RunStatus(status), output, error, workflow))
         self._wakeups.tell_finished(run_id, soon=not here)
 
     def finished(self, run_ids: Collection[int]) -> None:
-        """Say, here and to other processes, that these runs may have got a final status; whoever waits reads them."""
+        """Tell this and other processes that these runs may have a final status; their waiting callers read them."""
         for run_id in run_ids:
             self._wakeups.tell_finished(run_id, soon=True)
         self._heard(frozenset(run_ids))
@@ -126,7 +126,7 @@ class Results:
             await asyncio.wait([self._job])
 
     def _subscribe(self, run_id: int, waiting: Waiting, *, after: float) -> asyncio.Future[None]:
-        """Note who waits, and have the run read after that; returns when that will have been tried."""
+        """Register the caller, and have the run read after that; the result is done when that was tried."""
         if not self._waiting:
             self._wakeups.on_finished(self._heard)
             self._pause = 0.0
@@ -142,7 +142,7 @@ class Results:
 
     def _leave(self, run_id: int, waiting: Waiting) -> None:
         if waiting.done() and not waiting.cancelled():
-            waiting.exception()  # who was cancelled at the same moment does not want to hear of it
+            waiting.exception()  # a caller that was cancelled at the same moment does not want the error
         if (others := self._waiting.get(run_id)) is not None and waiting in others:
             others.remove(waiting)
             if not others:
@@ -169,7 +169,7 @@ class Results:
             self._wake.set()  # not cancelled: a read that is broken off costs its connection
 
     def _heard(self, run_ids: frozenset[int] | None) -> None:
-        """Read those of the runs that are waited for; None is word that any of them may have ended."""
+        """Read those of the runs that a caller waits for; None means that any of them may have ended."""
         if run_ids is None:
             self._hinted = True
             self._wake.set()
@@ -191,13 +191,13 @@ class Results:
                         pauses = waits(LONGEST_WAIT, self._clock.random)
                     self._failed(error)
                     await asyncio.sleep(next(pauses))
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits must not wait for ever
+        except Exception as error:  # noqa: BLE001 - whatever it is, no caller must wait for ever
             self._end_all(error)
         finally:
             self._job = None
 
     async def _look(self) -> None:
-        """Read what was asked for or, when it is time, all that are waited for; if it is time for neither, rest."""
+        """Read the runs asked for or, when it is time, all that callers wait for; otherwise rest."""
         self._wake.clear()
         poll_at = self._hinted_poll_at if self._hinted else self._poll_at
         if self._loop.time() >= poll_at:
@@ -210,7 +210,7 @@ class Results:
                     await self._wake.wait()
 
     async def _poll(self) -> None:
-        """Read all that are waited for; the next time sooner if that found something, and later if not."""
+        """Read all runs that callers wait for; the next time sooner if one had ended, and later if not."""
         self._hinted = False
         rest = max(SHORTEST_REST, min(LONGEST_POLL, REST_EACH * len(self._waiting)))
         found = await self._read(self._waiting)
@@ -246,7 +246,7 @@ class Results:
         return bool(over)
 
     def _failed(self, error: StoreBusy | StoreUnavailable) -> None:
-        """Nobody knows what the read would have told, so the next one is for all."""
+        """The result of the read is unknown, so the next one is for all runs."""
         self._trouble = error
         self._hinted, self._hinted_poll_at = True, 0.0
         if isinstance(error, StoreUnavailable):
@@ -268,7 +268,7 @@ def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
 
 
 def _type_of(run_id: int, as_: Any, workflow: str) -> Any:
-    """What the caller says, else what the trigger knew, else what this process knows of the workflow."""
+    """The type that the caller names, else that of the trigger, else that of the workflow if this process knows it."""
     if as_ is not None:
         return as_
     returns = run_id.returns if isinstance(run_id, RunId) else Any

@@ -1,6 +1,6 @@
-"""What is kept for how long, and removing what has outlived its time.
+"""How long rows are kept, and the removal of older ones.
 
-Every worker does it, a bounded piece at a time; `Store.prune` does it at once and to the end. A task goes with
+Every worker does it, a bounded piece at a time; `Store.prune` does it at once and to the end. A task is removed with
 everything that belongs to it, in one transaction.
 """
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 PIECE: Final = 1000  # rows a transaction
-PIECES: Final = 10  # of finished tasks a round, after which everybody else has their turn
+PIECES: Final = 10  # of finished tasks a round; then other work has its turn
 
-# How long is kept what no option of `connect` speaks of, in seconds; docs/upkeep.md shows the same table.
+# How long rows are kept that have no option of `connect`, in seconds; docs/upkeep.md shows the same table.
 DAY: Final = 86_400.0
 KEPT: Final = {
     "remove_sessions": 1 * DAY,
@@ -39,7 +39,7 @@ class Retention:
     _db: Database
 
     async def round(self) -> bool:
-        """Remove a bounded number of rows that have outlived their time; True if there may be more."""
+        """Remove a bounded number of rows that are too old; True if there may be more."""
         now = await self._now()
         kept = [*KEPT.items(), ("remove_receipts", self._db.options.keep)]
         kept += [("remove_deleted", self._db.options.keep), ("remove_dead", self._db.options.keep_dead_letters)]
@@ -53,7 +53,7 @@ class Retention:
         return more
 
     async def prune(self, older_than: Duration | None, *, dead_letters: bool, dry_run: bool) -> int:
-        """Remove finished and deleted tasks of this age, and dead letters if asked, to the last; how many."""
+        """Remove all finished and deleted tasks of this age, and dead letters if asked; return how many."""
         kept = self._db.options.keep if older_than is None else older_than
         if kept is None:
             why = "this store keeps what is finished for ever: say how old it must be"
@@ -76,12 +76,12 @@ class Retention:
         return tasks
 
     async def _finished(self, before: int, pieces: float = math.inf) -> tuple[int, bool]:
-        """Remove finished tasks queue by queue, so many pieces at most; how many, and whether there is more."""
+        """Remove finished tasks queue by queue, at most this many pieces; how many, and whether there are more."""
         queues = await self._db.driver.read(
             Call("outlived_queues", {"tenant": self._db.options.tenant, "before": before})
         )
         count = 0
-        # In any order: with more queues than pieces the last would never have their turn.
+        # In random order: with more queues than pieces the last queues would never have their turn.
         for queue in sorted(queues, key=lambda _: self._db.clock.random()):
             removed = PIECE
             while removed == PIECE:

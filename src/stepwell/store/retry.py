@@ -1,4 +1,4 @@
-"""Repeating a call to the database until it answers or is no longer worth it: one way for everything but the flush."""
+"""Repeating a call to the database until it answers or the time is over: one way for everything but the flush."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 async def repeated(
     work: Callable[[], Awaitable[T]], *, clock: Clock, telemetry: Telemetry, within: float, longest_wait: float = 1.0
 ) -> T:
-    """The answer of `work`, which must be safe to repeat; the last error if there is none in time."""
+    """The result of `work`, which must be safe to repeat; the last error if there is none in time."""
     pauses = waits(longest_wait, clock.random)
     started = asyncio.get_running_loop().time()
     while True:

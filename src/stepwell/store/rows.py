@@ -1,6 +1,6 @@
-"""The rows that the store's verbs take and give: a task as it is written, claimed and settled, and a step of a run.
+"""The rows that the store's verbs take and return: a task as it is written, claimed and settled, and a step of a run.
 
-What people are shown is in `records`. Rows that are made for every task are msgspec structs: a frozen dataclass takes
+What users see is in `records`. Rows that are made for every task are msgspec structs: a frozen dataclass takes
 four times as long to make.
 """
 
@@ -14,14 +14,14 @@ import msgspec
 
 from stepwell.records import RunStatus, TaskKind
 
-# When a run is due that is held for its code: the year 9999, by which the index of what is due finds it.
+# The due time of a run that is held for its code: the year 9999, by which the index of due tasks finds it.
 NEVER: Final = 253_370_764_800_000_000
-# Rows among the steps of a run that are none, since no step's name can hold this sign: that an operator lets the run
-# go on without a name that it has recorded, and for which code, by its fingerprint, the run was held.
+# Marks among the steps of a run that are no steps, since no step's name can hold this sign: that an operator lets the
+# run go on without a name that it has recorded, and for which code, by its fingerprint, the run was held.
 MARK: Final = "#"
 ACCEPTED: Final = "#accepted/"
 HELD: Final = "#held/"
-ANSWERED: Final = "#answered/"  # by a child that was finished when its parent was forked: it may be removed meanwhile
+ANSWERED: Final = "#answered/"  # a child that was finished when its parent was forked: it may have been removed since
 
 
 class Wish(StrEnum):
@@ -32,9 +32,9 @@ class Wish(StrEnum):
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
-    """A task to be written: everything about it but its number.
+    """A task to be written: everything about it except its number.
 
-    A bulk makes thousands; it holds nothing that could refer back to it, so the garbage collector need not know it.
+    A bulk makes thousands; it cannot refer back to itself, so the garbage collector need not track it.
     """
 
     kind: TaskKind
@@ -50,11 +50,11 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     payload_hash: str | None = None
     tags: str | None = None
     parent_id: int | None = None
-    inside: bool = False  # pending work leads to it: it goes into a queue that is being drained
+    inside: bool = False  # pending work leads to it: a queue that is being drained accepts it
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A task this session may execute now; (owner, turn) is what every write about it must show."""
+    """A task that this session may execute now; every write about it must show its (owner, turn)."""
 
     id: int
     kind: TaskKind
@@ -72,7 +72,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     created_at: int
     started_at: int = 0  # when it was claimed for the first time, or the first since it was retried
     claimed_at: int = 0  # by the database's clock, ...
-    asked_at: float = 0.0  # ... and, by this process's own, a moment just before that
+    asked_at: float = 0.0  # ... and, by this process's own clock, a moment just before that
     parent_id: int | None = None  # the run that asked for it
     cleanup_until: int | None = None  # it was cancelled, and may clean up until then
     generation: int = 0  # how often it has restarted
@@ -85,11 +85,11 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What came of one turn, as it is written: the status, and for PENDING how long until the next attempt."""
+    """The result of one turn, as it is written: the status, and for PENDING the delay until the next attempt."""
 
     status: RunStatus
     delay: int = 0
-    run_at: int | None = None  # for PENDING, the moment itself where it is known; `delay` is then how far off it is
+    run_at: int | None = None  # for PENDING, the moment itself if it is known; `delay` is then how far off it is
     attempt_back: bool = False
     alone: bool = False
     wakes: int | None = None  # for PAUSED, how many signals it had seen when it looked ...
@@ -99,8 +99,8 @@ class Settlement(msgspec.Struct, frozen=True):
     last_error: str | None = None
     cleans_up: bool = False  # the turn knew that its task was cancelled, and cleaned up
     ends_run: bool = False  # and perhaps not its steps: those that are being executed are closed
-    input: str | None = None  # for PENDING, with which it restarts: as another generation
-    steps: tuple[StepRow, ...] = ()  # of the run, recorded in the same transaction or not at all
+    input: str | None = None  # for PENDING: it restarts with this input, as a new generation
+    steps: tuple[StepRow, ...] = ()  # of the run, recorded in the same transaction
 
 
 class SettleRow(NamedTuple):
@@ -135,15 +135,15 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     input: str | None = None
     output: str | None = None
     error: str | None = None
-    took: int = 0  # how long before it is written the attempt began, in microseconds
+    took: int = 0  # how many microseconds before this is written the attempt began
     started_at: int | None = None
-    finished_at: int | None = None  # when its last attempt ended, well or not
+    finished_at: int | None = None  # when its last attempt ended
     accepts: str | None = None  # while it waits, which type of data it takes
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A task that the database says a session executes."""
+    """A task that a session executes, according to the database."""
 
     worker_id: int
     task_id: int
@@ -152,10 +152,10 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class SeenWorker:
-    """A session that has not ended, and its last beat as it was seen."""
+    """A session that has not ended, and its last beat as this process read it."""
 
     worker_id: int
     beat_at: int
     silent: bool = True  # by the database's clock that beat is older than the session's lease, or in the future
     gone: bool = False  # its helper has seen its process end
-    lease: float = 30.0  # seconds that it may be silent, by its own word
+    lease: float = 30.0  # seconds that it may be silent, as it declared

@@ -1,7 +1,7 @@
-"""What a run that is being executed asks under its own lock: has a signal come, add these children, have those ended.
+"""Questions of a run under its own lock: has a signal come, add these children, have those ended.
 
-Whoever signals, cancels or ends a child changes the run's row first, so the answer is the whole truth at one moment,
-and what is recorded of it is recorded at that moment. Runs that ask at the same time share a transaction.
+A transaction that signals, cancels or ends a child changes the run's row first, so the answer is complete at one
+moment, and it is recorded at that moment. Runs that ask at the same time share a transaction.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from stepwell.store.workflows import Living
 
 MOST_TOGETHER: Final = 500
 Answers = dict[Question, Answered | CancelRequested]
-KEYS_KEPT: Final = 3600.0  # seconds, at least, for which the key of a signal is known: its sender may try again
+KEYS_KEPT: Final = 3600.0  # seconds, at least, that the key of a signal is kept: its sender may try again
 ASIDE: Final = "!"  # before the key of a wait that could not read the signal
-FORGET_EVERY: Final = 100  # signals of a name that a run takes: then those it took long ago are removed, twice as many
+FORGET_EVERY: Final = 100  # signals of a name that a run takes; then twice as many old ones are removed
 
 Batch = Mapping[Question, asyncio.Future[Answered]]
 
 
 class RunWaits:
-    """The questions of runs that this process executes."""
+    """Answers the questions of the runs that this process executes."""
 
     def __init__(
         self,
@@ -80,21 +80,21 @@ class RunWaits:
         self._timeout = timeout
         self._tenant = tenant
         self._keep = keep
-        self._added_to = added  # told the queues that have new tasks
+        self._added_to = added  # called with the queues that have new tasks
         self._asked: list[tuple[Question, asyncio.Future[Answered]]] = []
         self._answering: asyncio.Task[None] | None = None
-        self._doubted: set[Question] = set()  # those that a try whose reply was lost may have answered
-        self._held: dict[Question, Waiter] = {}  # those whose run somebody else's transaction holds
+        self._doubted: set[Question] = set()  # those that an earlier try whose reply was lost may have answered
+        self._held: dict[Question, Waiter] = {}  # those whose run another transaction has locked
         self._watching: dict[int, Callable[[], object]] = {}
 
     def ask(self, question: Question) -> asyncio.Future[Answered]:
-        """The answer, recorded if it is final; `LeaseLost` if the run is not this turn's any more, or was cancelled."""
+        """The answer, recorded if it is final; `LeaseLost` if this turn does not hold the run, or it was cancelled."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         self._ask(question, future)
         return future
 
     def withdraw(self, question: Question) -> bool:
-        """Do not ask this any more; False if it is being asked, so that it will be answered."""
+        """Stop asking this; False if it is being asked, so that it will be answered."""
         if (waiter := self._held.get(question)) is not None and self._lock_queue.withdraw(waiter):
             del self._held[question]
             return True
@@ -103,15 +103,15 @@ class RunWaits:
         return withdrawn
 
     def watch(self, run_id: int, woken: Callable[[], object]) -> None:
-        """Tell `woken` when this process signals the run or ends a child of it: a hint, never relied on."""
+        """Call `woken` when this process signals the run or ends a child of it: a hint that no caller relies on."""
         self._watching[run_id] = woken
 
     def unwatch(self, run_id: int) -> None:
-        """Stop telling it."""
+        """Stop calling it."""
         self._watching.pop(run_id, None)
 
     def woken(self, run_id: int | None) -> None:
-        """Say that something the run may wait for has happened."""
+        """Say that something happened that the run may wait for."""
         if run_id is not None and (watcher := self._watching.get(run_id)) is not None:
             watcher()
 
@@ -123,13 +123,13 @@ class RunWaits:
 
     async def _answer_all(self) -> None:
         while self._asked:
-            await asyncio.sleep(0)  # whoever is about to ask as well does so in this turn of the loop
+            await asyncio.sleep(0)  # other runs that are about to ask do so in this turn of the loop
             if batch := self._next():
                 await self._answer(batch)
         self._answering = None
 
     def _next(self) -> dict[Question, asyncio.Future[Answered]]:
-        """Some of what is asked: one wait for each name of a run, since a signal is taken by one, and one of a race."""
+        """Some of the questions: one wait for each name of a run, since one wait takes a signal, and one of a race."""
         batch: dict[Question, asyncio.Future[Answered]] = {}
         left: list[tuple[Question, asyncio.Future[Answered]]] = []
         taken: set[object] = set()
@@ -142,12 +142,12 @@ class RunWaits:
                 left.append((question, future))
             else:
                 batch[question] = future
-            taken |= takes  # also of one that is left: those who asked first are answered first
+            taken |= takes  # also of one that is left out: the first to ask is answered first
         self._asked = left
         return batch
 
     async def _answer(self, batch: Batch) -> None:
-        """Answer a batch; of what somebody else's transaction holds, each run waits aside."""
+        """Answer a batch; a run that another transaction has locked waits aside."""
         if await self._answered(batch, LOCKS):
             return
         runs = sorted({one.task.id for one in batch})
@@ -180,7 +180,7 @@ class RunWaits:
         self._lock_queue.put(waiter)
 
     async def _answered(self, batch: Batch, patience: float) -> bool:
-        """Answer a batch; False, and nothing is done, if somebody else's transaction holds one of its runs."""
+        """Answer a batch; False, and nothing is done, if another transaction has locked one of its runs."""
         try:
             answers = await self._transacted(list(batch), patience)
         except StoreLocked:
@@ -215,14 +215,14 @@ class RunWaits:
             except StoreLocked as error:
                 return error
             except StoreUnavailable:
-                self._doubted.update(batch)  # it may have been answered, whoever asks the next time
+                self._doubted.update(batch)  # it may have been answered, even if another turn asks next
                 raise
 
         answers = await repeated(
             work,
             clock=self._clock,
             telemetry=self._telemetry,
-            within=10 * self._timeout,  # what was taken or added is not to be asked for anew because of a short outage
+            within=10 * self._timeout,  # a short outage must not make the run ask anew for what it took or added
         )
         if isinstance(answers, StoreLocked):
             raise answers
@@ -230,12 +230,12 @@ class RunWaits:
         return answers
 
     def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[Answers]:
-        """Answer all that may be answered, in one transaction; a question without an answer was asked too late."""
+        """Answer all questions that may be answered, in one transaction; a question without an answer came too late."""
         params: dict[str, Value] = {"now": self._clock.now(), "tenant": self._tenant, "slot": self._slot}
         turns = sorted({(one.task.id, one.task.owner, one.task.turn) for one in batch})
         runs = {row["id"]: row for row in (yield Call("lock_turns", params, turns))}
         answers: dict[Question, Answered] = {}
-        if again:  # a try whose reply was lost may have answered them: what it recorded stands
+        if again:  # an earlier try whose reply was lost may have answered them: its records stand
             rows = sorted({(one.task.id, one.task.generation) for one in batch if one.task.id in runs})
             found = (yield Call("steps_of", params, rows)) if rows else []
             done = {(row["run_id"], row["key"]): step_of(row) for row in found}
@@ -258,8 +258,8 @@ class RunWaits:
         found = (yield Call("change_steps", params, list(values.values()))) if values else []
         written = {(row["id"], row["answer"]) for row in found}
         for one, rows in made.items():
-            # `lock_turns` has seen the fence and holds the run, so only a key that has a result could be left out, and
-            # a turn asks for no key twice. An answer that is not the recorded one is undone, and all with it.
+            # `lock_turns` has checked the fence and locks the run, so only a key that has a result could be left out,
+            # and a turn asks for no key twice. If the answer is not the recorded one, the transaction is rolled back.
             assert (rows[0].run_id, rows[0].key) in written, f"run {one.task.id} has a result for {rows[0].key}"
 
     def _signals(
@@ -268,7 +268,7 @@ class RunWaits:
         wanted = {(one.task.id, one.row.key): one for one in asked if one.stake is None or one.stake.winner is None}
         signals: dict[tuple[int, str], Row] = {}
         for one in asked:
-            one.misfits.clear()  # of a try that was undone
+            one.misfits.clear()  # of a try that was rolled back
         while wanted:
             names = [(run_id, one.name, key) for (run_id, key), one in wanted.items()]
             found = {(row["run_id"], row["key"]): row for row in (yield Call("first_signals", params, names))}
@@ -285,7 +285,7 @@ class RunWaits:
         return {one: signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
 
     def _forget(self, taken: Sequence[tuple[int, str, int, int]]) -> Script[None]:
-        """Now and then, remove what was taken long ago: a run that restarts for ever is to keep a bounded number."""
+        """Now and then, remove signals taken long ago, so that a run that restarts for ever keeps a bounded number."""
         for run_id, name, place, now in taken:
             if self._keep is not None and place % FORGET_EVERY == 0:
                 before = now - round(max(self._keep, KEYS_KEPT) * 1_000_000)
@@ -313,7 +313,7 @@ class RunWaits:
         ids = sorted({child for one in asked for child in one.ids})
         found = (yield Call("ends_of", params, [(child,) for child in ids])) if ids else []
         children = {row["id"]: row for row in found}
-        # A fork keeps what the children it took over had answered, as marks: they are looked for if a child is gone.
+        # A fork keeps the results of the children it took over, as marks: they are read if a child is gone.
         gone = {(one.task.id, one.task.generation) for one in asked if not children.keys() >= set(one.ids)}
         marks = (yield Call("steps_of", params, sorted(gone))) if gone else []
         kept = {(row["run_id"], row["key"]): row["output"] for row in marks if row["key"].startswith(ANSWERED)}

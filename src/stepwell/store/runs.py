@@ -1,4 +1,4 @@
-"""Runs: trigger them, wait for what they return, and find them."""
+"""Runs: trigger them, wait for their results, and find them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST: Final = 2**62  # later than any moment, and above any id
 
 
 class RunFilter(TypedDict, total=False):
-    """Which runs: what is not said is not asked. `limit` is the maximum number of runs, newest first."""
+    """Which runs: a field that is not given matches all. `limit` is the maximum number of runs, newest first."""
 
     workflow: str | None
     status: RunStatus | str | None
@@ -36,7 +36,7 @@ class RunFilter(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     limit: int | None
-    everything: bool  # has to be said where nothing else is
+    everything: bool  # required if no other field is given
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Runs:
     _new_tasks: NewTasks
 
     async def trigger(self, triggers: Iterable[Asked[R]], tx: object) -> list[RunId[R]]:
-        """Write all the runs or none; their ids, in the same order."""
+        """Write all the runs or none; return their ids, in the same order."""
         asked = list(triggers)
         drafted = self._new_tasks.drafted_runs(asked)
         if tx is None:
@@ -77,7 +77,7 @@ class Runs:
     async def page(
         self, which: RunFilter, *, parent: int | None, deleted: bool, limit: int, after: str | None
     ) -> Page[Run[Any]]:
-        """Runs that fit, newest first."""
+        """The runs that match, newest first."""
         after_time, after_id = place_of(after, (LAST, LAST))
         place = {"after_time": after_time, "after_id": after_id}
         size = check_whole("limit", limit, 1, 10_000) + 1
@@ -103,7 +103,7 @@ class Runs:
         return [step_info(row) for row in rows if not row["key"].startswith(MARK)]
 
     async def lines(self, workflow: str | None, statuses: Sequence[RunStatus]) -> list[tuple[int, str]]:
-        """Each workflow with each status, in the order in which a run goes through them."""
+        """Each workflow with each status, in the order in which a run goes through the statuses."""
         self._db.check()
         if workflow is not None:
             ids = [await self._db.workflow_id(workflow)]
@@ -129,7 +129,7 @@ class Runs:
 
 
 def run_ids(asked: Sequence[Asked[R]], ids: Sequence[TaskId]) -> list[RunId[R]]:
-    """The numbers as those of runs, each with the type of its result where its trigger knew it."""
+    """The ids as those of runs, each with the type of its result if its trigger knew it."""
     runs: list[RunId[R]] = []
     for one, task_id in zip(asked, ids, strict=True):
         run_id: RunId[R] = RunId(task_id) if task_id.created else RunId.found(task_id)
@@ -140,7 +140,7 @@ def run_ids(asked: Sequence[Asked[R]], ids: Sequence[TaskId]) -> list[RunId[R]]:
 
 
 def filter_of(which: RunFilter) -> dict[str, Value]:
-    """Which runs are looked for, checked, as `find_runs` takes it."""
+    """The filter, checked, as `find_runs` takes it."""
     since, until = which.get("since"), which.get("until")
     return {
         "key": check_filter("key", which.get("key")),
@@ -151,7 +151,7 @@ def filter_of(which: RunFilter) -> dict[str, Value]:
 
 
 def status_of(status: RunStatus | str) -> RunStatus:
-    """The status, if it is one."""
+    """The status; raises if it is none."""
     try:
         return RunStatus(status)
     except ValueError:
@@ -159,7 +159,7 @@ def status_of(status: RunStatus | str) -> RunStatus:
 
 
 def run_of(row: Any) -> Run[Any]:
-    """A run; what it took and gave stays text until somebody asks for it."""
+    """A run; its input and output stay text until a caller reads them."""
     return Run(
         id=RunId(row["id"]),
         workflow=row["workflow"],

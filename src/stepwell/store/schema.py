@@ -1,7 +1,7 @@
 """Installing, upgrading and checking the tables.
 
-Migrations are numbered files, each applied in one transaction together with the note that it was. Whoever migrates
-holds a lock, so any number of processes may try at once; one that is killed has changed nothing.
+Migrations are numbered files. Each is applied in one transaction together with the note that it was. A process that
+migrates holds a lock, so any number of processes may try at once; one that is killed has changed nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCRATCH = {"postgres": "pg_temp", "sqlite": "_scratch_of_stepwell"}
 
 
 async def install(driver: Driver, statements: Statements) -> None:
-    """Bring the schema up to this release's; changes nothing if it is there, refuses a later release's."""
+    """Bring the schema up to this release; does nothing if it is, and refuses the schema of a later release."""
     known = latest(statements)
     found = await version(driver)
     if found == known:
@@ -37,10 +37,10 @@ async def install(driver: Driver, statements: Statements) -> None:
 
 
 async def verify(driver: Driver, statements: Statements) -> None:
-    """Refuse a store whose tables are not exactly the ones this release makes, naming the first difference.
+    """Refuse a store whose tables are not exactly those that this release creates, and name the first difference.
 
-    The schema is made once more under a scratch name, both are read from the database's own catalogue, and the
-    scratch is undone: nothing is changed, but it takes the right to make (on Postgres: temporary) tables.
+    The schema is created once more under a temporary name, both are read from the database's catalogue, and the
+    temporary one is rolled back. Nothing changes, but it needs the right to create (on Postgres: temporary) tables.
     """
     await check_version(driver, statements)
     found, expected = await driver.transact(partial(_compare, statements))
@@ -49,7 +49,7 @@ async def verify(driver: Driver, statements: Statements) -> None:
 
 
 async def check_version(driver: Driver, statements: Statements) -> None:
-    """Refuse a store that has no schema, an older one, or one this release does not know."""
+    """Refuse a store that has no schema, an older one, or one that this release does not know."""
     known = latest(statements)
     found = await version(driver)
     if found > known:
@@ -75,7 +75,7 @@ def latest(statements: Statements) -> int:
 
 
 def script(statements: Statements) -> list[str]:
-    """What makes the tables in an empty database, as text: for those who let nobody but themselves change a schema."""
+    """The statements that create the tables in an empty database, for those who change their schema themselves."""
     texts = statements.bootstrap()
     for number, name, each in statements.migrations():
         texts += [*each, _spelled(statements["note_migration"], {"number": number, "name": name})]
@@ -83,7 +83,7 @@ def script(statements: Statements) -> list[str]:
 
 
 def _spelled(statement: Statement, values: Mapping[str, int | str]) -> str:
-    """A statement with its values as literals; they are numbers and names of our own files, never anyone's data."""
+    """A statement with its values as literals; they are numbers and names from our own files, never user data."""
     now = {"now": time.time_ns() // 1000, **values}
     spelled = {name: str(value) if isinstance(value, int) else f"'{value}'" for name, value in now.items()}
     return "".join(spelled[one.name] if isinstance(one, Parameter) else str(one) for one in statement.tokens)
@@ -96,7 +96,7 @@ def _bootstrap(statements: Statements) -> Script[None]:
 
 
 def _apply(number: int, name: str, texts: list[str]) -> Script[int]:
-    """Apply one migration unless that or a later one was applied while we waited; return which one stands."""
+    """Apply one migration unless that or a later one was applied while we waited; return the number that stands."""
     yield from _alone()
     found: int = (yield Call("schema_version"))[0]["number"] or 0
     if found >= number:
@@ -108,20 +108,20 @@ def _apply(number: int, name: str, texts: list[str]) -> Script[int]:
 
 
 def _alone() -> Script[None]:
-    # Another migrator may take minutes and is waited for; a table in use is not: whoever comes after a migrator that
-    # waits for a table waits with it.
+    # Another migrator may take minutes, and we wait for it. We do not wait for a table in use: every statement behind
+    # a migrator that waits for a table would wait with it.
     yield Call("take_time", {"locks": f"{LONGEST_MIGRATION:g}s"})
     yield Call("lock_schema")
     yield Call("take_time", {"locks": "5s"})
 
 
 def _compare(statements: Statements) -> Script[tuple[Catalogue, Catalogue]]:
-    """Read what is there and what this release would make; every change is undone."""
+    """Read the existing schema and the one that this release creates; every change is rolled back."""
     yield Call("savepoint")
     found = yield from _read(statements)
     scratch = type(statements)(statements.dialect, _SCRATCH[statements.dialect])
     for text in (*scratch.bootstrap(), *(text for _, _, texts in scratch.migrations() for text in texts)):
-        if not text.startswith("create schema"):  # the place for temporary things is there already
+        if not text.startswith("create schema"):  # the schema of temporary tables exists already
             yield Ddl(text)
     expected = yield from _read(scratch)
     yield Call("rollback_to_savepoint")

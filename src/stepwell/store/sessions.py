@@ -1,4 +1,4 @@
-"""The verbs of a worker's session: begin, beat, end; and of those who find that another one is dead."""
+"""The verbs of a worker's session: begin, beat, end; and of workers that find another session dead."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 MOST_RETURNED: Final = 1000
 PATIENCE: Final = 0.5  # seconds that recovery waits for a lock
-GONE: Final = Hint("0", frozenset(), gone=True)  # told by a process that listens to nothing itself
+GONE: Final = Hint("0", frozenset(), gone=True)  # sent by a process that listens to nothing itself
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a worker says it is; for people, nothing is decided by it."""
+    """The name and place of a worker; for people, no decision depends on it."""
 
     name: str
     host: str
@@ -55,16 +55,16 @@ class Sessions:
         return await self._driver.transact(lambda: self._begin(identity, lease, helper))
 
     async def end(self, worker_id: int, reason: str) -> None:
-        """End a session by its own wish; what it still owns is given back, its attempt counts, and it is no suspect."""
+        """End a session at its own request; its tasks are given back, their attempts count, and none is a suspect."""
         await self._driver.transact(lambda: self._end(Call("end_beat", {"worker": worker_id}), worker_id, reason))
         self._driver.guards.release(worker_id)
 
     def pulse(self) -> Pulse:
-        """The heartbeat's own way to the database."""
+        """The heartbeat's own connection."""
         return self._driver.pulse()
 
     def beat(self, pulse: Pulse, workers: Sequence[int], timeout: float) -> tuple[set[int], list[Owned]]:
-        """Keep these sessions alive. Returns those that still are, and the tasks they own by the database's word."""
+        """Keep these sessions alive. Returns those that are, and the tasks that they hold according to the database."""
         rows = [(worker,) for worker in workers]
         calls = [Call("beat", self._params(), rows), Call("owned", {}, rows), Call("forget_requests", {}, rows)]
         alive, owned, _ = pulse.run(calls, timeout)
@@ -99,23 +99,23 @@ class Sessions:
     async def bury(self, dead: SeenWorker, *, until: float = math.inf) -> list[Row] | None:
         """Declare a session dead and give its tasks back, in one transaction; None if it has beaten since.
 
-        None too if the transaction begins after `until`, by this process's clock: whatever made us wait for the
-        database may have kept the session from beating.
+        Also None if the transaction begins after `until`, by this process's clock: what delayed us may have kept the
+        session from beating too.
         """
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
         script = partial(self._end, stop, dead.worker_id, "lost", died=True, until=until)
-        # It is tried again, and nothing else may wait behind it.
+        # It is tried again, and no other session may wait behind it.
         returned = await self._driver.transact(script, patience=PATIENCE)
         if returned is not None:
             self._driver.guards.release(dead.worker_id)
         return returned
 
     async def acquit(self, worker_id: int) -> set[int]:
-        """Let what was lost with a session be no suspect: it was declared dead, and lives. The queues concerned."""
+        """Clear the tasks lost with a session of suspicion: it was declared dead, and lives. Return their queues."""
         return await self._driver.transact(lambda: self._acquit(worker_id))
 
     async def return_stranded(self) -> list[Row]:
-        """Give back tasks whose session ended without them: what recovery had to skip because it was locked."""
+        """Give back tasks whose session ended without them: those that recovery had to skip because of a lock."""
         owners = await self._driver.read(Call("stranded_owners"))
         if not owners:
             return []
@@ -141,7 +141,7 @@ class Sessions:
             ),
         )
         worker_id: int = row["id"]
-        self._driver.guards.hold(worker_id)  # before others can see the session, or they would take it for dead
+        self._driver.guards.hold(worker_id)  # before others can see the session, or they would declare it dead
         yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._slots)])
         yield Call("begin_beat", self._params(worker=worker_id, helper=helper))
         return worker_id
@@ -151,8 +151,8 @@ class Sessions:
     ) -> Script[list[Row] | None]:
         if self._clock.monotonic() > until:
             return None
-        # The tasks are given back by a statement after the fence is down: only its new snapshot shows what a claim
-        # committed while the fence was waited for. In one statement that task would stay RUNNING for ever.
+        # A later statement gives the tasks back: only its new snapshot shows what a claim committed while we waited for
+        # the fence. In one statement that task would stay RUNNING for ever.
         if not (yield stop):
             return None
         yield Call("lower_fence", {"worker": worker_id})
@@ -209,7 +209,7 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
 class Suspects:
     """Tasks that were lost with a worker: one may have killed it, so each is executed alone until it survives.
 
-    A claim passes them over; whatever settles one acquits it.
+    A claim skips them; a settle clears the suspicion.
     """
 
     def __init__(self, driver: Driver, clock: Clock, audit: Audit, *, slot: int) -> None:
@@ -223,13 +223,13 @@ class Suspects:
         return bool(await self._driver.read(Call("has_suspects", self._params(queues))))
 
     async def claim(self, worker: int, queues: Sequence[int], *, beside: bool) -> list[Claimed]:
-        """Take one for a session that has nothing else, or may have it `beside` what it has; at most one comes."""
+        """Claim one for a session that has no other task, or `beside` its other tasks; returns at most one."""
         asked_at = time.monotonic()
         call = Call("claim_alone", self._params(queues, worker=worker, slot=self._slot, beside=beside))
         return claimed_of(worker, await self._taken(call), queues, asked_at)
 
     async def take(self, queues: Sequence[int], visibility: int) -> list[Row]:
-        """Take one by hand; at most one comes."""
+        """Take one by hand; returns at most one."""
         return await self._taken(Call("take_suspect", self._params(queues, visibility=visibility)))
 
     async def _taken(self, call: Call) -> list[Row]:

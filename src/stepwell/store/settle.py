@@ -1,4 +1,4 @@
-"""What came of a turn, as it is written: one row of the statement `settle`, whoever writes it, and what follows it."""
+"""The result of a turn as it is written: one row of the statement `settle`, from any caller, and what follows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.pending import Operation
 from stepwell.store.rows import NewTask, Settlement, SettleRow, StepRow
 
-CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run that may leave steps at work
+CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose steps may still be executed
 
 
 def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> SettleRow:
@@ -38,7 +38,7 @@ def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> Settle
 
 
 def settled_step(row: StepRow) -> tuple[Value, ...]:
-    """A step as the row set of `settle_steps`: written whatever status the settle gives its run."""
+    """A step as the row set of `settle_steps`: written for any status that the settle gives its run."""
     # fmt: off
     return (row.run_id, None, row.generation, row.key, row.place, row.status._value_, row.attempt, row.took,
             row.input, row.output, row.error, row.accepts)
@@ -51,7 +51,7 @@ def size_of_step(row: StepRow) -> int:
 
 
 def ending_rows(settling: Operation) -> list[tuple[Value, ...]]:
-    """The row set of `end_steps` for a settle: of each end that cuts steps short, one row for each step it writes."""
+    """The row set of `end_steps` for a settle: for each status that cuts steps short, one row for each step."""
     kept = [step[3] for step in settling.steps] or [None]
     return [(settling.row[0], status._value_, key) for status in CUT_SHORT for key in kept]
 
@@ -61,9 +61,9 @@ DECIDER_ATTEMPTS = 5
 
 
 def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
-    """Ask for a run of the workflow that each of these runs named for its failure; the queues that got one.
+    """Trigger the workflow that each of these failed runs names for its failure; return the queues that got a run.
 
-    An effect that is given up sends its instance an input. Both in the transaction that makes the dead letter.
+    An effect that is given up sends its instance an input. Both happen in the transaction that makes the dead letter.
     """
     if not ended:
         return set()
@@ -86,7 +86,7 @@ def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[
 
 
 def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
-    """Have the deciders of effects that were given up tell it to their instances: an input of its own for each."""
+    """Add an input for the instance of each effect that was given up; its decider decides what the instance is told."""
     effects = yield Call("dead_effects", {}, [(task_id,) for task_id in ended])
     if not effects:
         return set()
@@ -106,7 +106,7 @@ GONE: Final = "GONE"
 
 
 def lock_families(ids: Iterable[int]) -> Script[None]:
-    """Lock tasks that are to be changed, with their parents, in the order in which everybody locks them."""
+    """Lock tasks that are to be changed, with their parents, in the order in which all transactions lock them."""
     if rows := [(task_id,) for task_id in ids]:
         yield Call("lock_families", {}, rows)
 

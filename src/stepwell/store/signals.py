@@ -1,4 +1,4 @@
-"""Signals: what runs are told, kept until a wait of their name takes it."""
+"""Signals: data sent to runs, kept until a wait of their name takes it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
-RESUMED: Final = "resumed"  # the key of a resume: the second one of a step is a repeated one
+RESUMED: Final = "resumed"  # the key of a resume: the second resume of a step is a repetition
 
 
 @dataclass(eq=False)
 class Signals:
-    """Tells runs something."""
+    """Sends signals to runs."""
 
     _db: Database
     _transactions: Transactions
@@ -45,7 +45,7 @@ class Signals:
         """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
         name = checked_call(step)
         found = await self._db.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
-        # Read once, and not where it is sent: a try whose reply was lost has to have the same key, whatever came of it.
+        # Read once, before it is sent: a retry after a lost reply must have the same key.
         generation = found[0]["generation"] if found else 0
         key = f"{RESUMED}.{generation}" if generation else RESUMED
         return await self._signal(self._sending(run_id, name, data, key, check=check), run_id)
@@ -71,7 +71,7 @@ class Signals:
             "id": check_id(run_id),
             "name": name,
             "data": text,
-            # Without a key of the caller's, one of its own: a try whose reply was lost does not send it twice.
+            # Without a key of the caller it gets its own: a retry after a lost reply does not send it twice.
             "key": f"~{uuid.uuid4().hex}" if key is None else check_key(key),
             "now": self._db.clock.now(),
             "tenant": self._db.options.tenant,
@@ -80,13 +80,13 @@ class Signals:
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
-    """Send inside the user's own transaction, which nobody repeats."""
+    """Send inside the user's own transaction, which is not repeated."""
     answer, _ = yield from sending(again=False)
     return answer
 
 
 def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
-    """Lock the run, so that it neither pauses, ends nor takes a signal meanwhile; keep the signal; wake who waits."""
+    """Lock the run, so that it neither pauses, ends nor takes a signal; keep the signal; wake the waiting run."""
     found = yield Call("lock_run", params)
     if not found:
         raise (yield from _no_run(params))
@@ -97,9 +97,9 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
     if sent["repeated"]:
         if not again:
             return SignalAnswer.TOO_LATE, set()
-        woke = bool(sent["taken"]) or sent["kept"] <= waits  # sent by a try whose reply was lost
+        woke = bool(sent["taken"]) or sent["kept"] <= waits  # an earlier try whose reply was lost sent it
         return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {found[0]["queue_id"]}
-    cleans_up = found[0]["cleanup_until"] is not None  # then a shield of it may wait for this
+    cleans_up = found[0]["cleanup_until"] is not None  # then a shield in it may wait for this
     if found[0]["finished_at"] is not None or (found[0]["cancel_requested_at"] is not None and not cleans_up):
         return SignalAnswer.TOO_LATE, set()
     woke = sent["kept"] < waits
@@ -114,7 +114,7 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
 
 
 def _no_run(params: dict[str, Value]) -> Script[RunNotFound]:
-    """That there is no run of this number, and what there is instead; asked in the transaction that looked for it."""
+    """The error that there is no run of this number, with what has that number; read in the same transaction."""
     number = int(params["id"] or 0)
     found = yield Call("task", {**params, "deleted": False})
     if not found or found[0]["kind"] == TaskKind.RUN:
@@ -123,7 +123,7 @@ def _no_run(params: dict[str, Value]) -> Script[RunNotFound]:
 
 
 def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
-    """Refuse what none of the calls that wait for the name could read, where each says what it takes."""
+    """Refuse data that none of the calls waiting for the name could read, if each says which type it takes."""
     accepted = [decode(row["accepts"]) for row in waiting if row["accepts"] is not None]
     if len(accepted) < len(waiting):
         return
@@ -143,7 +143,7 @@ def _for_runs(output: str | None) -> bool:
 
 
 def checked_call(name: object) -> str:
-    """The name of a step or wait, if it can be one."""
+    """The name of a step or wait; raises if it is none."""
     text = check_key(name, "step")
     if not text.isprintable() or "/" in text or "#" in text:
         raise InvalidName("step", name, "it is the name of a step or wait, without its branch and number")
@@ -153,5 +153,5 @@ def checked_call(name: object) -> str:
 
 
 def name_of(key: str) -> str:
-    """The name of a call, of its key: branch, name and number."""
+    """The name in the key of a call, which is branch, name and number."""
     return key.rpartition("/")[2].rpartition("#")[0]

@@ -1,8 +1,8 @@
 """Named SQL statements, read once from the `.sql` files beside this module.
 
-One text serves every database wherever it can; the macros below hold what must differ, and a statement that has to
-be spelled twice is named twice, `[postgres]` and `[sqlite]` (Turso reads the SQLite spelling). Values are always
-parameters; the only thing ever put into the text is the validated schema name.
+One text serves every database if possible; the macros below hold the differences. A statement that needs two spellings
+is named twice, `[postgres]` and `[sqlite]` (Turso reads the SQLite spelling). Values are always parameters; only the
+validated schema name is put into the text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
 
 Dialect = Literal["postgres", "sqlite"]
-_KEPT = 16  # schema names whose texts a process keeps: to spell them takes longer than to open a store
+_KEPT = 16  # schema names whose texts a process keeps: to render them takes longer than to open a store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """The place of a whole set of rows in a statement; at most one stands in it."""
+    """The place of a set of rows in a statement; a statement has at most one."""
 
     columns: tuple[Column, ...]
 
@@ -71,7 +71,7 @@ class Statements:
         return self._statements[name]
 
     def bootstrap(self) -> list[str]:
-        """What must be there before the first migration can be noted."""
+        """The tables that must exist before the first migration can be noted."""
         return list(self._schema_statements(dict(_files("sql/schema"))["bootstrap.sql"]))
 
     def migrations(self) -> list[tuple[int, str, list[str]]]:
@@ -167,13 +167,13 @@ class Macros:
             # One of the numbers in a parameter, joined by commas: where a row set would be a statement for each.
             "among": lambda: self._among(argument),
             "moment": lambda: self._moment(argument),
-            # The parent of a task is locked from now on, or is not there; false if somebody else has locked it.
+            # Locks the parent of a task, if it has one; false if another transaction has locked it.
             "parent_is_free": lambda: self._parent_is_free(argument),
-            # A table whose rows change all the time: so much of each page is filled, and it is vacuumed soon.
+            # A table whose rows change often: each page is filled to this percentage, and it is vacuumed soon.
             "hot": lambda: self._hot(argument),
             # The bucket of a length in microseconds, on a scale of 1, 2, 5, 10, 20, 50 and so on; 0 for null.
             "bucket": lambda: self._bucket(argument),
-            # What keeps a task that is PENDING and due from being ready.
+            # The conditions that keep a task that is PENDING and due from being ready.
             "may_be_ready": lambda: _may_be_ready(argument),
         }
         if name == "schema":

@@ -45,8 +45,8 @@ class Steps:
     async def of(self, run_id: int, generation: int) -> list[StepRow]:
         """What a run has recorded in this generation, in its order.
 
-        Read after its claim: from then on nobody else records for it.
-        Runs that ask at the same time are answered by one statement; it is repeated until the database answers.
+        It is read after the claim: from then on no other session records for the run. One statement answers all runs
+        that ask at the same time; it is repeated until the database answers.
         """
         which = (run_id, generation)
         if which not in self._wanted:
@@ -57,23 +57,23 @@ class Steps:
         return await asyncio.shield(wanted)
 
     def begin(self, row: StepRow, worker: int, *, has_row: bool) -> Operation | None:
-        """Have it written that a step has begun, with the next flush; nobody waits for that, and it may be left out."""
+        """Write with the next flush that a step has begun; no caller waits for that, and it may be left out."""
         operation = _recording(row, worker, has_row=has_row)
         return operation if self._flusher.offer(operation, _unheard) else None
 
     async def record(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> None:
-        """Write what became of a step; when this returns, no replay will execute it again. First result wins.
+        """Write the result of a step; when this returns, no replay will execute it again. The first result wins.
 
-        Raises `LeaseLost`, and has written nothing, if the session may not write any more.
+        Raises `LeaseLost`, and writes nothing, if the session may not write any more.
         """
         answer = await self.submitted(row, worker, begun, has_row=has_row)
         if answer.value is None:
             await self.doubted(row, worker, answer)
 
     def submitted(self, row: StepRow, worker: int, begun: Operation | None, *, has_row: bool) -> Awaitable[Answer]:
-        """Have it written what became of a step, for whoever then asks about an answer that says nothing.
+        """Write the result of a step; the caller has to pass an answer without a row to `doubted`.
 
-        A beginning that still waits to be written is not written any more: most steps are one row and one commit.
+        If its beginning still waits to be written, it is dropped: most steps are one row and one commit.
         """
         withdrawn = begun is None or self._flusher.withdraw(begun)
         operation = _recording(row, worker, has_row=has_row or not withdrawn)
@@ -81,9 +81,9 @@ class Steps:
         return self._flusher.submitted(operation)
 
     def keep_late(self, row: StepRow, turn: int, begun: Operation | None) -> None:
-        """Have it written what a body returned after its run was stopped, unless somebody has claimed the run since.
+        """Write what a body returned after its run was stopped, unless a session has claimed the run since.
 
-        Nobody waits for it. It is for people, who want to know what was done; a run that is retried does it no more.
+        No caller waits for it. It tells people what was done; a run that is retried does not execute that step again.
         """
         self.withdraw(begun)
         task = begin_apart(self._record_late(row, turn), "stepwell-late-result")
@@ -91,7 +91,7 @@ class Steps:
         task.add_done_callback(self._late.discard)
 
     def withdraw(self, begun: Operation | None) -> None:
-        """Have it not written any more that a step has begun, if that still waits to be written."""
+        """Drop the note that a step has begun, if it still waits to be written."""
         if begun is not None:
             self._flusher.withdraw(begun)
 
@@ -111,12 +111,12 @@ class Steps:
             )
 
     async def doubted(self, row: StepRow, worker: int, answer: Answer) -> None:
-        """Ask about a row that did not come back: raises `LeaseLost` unless it had been written before."""
+        """Check a row that did not come back: raises `LeaseLost` unless it had been written before."""
         if not await self._recorded_before(row, worker, answer):
             raise LeaseLost(worker, row.run_id)
 
     async def _recorded_before(self, row: StepRow, worker: int, answer: Answer) -> bool:
-        """True if the row had been written by a try whose reply was lost, and the session still lives."""
+        """True if an earlier try whose reply was lost has written the row, and the session still lives."""
         if not answer.repeated:
             return False
         alive = await self._read(Call("living_workers", {"now": self._clock.now(), "beat_now": self._clock.beat_now()}))
@@ -126,12 +126,12 @@ class Steps:
         return any((one.key, one.status, one.output) == (row.key, row.status, row.output) for one in found)
 
     async def _read_all(self) -> None:
-        """Answer those who ask, until nobody does."""
+        """Answer all runs that ask, until none is left."""
         while self._wanted:
-            await asyncio.sleep(0)  # whoever was claimed with the first asks in the same turn of the loop
+            await asyncio.sleep(0)  # runs that were claimed with the first ask in the same turn of the loop
             asked = dict(list(self._wanted.items())[:MOST_RUNS])
             for which in asked:
-                del self._wanted[which]  # before it is read: whoever has claimed it since is answered by the next
+                del self._wanted[which]  # before the read: a session that has claimed it since is answered by the next
             try:
                 found = await self._grouped(asked)
             except BaseException as error:  # noqa: BLE001 - every one of those who wait is told
@@ -196,4 +196,4 @@ def _say(call: Call) -> Script[list[Row]]:
 
 
 def _unheard(_: Answer | BaseException) -> None:
-    """Nobody waits for this answer."""
+    """No caller waits for this answer."""

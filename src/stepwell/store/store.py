@@ -1,7 +1,7 @@
-"""Store: an open database with verbs. Here are those that applications call; `OperatorVerbs` has those for people.
+"""Store: an open database with verbs. Here are the verbs that applications call; `OperatorVerbs` has the others.
 
-Each verb is a line or a few over the service that does the work, so that the whole face is read in two files. What
-workers call are the services themselves: `tasks`, `sessions`, `recorded`, `decisions` and so on.
+Each verb is a line or a few over the service that does the work, so that the whole API can be read in two files.
+Workers call the services themselves: `tasks`, `sessions`, `recorded`, `decisions` and so on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Store(OperatorVerbs):
-    """An open store. It belongs to the event loop and the process that opened it, and says so elsewhere."""
+    """An open store. It belongs to the event loop and the process that opened it; elsewhere its verbs raise."""
 
     def __init__(
         self, driver: Driver, statements: Statements, options: Options, clock: Clock, telemetry: Telemetry
@@ -46,7 +46,7 @@ class Store(OperatorVerbs):
         self._messages = Messages(database)
         self._forks = Forks(database)
         self.signals = Signals(database, self.transactions)
-        # What workers, deciders and tests use of it, beside the verbs.
+        # Used by workers, deciders and tests, beside the verbs.
         self.driver, self.statements, self.options = driver, statements, options
         self.clock, self.telemetry, self.audit = clock, telemetry, database.audit
         self.loop, self.check = database.loop, database.check
@@ -59,7 +59,7 @@ class Store(OperatorVerbs):
         self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
 
     async def create_queue(self, name: str) -> None:
-        """Make a queue; does nothing if it is there."""
+        """Create a queue; does nothing if it exists."""
         await self._db.queue_id(name, create=True)
 
     @overload
@@ -160,7 +160,7 @@ class Store(OperatorVerbs):
     async def taken(self, task_id: int, turn: int, *, type: Any = Any) -> Message[Any] | None:
         """A message that was taken elsewhere, by its id and turn, to be closed here; None if it is not held now.
 
-        The turn is that of the `Message` that `dequeue` gave; who took it later has a higher one.
+        The turn is that of the `Message` that `dequeue` returned; a later consumer has a higher one.
         """
         return await self._messages.taken(task_id, turn, type)
 
@@ -184,25 +184,25 @@ class Store(OperatorVerbs):
     def transaction(self) -> AbstractAsyncContextManager[Tx]:
         """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none.
 
-        It commits at the end of the block, and an exception undoes it. Keep it short, and use nothing else of the
-        store in it: on SQLite and Turso nobody else writes meanwhile.
+        It commits at the end of the block, and an exception rolls it back. Keep it short, and use nothing else of the
+        store in it: on SQLite and Turso no other transaction writes meanwhile.
 
-        Begun in a body (of a step, a handler, an effect) it commits only if the body's turn still stands: what was
-        frozen beyond its lease, and is executed by another worker, raises `LeaseLost` and writes nothing. On Postgres
-        the server ends such a transaction when it is idle for longer than the lease.
+        Begun in a body (of a step, a handler, an effect) it commits only if the body's turn still stands: a body that
+        was frozen beyond its lease, and that another worker executes, raises `LeaseLost` and writes nothing. On
+        Postgres the server ends such a transaction when it is idle for longer than the lease.
         """
         return self.transactions.begin()
 
     async def fence(self, tx: object) -> None:
         """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
 
-        Call it last, right before your commit: until then nobody takes the task from its worker. Raises `LeaseLost` if
-        another worker has it; then roll back. Outside of bodies there is no turn, and nothing is asked.
+        Call it last, right before your commit: until then no other worker takes the task. Raises `LeaseLost` if another
+        worker has it; then roll back. Outside of bodies there is no turn, and nothing is checked.
         """
         await self.transactions.fence(tx)
 
     async def create_workflow(self, name: str) -> None:
-        """Make a workflow and its queue, both or neither; does nothing if they are there."""
+        """Create a workflow and its queue, both or neither; does nothing if they exist."""
         await self._db.workflow_id(name, create=True)
 
     async def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
@@ -302,21 +302,21 @@ class Store(OperatorVerbs):
         return await self.signals.resume(run_id, step, data, check=check)
 
     async def cancel(self, run_id: int, *, reason: str | None = None) -> CancelAnswer:
-        """Let a run not go on: CANCELLED at once if nobody executes it, else REQUESTED, and its worker stops it soon.
+        """Cancel a run: CANCELLED at once if no worker executes it, else REQUESTED, and its worker stops it soon.
 
-        After either it ends CANCELLED, whatever comes in late, and so do the runs it asked for. TOO_LATE, which counts
+        After either it ends CANCELLED, even if a result comes in late, and so do its children. TOO_LATE, which counts
         as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
-        each branch begins at most one more, and otherwise within a second; a body in a thread cannot be stopped and
-        goes on: what it returns is recorded, so that people know what was done, and changes nothing. A run that may
-        clean up (`@workflow(cleanup=)`) does so first, until that time is over; if nobody executes it, a worker has to
-        claim it for that: REQUESTED.
+        each branch begins at most one more, and otherwise within a second. A body in a thread cannot be stopped and
+        goes on: its result is recorded, so that people know what was done, and changes nothing. A run that may clean up
+        (`@workflow(cleanup=)`) does so first, until that time is over; if no worker executes it, a worker has to claim
+        it for that: REQUESTED.
         """
         return await self.control.cancel(run_id, reason)
 
     async def retry(self, run_id: int) -> bool:
         """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.
 
-        It is the same run. What its steps recorded stays, but for the step whose failure ended it: that is done again.
+        It is the same run. The records of its steps stay, but the step whose failure ended it is executed again.
         """
         return await self._dead_letters.retry(run_id)
 
@@ -331,16 +331,16 @@ class Store(OperatorVerbs):
     async def fork(
         self, run_id: int, *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
     ) -> RunId[Any]:
-        """Begin a new run with the same input that goes on at a step of this one: what it had recorded before is kept.
+        """Begin a new run with the same input that goes on at a step of this one; it keeps what was recorded before.
 
-        `at` is a step's key, such as "charge#1", or its name where the run has one of it; that step, and all it asked
-        for later, is executed anew. `outputs` lets earlier steps have returned something else. The run itself is left
-        alone, whatever its status; the new one has no key, and its `cause` says where it came from.
+        `at` is a step's key, such as "charge#1", or its name if the run has only one of it; that step, and all later
+        ones, are executed anew. `outputs` gives earlier steps other results. The run itself does not change, whatever
+        its status; the new one has no key, and its `cause` says where it came from.
         """
         return await self._forks.begin(run_id, at, outputs or {}, reason)
 
     async def close(self) -> None:
-        """Write what is pending and let go of the database; closing twice is harmless."""
+        """Write what is pending and close the connections; a second call does nothing."""
         await self._db.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The verbs of a task's life: claim, settle, wake. Sets in, sets out; what an outcome means is decided above."""
+"""The verbs of a task's life: claim, settle, wake. Sets in, sets out; the code above judges the outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of
 
 KINDS: Final = {kind.value: kind for kind in TaskKind}
 MOST_DUE: Final = 1000
-PROGRESS_LIMIT: Final = 16 * 1024  # bytes of what a run may say of how far it is
+PROGRESS_LIMIT: Final = 16 * 1024  # bytes that a run may report as its progress
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
 Wanted = tuple[int, int, int, int]  # queue, capacity, lowest and highest priority
@@ -64,37 +64,37 @@ class Tasks:
         self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
 
     def on_added(self, listener: Listener) -> None:
-        """Tell the listener the queues to which tasks were added or given back: a hint, never relied on."""
+        """Call the listener with the queues to which tasks were added or given back: a hint, never relied on."""
         self._wakeups.on_added(listener)
 
     def off_added(self, listener: Listener) -> None:
-        """Stop telling the listener."""
+        """Stop calling the listener."""
         self._wakeups.off_added(listener)
 
     def on_wish(self, listener: Requested) -> Callable[[], None]:
-        """Tell the listener what was asked of which turns of tasks under way, until what is returned is called."""
+        """Call the listener with the requests for turns of running tasks, until the returned function is called."""
         self._wishing.append(listener)
         return lambda: self._wishing.remove(listener)
 
     def wished(self, wish: Wish, turns: Mapping[int, int]) -> None:
-        """Say that this was asked of these turns, by task: here, or by a process whose request was read here."""
+        """Say that this is requested of these turns, by task: here, or by a process whose request was read here."""
         for listener in tuple(self._wishing) if turns else ():
             listener(wish, turns)
 
     async def hear_requests(self, worker: int) -> None:
-        """Read what is asked of a session's turns, and say it: for bodies that record nothing for a while."""
+        """Read the requests for a session's turns, and report them: for bodies that record nothing for a while."""
         tell_requests(await self._driver.read(Call(REQUESTS, {}, [(worker,)])), self.wished)
 
     def hint(self, queue_ids: set[int]) -> None:
-        """Say, here and to other processes, that these queues may have something to claim."""
+        """Tell this and other processes that these queues may have tasks to claim."""
         self._wakeups.hint(queue_ids)
 
     async def claim(
         self, worker: int, queues: Sequence[tuple[int, int]], limit: int, *, levels: Mapping[int, int] | None = None
     ) -> list[Claimed]:
-        """Take up to `limit` ready tasks for a session: of each queue at most its capacity, in the order given.
+        """Claim up to `limit` ready tasks for a session: of each queue at most its capacity, in the order given.
 
-        With `levels`, of each queue only the priority named for it.
+        With `levels`, of each queue only tasks of the priority named for it.
         """
         asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
@@ -108,13 +108,13 @@ class Tasks:
         return await self._claiming(Call(statement, params, wanted))
 
     async def oldest(self, queues: Sequence[int]) -> dict[int, int]:
-        """Of each queue that has something ready, the priority of what has been ready for longest."""
+        """Of each queue that has ready tasks, the priority of the task that has been ready for longest."""
         rows = await self._driver.read(Call("oldest", self._params(), [(queue_id,) for queue_id in queues]))
         by_age = sorted(rows, key=lambda row: row["run_at"], reverse=True)
         return {row["queue_id"]: row["priority"] for row in by_age}  # the oldest comes last, and stays
 
     async def claim_above(self, worker: int, places: Sequence[Place], limit: int) -> list[Claimed]:
-        """Claim in a backlog, going on where the last claim ended; Postgres only, where old index entries linger."""
+        """Claim in a backlog from where the last claim ended; Postgres only, where old index entries remain."""
         asked_at = time.monotonic()
         params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
         rows = await self._claiming(Call("claim_above", params, places))
@@ -130,9 +130,9 @@ class Tasks:
         parent: int | None = None,
         attempt: int | None = None,
     ) -> str:
-        """Close a turn with what came of it; repeats until the database answers. Returns the status the task has now.
+        """Settle a turn with its result; repeats until the database answers. Returns the status that the task has now.
 
-        Raises `LeaseLost`, and has written nothing, if the session or the turn is no longer the task's.
+        Raises `LeaseLost`, and writes nothing, if the session or the turn no longer holds the task.
         """
         answer = await self._flusher.submit(
             self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt)
@@ -140,7 +140,7 @@ class Tasks:
         return await self.settled(task_id, worker, turn, answer)
 
     async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
-        """Settle a run that failed for good, and in the same transaction tell the workflow that wants to hear of it."""
+        """Settle a run that failed for good, and trigger the workflow for its dead letter in the same transaction."""
         told: set[int] = set()
         settling = self._settling(task_id, worker, turn, settlement)
         status = await repeated(
@@ -167,9 +167,9 @@ class Tasks:
         parent: int | None = None,
         attempt: int | None = None,
     ) -> bool:
-        """Settle without anybody waiting: `heard` is told the answer, for `settled`. False if there is no room for it.
+        """Settle without a waiting caller: `heard` is called with the answer, for `settled`. False if there is no room.
 
-        A task that awaits its answer costs a third more client time than one that is told of it.
+        A task that awaits its answer costs a third more client time than a callback.
         """
         return self._flusher.offer(
             self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt), heard
@@ -178,14 +178,14 @@ class Tasks:
     def note_progress(
         self, task_id: int, worker: int, turn: int, text: str, before: Operation | None
     ) -> Operation | None:
-        """Have it written how far a task is, in place of what was said `before` if that is not on its way yet.
+        """Write the progress of a task, in place of the progress noted `before` if no flush has that yet.
 
-        Nobody waits for it; None if there is no room for it.
+        No caller waits for it; None if there is no room for it.
         """
         row = (task_id, worker, turn, text)
         if before is not None and self._flusher.replace(before, row):
             return before
-        size = ROW_BYTES + PROGRESS_LIMIT  # of what may come in its place, too
+        size = ROW_BYTES + PROGRESS_LIMIT  # also of the progress that may replace it
         operation = Operation("note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=row)
         return operation if self._flusher.offer(operation, _unheard) else None
 
@@ -206,11 +206,11 @@ class Tasks:
         return status
 
     def give_up(self, workers: set[int]) -> None:
-        """Write nothing more for these sessions: they end, and others will have what they could not settle."""
+        """Write nothing more for these sessions: they end, and other sessions execute what they could not settle."""
         self._flusher.give_up(workers)
 
     async def settled(self, task_id: int, worker: int, turn: int, answer: Answer | BaseException) -> str:
-        """What an answer to a settle means: the status the task has now, or `LeaseLost`."""
+        """The meaning of an answer to a settle: the status that the task has now, or `LeaseLost`."""
         if isinstance(answer, BaseException):
             raise answer
         if answer.value is not None:
@@ -220,7 +220,7 @@ class Tasks:
         raise LeaseLost(worker, task_id)
 
     async def wake_due(self) -> tuple[set[int], float | None]:
-        """Make ready what is due. Returns the queues concerned, and in how many seconds the next task is due."""
+        """Make due tasks ready. Returns their queues, and in how many seconds the next task is due."""
         [rows] = await self._driver.run(self.claim_slot, [self._due(taken=False)])
         woken: set[int] = {row["queue_id"] for row in rows}
         [left] = await self._driver.read(Call("next_due", self._params()))
@@ -229,14 +229,14 @@ class Tasks:
         return woken, None if left["wait"] is None else max(0.0, left["wait"] / 1_000_000)
 
     async def wake(self) -> set[int]:
-        """Make ready what is due, a bounded number at once, and take back what was taken by hand and not acknowledged.
+        """Make due tasks ready, a bounded number at once, and take back messages taken by hand and not closed in time.
 
-        That may end a task, which is noted and told its parent: more than one statement, so not for every sweep.
+        That may end a task, which is noted and reported to its parent: several statements, so not for every sweep.
         """
         return await self._driver.transact(partial(self._waking, self._due(taken=True), self._params()))
 
     async def _claiming(self, call: Call) -> list[Row]:
-        """Take tasks by one statement; in one round trip, unless that they are claimed is to be noted."""
+        """Claim tasks by one statement; in one round trip, unless the audit notes claims."""
         if self._audit.everything:
             return await self._driver.transact(lambda: self._noted(dict(call.params), _say(call)))
         [rows] = await self._driver.run(self.claim_slot, [call])
@@ -269,11 +269,11 @@ class Tasks:
             + len(done.error or "")
             + len(done.input or "")
             + sum(map(size_of_step, done.steps)),
-            within=None,  # a body that has finished is not to run again because the database was away
+            within=None,  # a body that has finished must not run again because the database was away
             worker=worker,
             lane=task_id,
             order=row,
-            parent=parent,  # whatever is written here: if somebody asked to cancel it, it ends with this
+            parent=parent,  # whatever the status is: if a cancel was requested, the task ends with this
             restarts=done.input is not None,
             ends_run=done.ends_run,
             steps=[settled_step(step) for step in done.steps],
@@ -281,7 +281,7 @@ class Tasks:
         )
 
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
-        """The task's status, if the settle whose reply was lost had been written; None if it was not ours any more."""
+        """The task's status, if an earlier settle whose reply was lost was written; None if the task was not ours."""
         [row] = await self._repeated(Call("turns_of", rows=[(task_id,)])) or [None]
         alive = await self._repeated(Call("living_workers", self._params()))
         if row is None or not any(session["worker_id"] == worker for session in alive):
@@ -317,11 +317,11 @@ def _say(call: Call) -> Script[list[Row]]:
 
 
 def _unheard(_: Answer | BaseException) -> None:
-    """Nobody waits for this answer."""
+    """No caller waits for this answer."""
 
 
 def _each_queue(statement: str, params: dict[str, Value], wanted: Sequence[Wanted]) -> Script[list[Row]]:
-    """Claim of each queue in turn what is still wanted, in one transaction, where one statement serves one queue."""
+    """Claim from each queue in turn, in one transaction, if one statement serves only one queue."""
     claimed: list[Row] = []
     limit = int(params["limit"] or 0)
     for queue_id, capacity, least, most in wanted:
@@ -340,7 +340,7 @@ def wanted_of(queues: Sequence[tuple[int, int]], levels: Mapping[int, int]) -> l
 
 
 def in_claim_order(rows: Sequence[Row], queues: Sequence[int]) -> list[Row]:
-    """Claimed rows in the order of the claim: what a statement returns has none."""
+    """Claimed rows in the order of the claim: the rows of a statement have none."""
     place = {queue_id: index for index, queue_id in enumerate(queues)}
     return sorted(rows, key=lambda row: (place[row["queue_id"]], -row["priority"], row["run_at"], row["id"]))
 

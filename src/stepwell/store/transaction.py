@@ -1,4 +1,4 @@
-"""One commit for everything: a transaction of the store's own, in which its verbs and the user's rows take part."""
+"""One commit for everything: a transaction of the store in which its verbs and the user's rows take part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tx:
         self.database = database
         self.connection: Any = own.connection
         self.answer = own.answer
-        self.touched: set[str] = set()  # queues that got something to claim, if it commits
+        self.touched: set[str] = set()  # queues that have tasks to claim if it commits
         self.is_over = False
         self._execute = own.execute
 
@@ -50,7 +50,7 @@ class Transactions:
 
     @contextlib.asynccontextmanager
     async def begin(self) -> AsyncIterator[Tx]:
-        """Begin one of the store's own; in a body it commits only if the body's turn still stands."""
+        """Begin a transaction of the store; in a body it commits only if the body's turn still stands."""
         self._db.check()
         turns = turns_here()
         async with self._db.driver.transaction(None if turns is None else turns.lease) as own:
@@ -61,11 +61,11 @@ class Transactions:
                 tx.is_over = True
             if turns is not None:
                 await play_async(turns.kept(), own.answer)
-        with contextlib.suppress(StepwellError):  # a hint: who polls finds it
+        with contextlib.suppress(StepwellError):  # a hint: other processes also poll
             self._db.tasks.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
 
     async def play(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
-        """Play a script in a transaction on the user's loop, or in one of the store's own; an error undoes it alone."""
+        """Run a script in a transaction on the user's loop, or in the store's own; an error rolls back only that."""
         return await self._play(_in_turn(talk, tx), tx, face)
 
     async def _play(self, talk: Script[T], tx: object, face: str) -> T:
@@ -78,7 +78,7 @@ class Transactions:
                     await answer(RELEASE)
                 except BaseException:
                     with contextlib.suppress(Exception):  # then the transaction has failed, and commits nothing
-                        async with asyncio.timeout(self._db.options.timeout):  # whoever is cancelled does not hang here
+                        async with asyncio.timeout(self._db.options.timeout):  # a cancelled caller does not hang here
                             await play_async(_undone(), answer)
                     raise
                 return value
@@ -86,7 +86,7 @@ class Transactions:
                 raise InvalidOption("tx", tx, f"it belongs to its thread: join it through `stepwell.sync.{face}`")
 
     def play_here(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
-        """Play a script in a transaction of the user's thread, which is this one; an error undoes it alone."""
+        """Run a script in a transaction of the user's thread, which is this one; an error rolls back only that."""
         return self._play_here(_in_turn(talk, tx), tx, face)
 
     def _play_here(self, talk: Script[T], tx: object, face: str) -> T:
@@ -105,7 +105,7 @@ class Transactions:
                 raise InvalidOption("tx", tx, f"it belongs to an event loop: join it through `stepwell.{face}`")
 
     async def fence(self, tx: object) -> None:
-        """Refuse to go on if the turn of the body that calls does not stand; nothing outside of bodies."""
+        """Raise if the turn of the calling body no longer stands; does nothing outside of bodies."""
         if (turns := turns_here()) is not None:
             await self._play(turns.kept(), tx, "connect(...)")
 
@@ -115,7 +115,7 @@ class Transactions:
             self._play_here(turns.kept(), tx, "connect(...)")
 
     def _join(self, tx: object) -> SyncJoin | AsyncJoin:
-        """Take part in a transaction, the store's own or one on the user's connection."""
+        """Join a transaction, the store's own or one on the user's connection."""
         if not isinstance(tx, Tx):
             return self._db.driver.join(tx)
         if tx.database is not self._db:
@@ -126,13 +126,13 @@ class Transactions:
 
 
 def _in_turn(talk: Script[T], tx: object) -> Script[T]:
-    """What is to be done in a transaction of the user's: in a body, only if its turn stands. Ours asks at the end."""
+    """The script for a transaction of the user: in a body, only if its turn stands. Ours checks at the end."""
     turns = None if isinstance(tx, Tx) else turns_here()
     return talk if turns is None else turns.before(talk)
 
 
 def _undone() -> Script[None]:
-    """Undo what came after the savepoint; the transaction is as it was before the call, and goes on."""
+    """Roll back to the savepoint; the transaction is as it was before the call, and goes on."""
     yield Call("rollback_to_savepoint")
     yield RELEASE
 
@@ -146,13 +146,13 @@ class Holder(Protocol):
 
     @property
     def held(self) -> Mapping[int, int]:
-        """The turn of each task that it has."""
+        """The turn of each task that it holds."""
 
 
 class Turns:
     """The turns of the tasks whose body is executed: of one task, or of a batch.
 
-    A transaction that the body begins is committed only while they stand.
+    A transaction that the body begins is committed only while these turns stand.
     """
 
     __slots__ = ("_session", "_tasks")
@@ -163,22 +163,22 @@ class Turns:
 
     @property
     def are_lost(self) -> bool:
-        """Whether the session is known to be dead: others have its tasks."""
+        """Whether the session is known to be dead: other sessions have its tasks."""
         return self._session.lost
 
     @property
     def lease(self) -> float:
-        """Seconds that the session may be silent before others take them."""
+        """Seconds that the session may be silent before others take its tasks."""
         return self._session.lease
 
     @property
     def are_held(self) -> bool:
-        """Whether the session still has them all: none was closed."""
+        """Whether the session still holds them all: none was settled."""
         held = self._session.held
         return all(held.get(task.id) == task.turn for task in self._tasks)
 
     def kept(self) -> Script[None]:
-        """Keep the turns from everybody else until the transaction ends; its last statement before the commit."""
+        """Lock the turns until the transaction ends; its last statement before the commit."""
         yield from self._standing("keep_turns")
 
     def before(self, talk: Script[T]) -> Script[T]:
@@ -187,7 +187,7 @@ class Turns:
         return (yield from talk)
 
     def lost(self) -> LeaseLost:
-        """What whoever goes on after the turns are lost is told."""
+        """The error for code that goes on after its turns are lost."""
         return LeaseLost(self._session.id, self._tasks[0].id)
 
     def _standing(self, statement: str) -> Script[None]:
@@ -200,9 +200,10 @@ executing: Final[ContextVar[Turns | None]] = ContextVar("stepwell_executing", de
 
 
 def turns_here() -> Turns | None:
-    """The turns for which the calling code speaks; None outside of bodies.
+    """The turns in whose name the calling code writes; None outside of bodies.
 
-    Nor for a task that a body left behind, and that goes on after its end was written: nobody else executes that turn.
+    Also None in an asyncio task that a body left behind and that goes on after the turn was settled: no other session
+    executes that turn.
     Raises `LeaseLost` in a body whose session is known to be dead.
     """
     turns = executing.get()

@@ -1,4 +1,4 @@
-"""What a run that is being executed may ask under its own lock, and what it is answered: plain values and functions."""
+"""The questions that a run may ask under its own lock, and their answers: plain values and functions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TIMED_OUT: Final = "Timeout"
 
 
 class Stake(msgspec.Struct, eq=False):
-    """What the waits of one race have in common: as soon as one of them is answered the race is over for the others."""
+    """What the waits of one race share: as soon as one of them is answered the race is over for the others."""
 
-    row: StepRow  # of the race; what it returned is the winner's place
+    row: StepRow  # of the race; its result is the place of the winner
     waits: dict[int, StepRow]  # those that have asked, by their place
     winner: int | None = None
 
 
 class TakeSignal(msgspec.Struct, frozen=True, eq=False):
-    """Has a signal of this name come? If so it is taken, and recorded as what the call returned.
+    """Has a signal of this name come? If so, the run takes it, and it is recorded as the result of the call.
 
-    One that `misfit` cannot read is set aside, and the next is asked for; what it says is added to `misfits`.
-    Else, if `due` has passed, it is recorded that none came in time; else `row` is, unless it is there already.
-    In a race, an answer also records that this `place` has won; once another has, nothing is taken.
+    A signal that `misfit` cannot read is set aside, and the next is tried; the reason is added to `misfits`.
+    Else, if `due` has passed, it is recorded that none came in time; else `row` is recorded, unless it exists.
+    In a race, an answer also records that this `place` has won; after another has won, no signal is taken.
     """
 
     task: Claimed
@@ -45,7 +45,7 @@ class TakeSignal(msgspec.Struct, frozen=True, eq=False):
 
 
 class EndRace(msgspec.Struct, frozen=True, eq=False):
-    """The contender at `place` is over: record that it has won, unless a wait had won before."""
+    """The contender at `place` has ended: record that it has won, unless a wait had won before."""
 
     task: Claimed
     row: StepRow
@@ -65,7 +65,7 @@ class AddChildren(msgspec.Struct, frozen=True, eq=False):
 
 
 class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
-    """Have these runs ended? If so, record what `recorded` makes of that, or of `due` having passed before."""
+    """Have these runs ended? If so, record what `recorded` makes of that, or that `due` has passed before."""
 
     task: Claimed
     row: StepRow
@@ -76,14 +76,14 @@ class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
 
 
 class CancelRequested(Exception):  # noqa: N818 - a word of ours, never seen by users
-    """The question was not asked: somebody has cancelled the run, which is to clean up and has not heard of it."""
+    """The question was not asked: the run was cancelled. It has to clean up, and does not know that yet."""
 
 
 Question = TakeSignal | EndRace | AddChildren | LookAtChildren
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a run that was waited for ended; CANCELLED also if it was deleted, or is gone."""
+    """How an awaited run ended; CANCELLED also if it was deleted, or is gone."""
 
     id: int
     status: RunStatus
@@ -99,18 +99,18 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """Not yet: the run may pause, and says what it had seen when it does."""
+    """Not yet: the run may pause, and then reports what it had seen."""
 
     wakes: int | None = None
     needed: int | None = None
-    foreign: bool = False  # some of them are nobody's children: nobody will be told, so it has to look again
+    foreign: bool = False  # some of them are not its children: it is not told of their end, so it has to look again
 
 
 Answered = Recorded | Waits
 
 
 def does_not_fit(one: TakeSignal, data: str | None) -> bool:
-    """Whether the wait cannot read the signal, which is noted: it is left aside, and the wait goes on."""
+    """Whether the wait cannot read the signal; then that is noted, the signal is set aside, and the wait goes on."""
     why = one.misfit(data or "null")
     if why is not None:
         one.misfits.append(why)
@@ -133,7 +133,7 @@ def raced(one: EndRace) -> Answered:
 
 
 def rows_of_answer(one: Question, answer: Answered) -> list[StepRow]:
-    """What is written of an answer. The end of a race is that of its other waits: no signal is for them any more."""
+    """The rows to write for an answer. The end of a race ends its other waits: they take no signal any more."""
     if isinstance(answer, Waits):
         if isinstance(one, TakeSignal) and one.stake is not None and one.stake.winner is not None:
             return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
@@ -150,7 +150,7 @@ def rows_of_answer(one: Question, answer: Answered) -> list[StepRow]:
 
 
 def taken_by(question: Question) -> set[object]:
-    """What may be given to one question at a time."""
+    """What only one question at a time may get."""
     match question:
         case TakeSignal(task, stake=stake):
             return {(task.id, question.name)} if stake is None else {(task.id, question.name), (task.id, stake.row.key)}
@@ -161,7 +161,7 @@ def taken_by(question: Question) -> set[object]:
 
 
 def note_stake(question: Question, answer: Answered | CancelRequested | None) -> None:
-    """Remember, now that it is committed, who has asked in a race and who has won."""
+    """Remember, after the commit, who has asked in a race and who has won."""
     if not isinstance(question, TakeSignal | EndRace) or question.stake is None:
         return
     if answer is None or isinstance(answer, CancelRequested):
@@ -200,7 +200,7 @@ def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
 
 
 def with_misfit(noted: str | None, why: str) -> str:
-    """What is noted of a wait, and why the last signal was set aside."""
+    """The note of a wait, with the reason why the last signal was set aside."""
     return encode({**(decode(noted) if noted else {}), "misfit": why[:1000]})
 
 
@@ -212,7 +212,7 @@ def answered_before(asked: Sequence[Question], done: Mapping[tuple[int, str], St
     answers: dict[Question, Answered] = {}
     for one in asked:
         row = done.get((one.task.id, one.row.key))
-        # What waits for the children it has added has its row from then on; any other one had it before it asked.
+        # A wait for children that it added has its row from then on; any other wait had its row before it asked.
         added = isinstance(one, AddChildren) and row is not None and row.status is RunStatus.PAUSED
         if row is not None and (added or row.status in (RunStatus.SUCCESS, RunStatus.ERROR)):
             answers[one] = Recorded(row)

@@ -1,4 +1,4 @@
-"""Why a run stands where it stands. Pure: one judgement over what was read of the run, its queue and its workers."""
+"""Why a run does not go on. Pure: one judgement over what was read of the run, its queue and its workers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A run as it was read, with its queue, its worker, its open steps and those who could execute it."""
+    """A run as it was read, with its queue, its worker, its open steps and the workers that could execute it."""
 
     task: Row
     steps: tuple[OpenStep, ...]
@@ -119,7 +119,7 @@ class Standing:
 
     @property
     def is_due(self) -> bool:
-        """True if nothing but a worker is missing; it may be that nobody has noticed yet."""
+        """True if only a worker is missing; perhaps no worker has noticed the run yet."""
         run_at = self.task["run_at"]
         return bool(self.task["ready"]) or (run_at is not None and run_at <= self.task["now"])
 
@@ -179,7 +179,7 @@ def _running(run: Standing) -> Why:
     task = run.task
     if task["owner"] is None:
         soon = "it comes back if it is not settled by then"
-        return Why(Reason.TAKEN_BY_HAND, "somebody has taken it with `dequeue`", run.until, next=soon)
+        return Why(Reason.TAKEN_BY_HAND, "a consumer has taken it with `dequeue`", run.until, next=soon)
     worker = f"{task['worker_name']} (session {task['owner']}, process {task['worker_pid']} on {task['worker_host']})"
     names = (str(task["worker_name"]),)
     if task["silent"] or task["silent"] is None:
@@ -210,7 +210,7 @@ def _held(run: Standing) -> Why | None:
 
 
 def _aside(run: Standing) -> Why | None:
-    """It has paused itself, outside of its steps; or its code cannot read it, or asks for what may be done already."""
+    """It has paused itself, outside of its steps; or its code cannot read it, or asks for steps that may be done."""
     if run.task["status"] == RunStatus.PAUSED and run.task["run_at"] == NEVER:
         names = tuple(run.error.get("names", ()))
         said = str(run.error.get("message") or "its code is another")
@@ -226,7 +226,7 @@ def _aside(run: Standing) -> Why | None:
 
 
 def _due(run: Standing) -> Why:
-    """Nothing but a worker is missing."""
+    """Only a worker is missing."""
     task = run.task
     name = task["workflow"]
     if task["maintenance_at"] is not None:
@@ -248,7 +248,7 @@ def _due(run: Standing) -> Why:
 
 
 def _waiting(run: Standing) -> Why:
-    """It is not its turn yet: for a step or a signal, for other runs, or for a moment."""
+    """It cannot go on yet: it waits for a step or a signal, for other runs, or for a moment."""
     waits = [step for step in run.steps if step.status is RunStatus.PAUSED]
     if aside := next((step for step in waits if "resume_condition" in step.error), None):
         return _step_paused(run, aside)

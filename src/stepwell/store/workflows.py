@@ -1,4 +1,4 @@
-"""Definitions of workflows: a row of its own beside the queue's, and the two are made and removed together."""
+"""Definitions of workflows: a row beside that of the queue; both are created and removed together."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Workflows:
     """The workflows of one tenant in one store."""
 
     _db: Database
-    names: Remembered = field(default_factory=Remembered)  # the numbers of their queues, of those asked for lately
+    names: Remembered = field(default_factory=Remembered)  # the numbers of their queues that were read lately
 
     async def create(self, name: str, patience: float | None = None) -> int:
-        """Make the workflow and its queue if they are not there; the queue's number either way."""
+        """Create the workflow and its queue if they do not exist; return the queue's number either way."""
         # Read first, so that nothing is written twice.
         if found := await self._db.driver.read(find_workflow(self._db.params(), name)):
             return self.names.learn(name, found[0]["id"])
@@ -39,14 +39,14 @@ class Workflows:
         return self.names.learn(name, made)
 
     async def find(self, name: str) -> int:
-        """The number of the queue of a workflow that is there."""
+        """The number of the queue of an existing workflow."""
         found = await self._db.driver.read(find_workflow(self._db.params(), name))
         if not found:
             raise WorkflowNotFound(name)
         return self.names.learn(name, found[0]["id"])
 
     async def describe(self, queue_id: int, options: dict[str, str], cleanup: float | None) -> None:
-        """Note what a workflow says of itself, for those who have not its code."""
+        """Store the options of a workflow, for processes that do not have its code."""
         text = json.dumps(options) if options else None
         span = None if cleanup is None else microseconds_of(cleanup, "cleanup")
         params = self._db.params(queue_id=queue_id, options=text, cleanup=span)
@@ -67,11 +67,11 @@ class Workflows:
 
 
 def create_workflow(params: dict[str, Value], name: str) -> Script[int]:
-    """Make a workflow and its queue, whichever of them is missing; the queue's number."""
+    """Create a workflow and its queue, whichever is missing; return the queue's number."""
     params = {**params, "name": name}
     for _ in range(MOST_RACES):
         yield Call("add_queue", params)
-        # Held, so that nobody deletes it before the workflow's row is there; gone if somebody was quicker.
+        # Locked, so that no other transaction deletes it before the workflow's row exists; gone if one was quicker.
         if held := (yield Call("hold_queue", params)):
             queue_id: int = held[0]["id"]
             yield Call("add_workflow", {**params, "queue_id": queue_id})
@@ -93,17 +93,17 @@ def _workflow_info(row: Any) -> WorkflowInfo:
     return WorkflowInfo(name=row["name"], created_at=datetime_of(row["created_at"]), options=options)
 
 
-REMEMBERED: Final = 1.0  # seconds, for a warning; an error is never raised on what was known a moment ago
+REMEMBERED: Final = 1.0  # seconds, for a warning; an error is never raised on remembered values
 
 
 def living(rows: Iterable[Row], guards: SessionGuards) -> list[Row]:
-    """Those of the sessions that were heard of in time whose process is not known to be gone."""
+    """The sessions that were heard of in time, without those whose process is known to be gone."""
     return [row for row in rows if not row["gone"] and not guards.proves_dead(row["id"])]
 
 
 @dataclass(eq=False)
 class Living:
-    """What the living workers of one tenant serve, and what a trigger makes of it if none serves a workflow."""
+    """The workflows that living workers of one tenant serve, and what a trigger does if none serves its workflow."""
 
     _db: Database
     _served: frozenset[str] = frozenset()
@@ -111,7 +111,7 @@ class Living:
     _learning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def check(self, required: Mapping[str, RequireWorker]) -> None:
-        """Warn of workflows that no living worker serves, or raise `NoWorkerAvailable`, as each says.
+        """Warn of workflows that no living worker serves, or raise `NoWorkerAvailable`, as each policy says.
 
         A burst of triggers that only warn costs one small read.
         """
@@ -124,7 +124,7 @@ class Living:
             self._judge(required, served)
 
     def checking(self, required: Mapping[str, RequireWorker]) -> Script[None]:
-        """The same inside a user's transaction, and through their connection alone."""
+        """The same inside a user's transaction, and only through its connection."""
         asks = _asks(required)
         if asks == "error" or (asks == "warn" and not self._is_fresh):
             self._judge(required, self._learned((yield self._asking())))

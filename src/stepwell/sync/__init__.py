@@ -1,6 +1,6 @@
 """The sync face: the same store, worker and engine for programs without an event loop.
 
-Nothing is written twice: a call drives the async store's own coroutine in the store's background thread and waits for
+Nothing is implemented twice: a call runs the async store's own coroutine in the store's background thread and waits for
 it. Where waiting could only hang or block others (in that thread, in another event loop, after a fork) it raises. What
 the async API does not have must not be here.
 """

@@ -26,13 +26,13 @@ class Face(Protocol):
     background: LoopThread
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the work on the loop of the store behind it."""
+        """Do the work on the loop of the async store."""
 
 
 def verb(
     verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """The verb of the async store, waited for."""
+    """The verb of the async store as a blocking call."""
 
     @functools.wraps(verb)
     def call(store: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -43,7 +43,7 @@ def verb(
 
 @contextlib.contextmanager
 def entered(store: Face, block: contextlib.AbstractAsyncContextManager[T, Any]) -> Iterator[T]:
-    """A block of the async store, entered and left on its loop; it hears of the error that ends it."""
+    """A block of the async store, entered and left on its loop; an exception in the block is passed on to it."""
     value = store.wait_for(lambda: _enter(block))
     try:
         yield value
@@ -64,7 +64,7 @@ async def _leave(block: contextlib.AbstractAsyncContextManager[Any, Any], error:
 
 
 def listed(verb: F) -> F:
-    """The verb with its payloads listed first, in the caller's thread: what they come from may belong to it."""
+    """The verb, with its payloads listed first, in the caller's thread: their source may belong to that thread."""
 
     @functools.wraps(verb)
     def call(store: Face, /, queue: Any, payloads: Iterable[Any], **options: Any) -> Any:
@@ -74,7 +74,7 @@ def listed(verb: F) -> F:
 
 
 def joinable(verb: F) -> F:
-    """The verb; with `tx`, a connection that only its own thread may use, done in the caller's thread."""
+    """The verb; with `tx`, a connection that only its own thread may use, it runs in the caller's thread."""
 
     @functools.wraps(verb)
     def call(store: Face, /, *args: Any, **options: Any) -> Any:
@@ -96,7 +96,7 @@ def joinable(verb: F) -> F:
 
 
 def signal_joinable(verb: F) -> F:
-    """The verb; with `tx`, done in the caller's thread."""
+    """The verb; with `tx` it runs in the caller's thread."""
 
     @functools.wraps(verb)
     def call(store: Face, /, *args: Any, tx: object = None, **options: Any) -> Any:
@@ -109,7 +109,7 @@ def signal_joinable(verb: F) -> F:
 
 
 def check_open(store: Face) -> None:
-    """Refuse to join a transaction for a store that is closed, or from where nobody may wait."""
+    """Refuse to join a transaction if the store is closed, or if the calling thread may not wait."""
     store.background.refuse_dead_ends()
     if not store.background.is_open:
         raise StoreClosed

@@ -1,4 +1,4 @@
-"""A thread with an event loop, for a program that has none: what a sync store stands on. It knows nothing of stores."""
+"""A thread with an event loop, for a program that has none: the base of a sync store. It knows nothing of stores."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoopThread:
         return os.getpid() != self._pid
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Drive the coroutine on the loop, in a copy of the caller's context, and wait for what comes of it."""
+        """Run the coroutine on the loop, in a copy of the caller's context, and wait for its result."""
         self.refuse_dead_ends()
         _refuse_running_loop()
         if not self.is_open:
@@ -47,14 +47,14 @@ class LoopThread:
         return self._driven(work(), None)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have the loop call the function soon; from any thread, the loop's own and a signal handler too."""
+        """Have the loop call the function soon; from any thread, also the loop's own, and from a signal handler."""
         if self.is_inherited:
             raise ForkError
         with contextlib.suppress(RuntimeError):  # closed: there is nothing left to tell
             self._loop.call_soon_threadsafe(function)
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None, *, patience: float = 10) -> None:
-        """Take no more calls, let those under way end, drive `last`, end the loop and its thread."""
+        """Refuse new calls, let running ones end, run `last`, end the loop and its thread."""
         self.refuse_dead_ends()
         with self._lock:
             if not self.is_open:
@@ -71,7 +71,7 @@ class LoopThread:
             self._thread.join(patience)
 
     def refuse_dead_ends(self) -> None:
-        """Raise where waiting for the loop could never end: in a forked child, and on the loop's own thread."""
+        """Raise if waiting for the loop could never end: in a forked child, and on the loop's own thread."""
         if self.is_inherited:
             raise ForkError
         if threading.current_thread() is self._thread:
@@ -92,10 +92,10 @@ class LoopThread:
             result: R = call.answer.result(patience)
         except concurrent.futures.TimeoutError:
             if call.answer.done():
-                raise  # the work's own
+                raise  # the work raised it
             raise Timeout(f"the store's loop did nothing for {patience:g} s; an async handler blocks it") from None
         except BaseException:
-            # Ctrl-C in this thread: nobody will take the answer, so the work stops, and we leave when it has.
+            # Ctrl-C in this thread: no caller will take the answer, so cancel the work and return when it has ended.
             if not call.answer.done():
                 self.call(call.cancel)
                 concurrent.futures.wait([call.answer])
@@ -106,7 +106,7 @@ class LoopThread:
 
     def _turn(self) -> None:
         while not self._ending:
-            # An exit that a task asks for ends the program in an event loop of the user's own. Here it would only leave
+            # A `SystemExit` of a task ends the program in an event loop of the user's own. Here it would only leave
             # every caller waiting for ever, so the loop goes on.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self._loop.run_forever()
@@ -116,7 +116,7 @@ class LoopThread:
 
 
 class LoopCall:
-    """A coroutine on its way to the loop, and the answer on its way back."""
+    """A coroutine that is passed to the loop, and its answer."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.answer: Answer = concurrent.futures.Future()
@@ -147,7 +147,7 @@ class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
     """A thread for each call. The standard pool takes no work once the interpreter ends, which is when we close."""
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[R]:
-        """Call the function in a thread that nobody waits for at exit."""
+        """Call the function in a thread that the interpreter does not wait for at exit."""
         answer: concurrent.futures.Future[R] = concurrent.futures.Future()
 
         def work() -> None:

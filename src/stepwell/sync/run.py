@@ -1,4 +1,4 @@
-"""What the code of a sync workflow asks of the run that executes it."""
+"""What the code of a sync workflow asks of its run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sleep(until: Duration | datetime) -> None:
 
 
 def shield() -> Shield:
-    """A block inside of which a run goes on although it was cancelled, for the code of sync workflows."""
+    """A block in which a run goes on even if it was cancelled, for the code of sync workflows."""
     return Shield()
 
 

@@ -109,7 +109,7 @@ class Store:
 
     def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
         """Write all the runs or none, of one workflow or several, in one transaction (yours, with `tx`)."""
-        asked = list(triggers)  # in the caller's thread: what they come from may belong to it
+        asked = list(triggers)  # in the caller's thread: their source may belong to it
         if tx is None or isinstance(tx, Tx):
             joined = None if tx is None else tx.async_tx
             return self.wait_for(lambda: self.async_store.trigger_many(asked, tx=joined))
@@ -157,7 +157,7 @@ class Store:
     def fence(self, tx: object) -> None:
         """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
 
-        Call it last, right before your commit. Raises `LeaseLost` if somebody else has the task; then roll back.
+        Call it last, right before your commit. Raises `LeaseLost` if another worker has the task; then roll back.
         """
         if isinstance(tx, Tx):
             self.wait_for(lambda: self.async_store.fence(tx.async_tx))
@@ -172,7 +172,7 @@ class Store:
         return Worker(self, serves, name=name, port=port, concurrency=concurrency).register()
 
     def close(self) -> None:
-        """Stop its workers, write what is pending and let go of the database; twice, or in a forked child, harmless."""
+        """Stop its workers, write what is pending and close the connections; twice, or in a forked child, harmless."""
         self._close(hurry=False)
 
     def __enter__(self) -> Self:
@@ -184,7 +184,7 @@ class Store:
         self.close()
 
     def wait_for(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Drive a coroutine on the store's loop and wait for what comes of it."""
+        """Run a coroutine on the store's loop and wait for its result."""
         return self.background.wait_for(work)
 
     def _close(self, *, hurry: bool) -> None:
@@ -222,19 +222,19 @@ class Message(Generic[T]):
         return self._message.payload
 
     def archive(self) -> bool:
-        """Done: never delivered again, kept as SUCCESS."""
+        """Done: the message is never delivered again, and kept as SUCCESS."""
         return self._store.wait_for(self._message.archive)
 
     def delete(self) -> bool:
-        """Done: removed."""
+        """Done: the message is removed."""
         return self._store.wait_for(self._message.delete)
 
     def extend(self, by: Duration) -> bool:
-        """Keep it for this long from now."""
+        """Keep the message for this long from now."""
         return self._store.wait_for(lambda: self._message.extend(by))
 
     def release(self, *, delay: Duration = 0) -> bool:
-        """Give it back, its attempt too; others may have it after `delay`."""
+        """Give the message back, with its attempt; others may take it after `delay`."""
         return self._store.wait_for(lambda: self._message.release(delay=delay))
 
 

@@ -93,7 +93,7 @@ class Worker:
     def run(self, *, signals: bool = False) -> None:
         """Work until `stop()`, or with `signals=True`, in the main thread, until SIGTERM or SIGINT.
 
-        A second signal does not wait for the grace: what is under way is given back at once.
+        A second signal ends the grace period: tasks that are being executed are given back at once.
         """
         with worker.caught_signals(self.stop) if signals else contextlib.nullcontext():
             self._until_ended(self._worker.run)
@@ -108,7 +108,7 @@ class Worker:
         return self
 
     def close(self) -> None:
-        """End a worker that was registered and never ran; nothing to do for any other."""
+        """End a worker that was registered and never ran; does nothing for any other."""
         self._store.wait_for(self._worker.close)
 
     def set_handler(self, fn: Callable[..., Any]) -> None:
@@ -121,7 +121,7 @@ class Worker:
         return [Message(self._store, message) for message in taken]
 
     def drain(self) -> int:
-        """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""
+        """Return when all that is due now, and what that leads to, is done; returns the number of attempts."""
         return self._until_ended(self._worker.drain)
 
     def stop(self) -> None:
@@ -129,7 +129,7 @@ class Worker:
         self._store.background.call(self._worker.stop)
 
     def retire(self, *, patience: float) -> None:
-        """Having been told to stop, end, however it was started; for a store that closes."""
+        """End after `stop`, however it was started; for a store that closes."""
         if self._entered:
             self.__exit__(None, None, None)
         else:
@@ -147,7 +147,7 @@ class Worker:
 
 
 def _async_ones(serves: Iterable[Serves | Engine], store: Store) -> Iterator[Serves]:
-    """What an async worker serves for it: of an engine the one behind it, of a module its engines as well."""
+    """What an async worker serves for it: the async engine of an engine, and the engines of a module as well."""
     for one in serves:
         if isinstance(one, Engine):
             yield one.async_engine

@@ -54,7 +54,7 @@ class Crew:
         with self._complaints.open("ab") as complaints:
             process = subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
                 command,
-                stdin=subprocess.PIPE,  # kept open: when it closes they know that this process has ended
+                stdin=subprocess.PIPE,  # kept open: when it closes, the workers know that this process has ended
                 stdout=complaints,
                 stderr=complaints,
                 env=self._environment,
