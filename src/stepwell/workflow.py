@@ -25,7 +25,7 @@ from stepwell.step import Step
 from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
 from stepwell.values.arguments import Arguments, Write
-from stepwell.values.codec import encode
+from stepwell.values.codec import encode, names_unknown_class
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.work.body import Served
 from stepwell.work.current import current_branch
@@ -348,9 +348,17 @@ def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
             raise current_run().hold(Misfit(SerializationError(why, what=f"run of {queue}"), was_read=True))
         definition = dataclasses.replace(known.definition, queue=None, known_as=key)
         taken = known.definition.arguments
-        given = {} if taken is None else taken.decode(json.dumps(arguments))
+        given = {} if taken is None else _given(taken, json.dumps(arguments))
         face = ctx if definition.is_async else SyncContext(current_run())
         context = (face,) if taken is not None and taken.takes_context else ()
         return await ctx.step(Step(known.fn, definition), *context, **given)
 
     return call
+
+
+def _given(taken: Arguments, text: str) -> dict[str, Any]:
+    """The arguments of a step, judged like the input of a run if this code cannot read them."""
+    try:
+        return taken.decode(text)
+    except SerializationError as error:
+        raise current_run().hold(Misfit(error, was_read=names_unknown_class(error))) from None

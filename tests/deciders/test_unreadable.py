@@ -41,6 +41,16 @@ async def stream(engine: Engine) -> None:
     await engine.submit(Do("a"))
 
 
+async def changed_stream(engine: Engine) -> None:
+    """An input that can be read, of an instance with an event whose class has changed under its name."""
+    store = engine.store
+    await engine.execute(Do("a"))
+    type_ = "json" if store.driver.name == "postgres" else "text"
+    text = f"""cast(replace(cast(data as text), '"label"', '"named"') as {type_})"""
+    await asked(store, f"update {{event}} set data = {text}")
+    await engine.submit(Do("a"))
+
+
 BEGINNINGS = pytest.mark.parametrize(
     ("kind", "begin"), [("EFFECT", effect), ("TIMER", timer), ("INPUT", input_), ("INPUT", stream)]
 )
@@ -142,3 +152,13 @@ async def test_a_class_that_has_changed_under_its_name_is_left_to_the_code_that_
     [task] = await tasks(store, "EFFECT")
     assert (task["status"], task["attempt"]) == ("PENDING", 0)
     assert task["last_error"].startswith("NotThisCode: effect Ask of bench refused at `$`")
+
+
+@pytest.mark.proves("F-15", "DP-06")
+async def test_an_input_waits_for_code_that_reads_an_event_whose_class_has_changed(store: Store) -> None:
+    await changed_stream(Engine(store).register(Bench()))
+    await drained(store, Engine(store).register(Bench()))
+    [task] = await tasks(store, "INPUT")
+    assert (task["status"], task["attempt"]) == ("PENDING", 0)
+    assert task["last_error"].startswith("NotThisCode: event 1 of bench a refused at `$`: it was stored as Noted")
+    assert "does not fit here at `$`: Object missing required field `label`" in task["last_error"]

@@ -158,8 +158,8 @@ SIGNAL_MUTANTS = (
         "a run is given back while its condition is asked",
         "P-03",
         "runs/requests.py",
-        "    run.enter(key)\n    try:\n        return (yield Check(run, condition))",
-        "    try:\n        return (yield Check(run, condition))",
+        "    run.enter(key)\n    try:\n        return (yield Check(run, condition, type_))",
+        "    try:\n        return (yield Check(run, condition, type_))",
         PAUSING + "test_a_run_is_not_given_back_while_its_condition_is_asked",
     ),
     Mutant(

@@ -174,3 +174,51 @@ async def test_one_of_a_batch_that_is_for_other_code_spoils_the_others_once(stor
     await Worker(store, [take]).drain()
     assert sorted(seen) == [1, 3, 4, 5], "each once"
     assert len(set(since)) == 1, "a batch beside it does not begin its week anew"
+
+
+@pytest.mark.proves("DP-06", "Q-20")
+async def test_a_batch_that_old_code_gave_back_is_left_to_it(store: Store, clock: TestClock) -> None:
+    """The new code cannot read it as a batch either; that must not hide the turn in which the old code had it."""
+    begun = asyncio.Event()
+
+    @handler(QUEUE, batch=10)
+    async def old(orders: list[Order]) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    @handler(QUEUE, batch=10)
+    async def new(orders: list[NewerOrder]) -> None:
+        pass
+
+    task_ids = await store.enqueue_many(old, [Order(7), Order(8)])
+    async with Worker(store, [old], grace=0):
+        await asyncio.wait_for(begun.wait(), 10)
+    for _ in range(3):
+        clock.advance("1m")
+        await Worker(store, [new]).drain()
+    for task_id in task_ids:
+        row = await row_of(store, task_id)
+        assert (row["status"], row["attempt"]) == ("PENDING", 0)
+        assert row["last_error"].startswith("NotThisCode: payload refused at `$")
+
+
+@pytest.mark.proves("DP-06", "Q-20")
+async def test_a_message_that_was_left_joins_no_batch(store: Store, clock: TestClock) -> None:
+    """A batch would fail with it, and forget since when it could not be read."""
+    seen: list[int] = []
+
+    @handler(QUEUE, batch=10)
+    async def new(orders: list[NewerOrder]) -> None:
+        seen.append(len(orders))
+
+    task_id, _ = await given_back(store)
+    errors: list[Any] = []
+    for _ in range(2):
+        clock.advance("1m")
+        await Worker(store, [new]).drain()
+        row = await row_of(store, task_id)
+        assert (row["status"], row["attempt"]) == ("PENDING", 0)
+        errors.append(msgspec.json.decode(row["error"]))
+        await store.enqueue_many(new, [NewerOrder(1, 2), NewerOrder(2, 3)])
+    assert errors[0] == errors[1]
+    assert seen == [2], "the others went together"

@@ -282,6 +282,25 @@ async def test_a_resume_before_the_next_check_wins(store: Store) -> None:
     assert calls == ["body"]
 
 
+@pytest.mark.proves("P-03", "R-16")
+async def test_an_answer_that_does_not_fit_the_step_is_reported_and_asked_for_again(
+    store: Store, clock: TestClock
+) -> None:
+    """Recorded as the result of the step, it could be read by no code."""
+    events: list[ConditionUnanswered] = []
+    store.telemetry.subscribe(lambda event: events.append(event) if isinstance(event, ConditionUnanswered) else None)
+    answers["async"] = ["seven", 8]
+    run_id = await begun(store, sell, "async")
+    await drained(store, sell)
+    clock.advance(HOUR)
+    await drained(store, sell)
+    assert (await store.get_run(run_id)).status == "PAUSED"
+    assert "answer of condition waiting.async refused at `$`: Expected `int`, got `str`" in events[0].why
+    clock.advance(HOUR)
+    await drained(store, sell)
+    assert (await store.get_run(run_id)).output() == 8
+
+
 @pytest.mark.every_loop
 @pytest.mark.proves("P-03", "W-10")
 async def test_a_run_is_not_given_back_while_its_condition_is_asked(store: Store, clock: TestClock) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell import Context, PermanentError, Reason, SerializationError, Store, Workflow, sync, workflow
+from stepwell import Context, PermanentError, Reason, SerializationError, Step, Store, Workflow, step, sync, workflow
 from stepwell.base.clock import TestClock
 from stepwell.base.events import Event, TaskUnreadable
 from stepwell.base.program import program
@@ -353,3 +353,58 @@ async def test_what_a_child_returns_and_its_parent_never_could_read_is_the_paren
     await store.retry(failed)
     await drained(store, asks(Old, catches=False))
     assert (await store.get_run(failed)).status == "PAUSED", "it waits for `shipped`"
+
+
+@pytest.mark.proves("R-16", "DP-06")
+@pytest.mark.parametrize(
+    ("wrote", "given", "reads", "status"), [(Placed | Paid, Paid(1), Placed, "PENDING"), (Any, "seven", int, "ERROR")]
+)
+async def test_the_arguments_of_a_step_of_a_queue_are_judged_like_an_input(
+    store: Store, wrote: Any, given: Any, reads: Any, status: str
+) -> None:
+    def priced(type_: Any) -> Step[..., Any]:
+        async def price(order: Any) -> int:
+            return 1
+
+        price.__annotations__ = {"order": type_, "return": int}
+        return step(queue="prices")(price)
+
+    asked = priced(wrote)
+
+    @workflow
+    async def buy() -> int:
+        result: int = await asked(given)
+        return result
+
+    run_id = await begun(store, buy)
+    await drained(store, buy)
+    [call] = await store.steps(run_id)
+    [child] = call.output["ids"]
+    await drained(store, priced(reads))
+    task = await task_of(store, child)
+    assert task.status == status
+    error = "NotThisCode" if status == "PENDING" else "SerializationError"
+    assert str(task.last_error).startswith(f"{error}: argument of price refused at `$")
+
+
+@pytest.mark.proves("R-16", "DP-06")
+async def test_a_run_that_is_left_still_ends_at_its_deadline(store: Store, clock: TestClock) -> None:
+    def asks(type_: Any) -> Workflow[..., Any]:
+        @workflow(name="buy", timeout="10s")
+        async def buy(ctx: Context) -> None:
+            await ctx.step("price", lambda: {"id": 1}, returns=type_)
+            await ctx.wait("shipped")
+
+        return buy
+
+    run_id = await _deployed(store, asks)
+    await woken(store, run_id)
+    for seconds in (3, 4):
+        await drained(store, asks(New))
+        clock.advance(seconds)
+    await drained(store, asks(New))
+    row = await row_of(store, run_id)
+    assert row["run_at"] == row["started_at"] + 10_000_000
+    clock.advance(3)
+    await drained(store, asks(New))
+    assert str((await store.get_run(run_id)).last_error).startswith("Timeout: ")

@@ -135,7 +135,7 @@ class RunHeld:
 
 @dataclass(frozen=True, slots=True)
 class ConditionUnanswered:
-    """A step waits for a condition that could not be called; it stays paused, and the call is tried again later."""
+    """A step waits for a condition that could not be called, or whose answer does not fit; it is called again later."""
 
     run_id: int
     workflow: str

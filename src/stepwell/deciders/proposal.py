@@ -14,7 +14,7 @@ from stepwell.base.durations import datetime_of
 from stepwell.decider import Receipt, TimerCancelled
 from stepwell.deciders.mailbox import KnownInstance, Pending
 from stepwell.deciders.registry import Family, WrittenDecision
-from stepwell.errors import LeaseLost, SerializationError
+from stepwell.errors import LeaseLost, SerializationError, UnknownRecord
 from stepwell.store.draft import Asked, Draft, Drafted
 from stepwell.store.instances import Change, Delivery, Instance, NewEvent, NewInstanceTask, NewReceipt, ReceiptRow
 from stepwell.values.codec import PAYLOAD_LIMIT
@@ -188,7 +188,13 @@ def events_of(family: Family, instance: Instance) -> Iterator[Any]:
     """The decoded events since the snapshot; raises for the first that cannot be read, so that nothing is decided."""
     for row in instance.tail:
         what = f"event {row.version} of {instance.type} {instance.name}"
-        yield family.events.read(row.type, row.type_version, row.data, what=what)
+        try:
+            yield family.events.read(row.type, row.type_version, row.data, what=what)
+        except UnknownRecord:
+            raise
+        except SerializationError as error:  # the code that wrote it has read it back, so its class has changed since
+            why = f"its class does not fit here at `{error.path}`: {error.source}"
+            raise UnknownRecord(what, row.type, row.type_version, why) from error
 
 
 def schema_of(family: Family) -> int:

@@ -31,7 +31,10 @@ class DuplicateDecider(StepwellError):
 
 
 class UnknownRecord(SerializationError):
-    """A stored input, event or effect is of a class or version that this code does not have; other code may."""
+    """A stored input, event or effect is of a class or version that this code does not have; other code may.
+
+    Or an event does not fit its class any more.
+    """
 
     def __init__(self, what: str, name: str, version: int, known: str) -> None:
         super().__init__(

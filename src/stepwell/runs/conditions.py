@@ -12,7 +12,7 @@ from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption
 from stepwell.records import Run
 from stepwell.runs.turn import RunTurn
-from stepwell.values.codec import encode
+from stepwell.values.codec import decode, encode
 
 Asked = Callable[[Run[Any]], object]
 C = TypeVar("C", bound=Asked)
@@ -38,15 +38,21 @@ def condition(name: str) -> Callable[[C], C]:
     return known
 
 
-async def is_met(run: RunTurn, name: str) -> object:
-    """The answer of the condition for the run; None, with an event, if this process cannot call it."""
+async def is_met(run: RunTurn, name: str, type_: Any) -> object:
+    """The answer of the condition for the run; None, with an event, if this process cannot call or record it.
+
+    `type_` is what the step returns: an answer that did not fit would be recorded, and no code could ever read it.
+    """
     store, asked = run.slot.store, _conditions.get(name)
     if asked is None:
         why = "no function of this process has this name; import the module with its `@condition`"
     else:
         try:
             answer = await _answer(run, asked, await store.get_run(run.task.id))
-            encode(answer, limit=store.options.payload_limit, what=f"answer of condition {name}")
+            what = f"answer of condition {name}"
+            text = encode(answer, limit=store.options.payload_limit, what=what)
+            if answer is not None and not isinstance(answer, bool):
+                decode(text, type_, what=what)
         except Exception as error:  # noqa: BLE001 - a condition that fails is not the step's failure: asked again
             why = repr(error)
         else:

@@ -73,10 +73,11 @@ class Adding(msgspec.Struct, frozen=True, eq=False):
 
 
 class Check(msgspec.Struct, frozen=True, eq=False):
-    """Asks whether a condition is met."""
+    """Asks whether a condition is met; an answer of its own is the result of the step, and of this type."""
 
     run: RunTurn
     condition: str
+    type: Any
 
 
 class Noted(msgspec.Struct, frozen=True, eq=False):
@@ -137,11 +138,11 @@ def unrecorded(run: RunTurn, row: StepRow | None) -> StepRow | None:
     return None if row is None or run.journal.knows(row) else row
 
 
-def checked(run: RunTurn, key: str, condition: str) -> Generator[Request, Any, object]:
+def checked(run: RunTurn, key: str, condition: str, type_: Any) -> Generator[Request, Any, object]:
     """Ask whether a condition is met; the run is not given back meanwhile."""
     run.enter(key)
     try:
-        return (yield Check(run, condition))
+        return (yield Check(run, condition, type_))
     finally:
         run.leave(key)
 
@@ -217,8 +218,8 @@ def _answer_to(request: Request) -> Awaitable[Any]:
             return _answered(run, question)
         case Adding(run, triggers):
             return run.slot.store.new_tasks.draft_children(triggers, run.task.id)
-        case Check(run, condition):
-            return is_met(run, condition)
+        case Check(run, condition, type_):
+            return is_met(run, condition, type_)
         case Wait() | Noted():
             return _waited(request)
         case Read():

@@ -109,7 +109,7 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
             continue
         if condition is None:  # `resume_after`: it is tried again
             return Due(row.attempt, has_row=True)
-        met = yield from checked(run, row.key, condition)
+        met = yield from checked(run, row.key, condition, call.definition.returns)
         if met is True:
             return Due(row.attempt, has_row=True)
         if met is None or met is False:

@@ -10,7 +10,7 @@ from typing import Final
 
 from stepwell.base.clock import Clock
 from stepwell.store.rows import Claimed
-from stepwell.work.outcome import Again, Failed, Outcome, Settled, Suspended
+from stepwell.work.outcome import Again, Failed, NotThisCode, Outcome, Settled, Suspended
 
 LOOK_AT_TEST_CLOCK: Final = 0.01  # seconds
 LONGEST_TIMER: Final = 86_400.0
@@ -73,7 +73,7 @@ class Deadline:
         match outcome:
             case Suspended() if outcome.run_at is None or outcome.run_at > self.moment:
                 return dataclasses.replace(outcome, run_at=self.moment, delay=left)
-            case Again() if outcome.delay > left:
+            case Again() | NotThisCode() if outcome.delay > left:
                 return dataclasses.replace(outcome, delay=left)
             case _:
                 return outcome

@@ -22,7 +22,7 @@ from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
-from stepwell.work.other_code import Misfit, left_to_other_code, mark_of, may_be_read
+from stepwell.work.other_code import Misfit, each_alone, left_to_other_code, mark_of, may_be_read
 from stepwell.work.outcome import (
     Cancelled,
     Ended,
@@ -267,7 +267,9 @@ class Execution:
             raise Timeout(f"the handler of {self._served.queue} ran longer than {timeout:g} s") from error
 
     async def _misfit(self, tasks: Sequence[Claimed], misfit: Misfit) -> Outcome:
-        if len(tasks) > 1 or not await may_be_read(self.store, tasks[0], misfit):
+        if len(tasks) > 1:
+            return each_alone(tasks, misfit)
+        if not await may_be_read(self.store, tasks[0], misfit):
             return self._judged(tasks, misfit.error)
         outcome = await left_to_other_code(self.store, tasks[0], misfit)
         if isinstance(outcome, Held):
@@ -297,6 +299,8 @@ class Execution:
             settlement = msgspec.structs.replace(settlement, cleans_up=cleans_up, ends_run=True)
         if steps:
             settlement = msgspec.structs.replace(settlement, steps=steps)
+        if isinstance(outcome, NotThisCode) and self._served.batch > 1:  # or it would spoil a batch, which forgets it
+            settlement = msgspec.structs.replace(settlement, alone=True)
         unknown_run = self._served.body is None and is_run
         if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
             for task in tasks:

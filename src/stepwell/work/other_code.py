@@ -9,14 +9,18 @@ sent to a queue or a workflow: that task fails for good.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from stepwell.base.program import program
 from stepwell.errors import SerializationError
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.rows import HELD, Claimed, StepRow
 from stepwell.store.store import Store
-from stepwell.work.outcome import Failed, Held, NotThisCode, judge_unreadable
+from stepwell.values.exceptions import error_of
+from stepwell.work.outcome import Alone, Failed, Held, NotThisCode, judge_unreadable
+
+BATCH: Final = "batch_claimed_at"  # in the error of a batch that could not be read
 
 
 class Misfit(Exception):  # noqa: N818 - it is raised to be caught by the worker alone
@@ -35,8 +39,16 @@ async def may_be_read(store: Store, task: Claimed, misfit: Misfit) -> bool:
     """True if something shows that other code can read the data that this code cannot."""
     if misfit.was_read or task.generation > 0:  # a run has read the input that it restarts with
         return True
-    # The turn before this one may have called the body; not if it ended for this very reason, in a batch.
-    return task.started_at < task.claimed_at and (await _error_of(store, task)).get("type") != "SerializationError"
+    if task.started_at == task.claimed_at:
+        return False
+    # An earlier turn may have called the body; not the turn in a batch that ended for this very reason.
+    latest: int = (await _error_of(store, task)).get(BATCH, task.claimed_at)
+    return task.started_at < latest
+
+
+def each_alone(tasks: Sequence[Claimed], misfit: Misfit) -> Alone:
+    """Offer each task of a batch alone; the error says when the batch was claimed, so that earlier turns still show."""
+    return Alone(0.0, {**error_of(misfit.error), BATCH: min(task.claimed_at for task in tasks)})
 
 
 async def left_to_other_code(store: Store, task: Claimed, misfit: Misfit) -> NotThisCode | Failed | Held:
