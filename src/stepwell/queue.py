@@ -15,9 +15,9 @@ from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
 from stepwell.values.codec import check_type, decode, names_unknown_class
 from stepwell.work.body import Served, Slot
-from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import DONE, Done
 from stepwell.work.threads import Threads, in_thread
+from stepwell.work.unreadable import Misfit
 
 In_contra = TypeVar("In_contra", contravariant=True)
 In = TypeVar("In")

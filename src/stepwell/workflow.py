@@ -29,7 +29,7 @@ from stepwell.values.codec import encode, names_unknown_class
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.work.body import Served
 from stepwell.work.current import current_branch
-from stepwell.work.other_code import Misfit
+from stepwell.work.unreadable import Misfit
 
 P = ParamSpec("P")
 R = TypeVar("R")

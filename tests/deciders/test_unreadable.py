@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from stepwell import Engine, Store
+from stepwell import EffectContext, Engine, Store
 from stepwell.base.clock import TestClock
 from stepwell.base.events import TaskUnreadable
-from tests.deciders.workbench import Bench, Do, asked, drained, labels, tasks
+from tests.deciders.workbench import Ask, Bench, Do, asked, drained, labels, tasks
 
 Beginning = Callable[[Engine], Awaitable[object]]
 
@@ -162,3 +162,20 @@ async def test_an_input_waits_for_code_that_reads_an_event_whose_class_has_chang
     assert (task["status"], task["attempt"]) == ("PENDING", 0)
     assert task["last_error"].startswith("NotThisCode: event 1 of bench a refused at `$`: it was stored as Noted")
     assert "does not fit here at `$`: Object missing required field `label`" in task["last_error"]
+
+
+@pytest.mark.proves("F-15", "F-13")
+async def test_a_handler_that_meets_what_this_code_cannot_read_has_acted_and_spends_an_attempt(store: Store) -> None:
+    async def asks_another(_: Ask, __: EffectContext) -> Do | None:
+        await Engine(store).register(Bench()).execute(Do("unreadable"))  # which knows no state of it
+        return None
+
+    bench = Bench(asks_another)
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("unreadable"))
+    await asked(store, "update {event} set type = 'Newer'")
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, Engine(store).register(bench))
+    [task] = await tasks(store, "EFFECT")
+    assert (task["status"], task["attempt"], len(bench.asked)) == ("PENDING", 1, 1)
+    assert "it was stored as Newer, version 1" in task["last_error"]

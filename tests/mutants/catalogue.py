@@ -14,7 +14,6 @@ from tests.mutants.joined import JOINED_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
-from tests.mutants.other_code import OTHER_CODE_MUTANTS
 from tests.mutants.plans import PLAN_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
@@ -27,6 +26,7 @@ from tests.mutants.steering import STEERING_MUTANTS
 from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.turns import TURN_MUTANTS
+from tests.mutants.unreadable import OTHER_CODE_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
 from tests.mutants.workflows import WORKFLOW_MUTANTS

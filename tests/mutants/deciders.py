@@ -191,7 +191,7 @@ DECIDER_MUTANTS = (
     Mutant(
         "a week without readers begins anew with every offer",
         "F-15",
-        "work/other_code.py",
+        "work/unreadable.py",
         """since = error.get("since") if""",
         "since = None if",
         UNREADABLE + "test_what_no_code_can_read_for_a_week_is_a_dead_letter",

@@ -17,15 +17,15 @@ from stepwell.deciders.mailbox import Pending
 from stepwell.deciders.proposal import ATTEMPTS, Envelope, effects_queue, inputs_queue
 from stepwell.deciders.registry import Family, Registry
 from stepwell.deciders.type_names import Kinds
-from stepwell.errors import DeciderNotFound, LeaseLost, SerializationError, Timeout, UnknownRecord
+from stepwell.errors import DeciderNotFound, LeaseLost, SerializationError, Timeout, TransientError, UnknownRecord
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.instances import Delivery
 from stepwell.store.rows import Claimed, Settlement
 from stepwell.store.store import Store
 from stepwell.work.body import Served, Slot
-from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import DONE, Ended, Settled
 from stepwell.work.threads import Threads, in_thread
+from stepwell.work.unreadable import Misfit
 
 Route = Callable[[Pending], Awaitable[Receipt]]
 
@@ -128,6 +128,8 @@ class DeciderBodies:
         try:
             async with limit:
                 return await self._called(family, effect, ctx, threads, slot)
+        except UnknownRecord as error:  # raised by an engine that `handle` has used: it has acted, which is an attempt
+            raise TransientError(str(error)) from error
         except TimeoutError as error:
             if not limit.expired():
                 raise

@@ -23,9 +23,9 @@ from stepwell.values.arguments import Arguments
 from stepwell.values.codec import decode, encode, names_unknown_class
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
 from stepwell.work.body import Body, Slot
-from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
+from stepwell.work.unreadable import Misfit
 
 
 class WorkflowDefinition(Protocol):

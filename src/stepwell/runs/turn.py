@@ -30,9 +30,9 @@ from stepwell.values.arguments import Arguments
 from stepwell.values.codec import decode
 from stepwell.work.body import Slot
 from stepwell.work.current import HIDDEN, current_branch
-from stepwell.work.other_code import Misfit
 from stepwell.work.outcome import Held
 from stepwell.work.threads import Threads, in_thread
+from stepwell.work.unreadable import Misfit
 
 if TYPE_CHECKING:
     from stepwell.runs.long_steps import LongSteps

@@ -34,7 +34,7 @@ from stepwell.store.pending import (
     Requested,
     Room,
     RowId,
-    nobody,
+    no_listener,
     tell_requests,
 )
 
@@ -64,7 +64,7 @@ class GroupCommit:
         self._telemetry = telemetry
         self._loop = asyncio.get_running_loop()
         self.shard = shard
-        self.requested: Requested = nobody  # called with the requests for turns, before any caller gets its answer
+        self.requested: Requested = no_listener  # called with the requests for turns, before any caller gets its answer
         self._woken = woken  # called with the queues to which a flush has added, or whose tasks it made ready
         self._longest_wait = longest_wait
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]

@@ -205,5 +205,5 @@ def tell_requests(rows: Iterable[Row], told: Requested) -> None:
             told(wish, turns)
 
 
-def nobody(wish: Wish, turns: Mapping[int, int]) -> None:
+def no_listener(wish: Wish, turns: Mapping[int, int]) -> None:
     """A listener that does nothing."""

@@ -22,7 +22,6 @@ from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
-from stepwell.work.other_code import Misfit, each_alone, left_to_other_code, mark_of, may_be_read
 from stepwell.work.outcome import (
     Cancelled,
     Ended,
@@ -39,6 +38,7 @@ from stepwell.work.outcome import (
 )
 from stepwell.work.session import Session
 from stepwell.work.threads import NoThread, Threads
+from stepwell.work.unreadable import Misfit, each_alone, left_to_other_code, mark_of, may_be_read
 
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 

@@ -2,8 +2,8 @@
 
 One rule for messages, runs, effects, timers and inputs. A task is left to other code if something shows that other code
 can read it: a run or a decider wrote the data, and both read back what they write; the data names a class, by name or
-by tag, that this code does not have; or an earlier turn had it. Perhaps no code has ever read any other data that was
-sent to a queue or a workflow: that task fails for good.
+by tag, that this code does not have; or an earlier turn was given it. Any other data that was sent to a queue or a
+workflow may never have been read by any code: that task fails for good.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: what a run restarted with is its sender's error",
         "DP-06",
-        "work/other_code.py",
+        "work/unreadable.py",
         "misfit.was_read or task.generation > 0",
         "misfit.was_read",
         RUNS + "test_the_input_that_a_run_restarts_with_was_read_by_the_code_that_gave_it",
@@ -19,7 +19,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: what an earlier turn had is its sender's error",
         "DP-06",
-        "work/other_code.py",
+        "work/unreadable.py",
         "    return task.started_at < latest\n",
         "    return False\n",
         MESSAGES + "test_a_message_for_other_code_is_left_to_it_and_says_so",
@@ -35,7 +35,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: what no code has ever read is offered for a week",
         "W-11",
-        "work/other_code.py",
+        "work/unreadable.py",
         "(await _error_of(store, task)).get(BATCH, task.claimed_at)",
         "task.claimed_at",
         MESSAGES + "test_a_payload_that_no_code_has_read_is_its_senders_error",
@@ -43,7 +43,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: a batch hides that an earlier turn had the message",
         "DP-06",
-        "work/other_code.py",
+        "work/unreadable.py",
         "BATCH: min(task.claimed_at for task in tasks)}",
         "BATCH: 0}",
         MESSAGES + "test_a_batch_that_old_code_gave_back_is_left_to_it",
@@ -107,7 +107,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: a run that no code can read dies",
         "R-16",
-        "work/other_code.py",
+        "work/unreadable.py",
         " if isinstance(outcome, Failed) and task.kind is TaskKind.RUN else outcome",
         " if False else outcome",
         HELD,
@@ -144,5 +144,14 @@ OTHER_CODE_MUTANTS = (
         "    except UnknownRecord as error:\n        raise Misfit(error, was_read=True) from error\n",
         "tests/deciders/test_unreadable.py::"
         "test_a_class_that_has_changed_under_its_name_is_left_to_the_code_that_wrote_it",
+    ),
+    Mutant(
+        "other code: a handler that has acted is offered again without an attempt",
+        "F-15",
+        "deciders/effects.py",
+        "            raise TransientError(str(error)) from error\n",
+        "            raise\n",
+        "tests/deciders/test_unreadable.py::"
+        "test_a_handler_that_meets_what_this_code_cannot_read_has_acted_and_spends_an_attempt",
     ),
 )
