@@ -154,4 +154,28 @@ OTHER_CODE_MUTANTS = (
         "tests/deciders/test_unreadable.py::"
         "test_a_handler_that_meets_what_this_code_cannot_read_has_acted_and_spends_an_attempt",
     ),
+    Mutant(
+        "other code: an outage costs what is left an attempt",
+        "F-15",
+        "work/unreadable.py",
+        "    except (StoreBusy, StoreUnavailable):\n",
+        "    except KeyError:\n",
+        RUNS + "test_a_run_is_left_to_other_code_also_if_the_database_is_away_when_it_is_judged",
+    ),
+    Mutant(
+        "other code: a run is held in silence",
+        "R-16",
+        "work/execution.py",
+        "outcome.said if isinstance(outcome, Held) else getattr",
+        "getattr",
+        RUNS + "test_a_run_that_no_code_can_read_for_a_week_is_held",
+    ),
+    Mutant(
+        "other code: senders make as many warnings as they like",
+        "F-15",
+        "work/session.py",
+        "if cause in self._warned or len(self._warned) >= MOST_WARNED:",
+        "if cause in self._warned:",
+        RUNS + "test_a_worker_warns_of_few_causes_however_many_there_are",
+    ),
 )

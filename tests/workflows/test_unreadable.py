@@ -8,11 +8,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepwell import Context, PermanentError, Reason, SerializationError, Step, Store, Workflow, step, sync, workflow
+from stepwell import (
+    Context,
+    PermanentError,
+    Reason,
+    SerializationError,
+    Step,
+    Store,
+    StoreUnavailable,
+    Workflow,
+    handler,
+    step,
+    sync,
+    workflow,
+)
 from stepwell.base.clock import TestClock
 from stepwell.base.events import Event, TaskUnreadable
 from stepwell.base.program import program
 from stepwell.work import upkeep
+from stepwell.work.session import MOST_WARNED
 from stepwell.work.upkeep import Holds
 from tests.store.seam import row_of
 from tests.workflows.kit import begun, drained, steps_of, task_of
@@ -206,6 +220,8 @@ async def test_a_run_for_other_code_is_left_to_it_and_says_so(store: Store, cloc
 @pytest.mark.proves("R-16", "F-15")
 @DEPLOYS
 async def test_a_run_that_no_code_can_read_for_a_week_is_held(store: Store, clock: TestClock, deploy: Deploy) -> None:
+    told: list[Event] = []
+    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     run_id, newer, what = await deploy(store)
     await woken(store, run_id)
     clock.advance("30d")
@@ -216,6 +232,7 @@ async def test_a_run_that_no_code_can_read_for_a_week_is_held(store: Store, cloc
     await drained(store, newer)
     task = await task_of(store, run_id)
     assert (task.status, task.attempt, await store.dead_letters()) == ("PAUSED", 0, [])
+    assert f"stepwell accept {run_id}" in str(told[-1]), "the log says that it is held, and what to do"
     why = await store.why(run_id)
     assert (why.reason, why.until) == (Reason.CODE_DIFFERS, None)
     assert f"{what} refused at `$" in why.message
@@ -408,3 +425,35 @@ async def test_a_run_that_is_left_still_ends_at_its_deadline(store: Store, clock
     clock.advance(3)
     await drained(store, asks(New))
     assert str((await store.get_run(run_id)).last_error).startswith("Timeout: ")
+
+
+@pytest.mark.proves("R-16", "F-15")
+async def test_a_run_is_left_to_other_code_also_if_the_database_is_away_when_it_is_judged(
+    store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, newer, _ = await result(store)
+    await woken(store, run_id)
+
+    async def away(_: int) -> None:
+        raise StoreUnavailable("no route to host")
+
+    monkeypatch.setattr(store.decisions, "task_again", away)
+    await drained(store, newer)
+    task = await task_of(store, run_id)
+    assert (task.status, task.attempt) == ("PENDING", 0), "an outage spends no attempt"
+    assert str(task.last_error).startswith("NotThisCode: ")
+
+
+@pytest.mark.proves("F-15")
+async def test_a_worker_warns_of_few_causes_however_many_there_are(store: Store, clock: TestClock) -> None:
+    told: list[Event] = []
+    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+
+    @handler("placed")
+    async def older(order: Placed | Paid) -> None:
+        pass
+
+    await store.create_queue("placed")
+    await store.enqueue_many("placed", [{"type": f"Newer{number}", "order": 1} for number in range(MOST_WARNED + 5)])
+    await drained(store, older)
+    assert len(told) == MOST_WARNED

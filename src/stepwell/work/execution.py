@@ -352,12 +352,13 @@ class Execution:
         self.gave_back |= status == "PENDING"
         if task.kind is TaskKind.RUN:
             self._tell_waiters(task, outcome, status)
-        error = getattr(outcome, "error", None)
+        error = outcome.said if isinstance(outcome, Held) else getattr(outcome, "error", None)
         if error is None:
             return
         described = f"{error.get('type')}: {error.get('message')}"[:500]
-        if isinstance(outcome, NotThisCode):
-            self._tell_unreadable(task, str(error.get("message"))[:500])
+        if isinstance(outcome, NotThisCode | Held):
+            if error.get("type") == NotThisCode.__name__:  # the run has reported any other hold
+                self._tell_unreadable(task, str(error.get("message"))[:500])
         elif isinstance(outcome, Failed) and status == "ERROR":
             self.store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
@@ -365,8 +366,7 @@ class Execution:
 
     def _tell_unreadable(self, task: Claimed, error: str) -> None:
         """Warn once in each session: this task and others like it come again and again."""
-        if (cause := (self._served.queue, error)) not in self.session.warned:
-            self.session.warned.add(cause)
+        if self.session.warns_of((self._served.queue, error)):
             self.store.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:

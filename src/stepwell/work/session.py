@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from stepwell.base.futures import resolve
 from stepwell.store.rows import Claimed, Owned
+
+MOST_WARNED: Final = 100
 
 
 class Session:
@@ -31,7 +34,7 @@ class Session:
         self.held: dict[int, int] = {}  # task id -> turn
         self._on_lost = on_lost
         self._on_orphans = on_orphans
-        self.warned: set[tuple[str, str]] = set()  # queues and errors of unreadable tasks that were reported
+        self._warned: set[tuple[str, str]] = set()
         self.handing: set[int] = set()  # tasks that are being added for this session, and are not held yet
         self._claim_started: float | None = None
         self._unheld: dict[tuple[int, int], float] = {}
@@ -67,6 +70,13 @@ class Session:
                 self.beat_soon()
             await asyncio.shield(self._renewing)
         return not (self.lost or self._ended)
+
+    def warns_of(self, cause: tuple[str, str]) -> bool:
+        """True the first time for a queue and an error of its tasks; not for too many: senders write such errors."""
+        if cause in self._warned or len(self._warned) >= MOST_WARNED:
+            return False
+        self._warned.add(cause)
+        return True
 
     def end(self) -> None:
         """The last beat was sent: release those who wait for one."""

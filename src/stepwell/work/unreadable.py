@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stepwell.base.program import program
-from stepwell.errors import SerializationError
+from stepwell.errors import SerializationError, StoreBusy, StoreUnavailable
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.rows import HELD, Claimed, StepRow
 from stepwell.store.store import Store
@@ -72,9 +72,15 @@ def _held(task: Claimed, error: SerializationError, outcome: Failed) -> Held:
 
 
 async def _error_of(store: Store, task: Claimed) -> dict[str, Any]:
-    """The error that the previous turn has stored; empty if it stored none."""
+    """The error that the previous turn has stored; empty if it stored none, or if the database is away.
+
+    Then the task is left to other code as if for the first time: an outage must not cost it an attempt.
+    """
     if task.turn == 1:
         return {}
-    again = await store.decisions.task_again(task.id)
+    try:
+        again = await store.decisions.task_again(task.id)
+    except (StoreBusy, StoreUnavailable):
+        return {}
     error: dict[str, Any] = {} if again is None else json.loads(again["error"] or "{}")
     return error
