@@ -52,7 +52,7 @@ OTHER_CODE_MUTANTS = (
         "other code: a message that was left spoils a batch",
         "DP-06",
         "work/execution.py",
-        "        if isinstance(outcome, NotThisCode) and self._served.batch > 1:",
+        "        if self._served.batch > 1 and isinstance(outcome, NotThisCode):",
         "        if False:",
         MESSAGES + "test_a_message_that_was_left_joins_no_batch",
     ),

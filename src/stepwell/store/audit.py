@@ -119,23 +119,16 @@ class Audit:
         """The note for a message that a consumer has taken and an operator closes."""
         return Note(task_id, what, turn=turn, answer=str(answer)) if self.problems else None
 
-    def failed_steps(self, rows: Iterable[StepRow], worker: int, *, settled: bool = False) -> list[Note]:
-        """The notes for steps that failed, written alone or with the end of their run's turn.
+    def failed_step(self, row: StepRow, worker: int, *, settled: bool = False) -> Note | None:
+        """The note for a step, written alone or with the end of its run's turn; None unless the step failed.
 
-        The attempts are those of the steps.
+        The attempt is that of the step.
         """
-        return [
-            Note(
-                row.run_id,
-                _FAILED_STEPS[row.status],
-                f"{row.key}: {one_line(decode(row.error))}",
-                worker,
-                attempt=row.attempt,
-                answer=None if settled else row.key,
-            )
-            for row in rows
-            if row.error is not None and self.problems and row.status in _FAILED_STEPS
-        ]
+        if row.error is None or not self.problems or row.status not in _FAILED_STEPS:
+            return None
+        detail = f"{row.key}: {one_line(decode(row.error))}"
+        answer = None if settled else row.key
+        return Note(row.run_id, _FAILED_STEPS[row.status], detail, worker, attempt=row.attempt, answer=answer)
 
     def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
         """Note which worker had these tasks when it was lost, and which status they have now."""

@@ -18,7 +18,8 @@ CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose
 
 def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> SettleRow:
     """A settlement of one turn as a row."""
-    return SettleRow(
+    # Without the constructor of the named tuple, which is a call of Python code for every turn.
+    values = (
         task_id,
         worker,
         turn,
@@ -35,6 +36,7 @@ def settle_row(task_id: int, worker: int, turn: int, done: Settlement) -> Settle
         int(done.cleans_up),
         done.input,
     )
+    return tuple.__new__(SettleRow, values)
 
 
 def settled_step(row: StepRow) -> tuple[Value, ...]:

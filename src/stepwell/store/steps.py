@@ -77,7 +77,8 @@ class Steps:
         """
         withdrawn = begun is None or self._flusher.withdraw(begun)
         operation = _recording(row, worker, has_row=has_row or not withdrawn)
-        operation.notes = self._audit.failed_steps([row], worker)
+        if (note := self._audit.failed_step(row, worker)) is not None:
+            operation.notes = (note,)
         return self._flusher.submitted(operation)
 
     def keep_late(self, row: StepRow, turn: int, begun: Operation | None) -> None:

@@ -13,7 +13,7 @@ from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.add import ROW_BYTES
-from stepwell.store.audit import Audit, rows_of
+from stepwell.store.audit import Audit, Note, rows_of
 from stepwell.store.bisection import one_by_one
 from stepwell.store.driver import Call, Driver, Row, Script, Value
 from stepwell.store.flush import GroupCommit
@@ -258,17 +258,20 @@ class Tasks:
     ) -> Operation:
         self._due_after(done.delay)
         row = settle_row(task_id, worker, turn, done)
+        size = ROW_BYTES + len(done.output or "") + len(done.error or "") + len(done.input or "")
         note = self._audit.settled(row, attempt)
-        notes = self._audit.failed_steps(done.steps, worker, settled=True)
+        notes: Sequence[Note] = () if note is None else (note,)  # no empty list, for the garbage collector's sake
+        steps: Sequence[tuple[Value, ...]] = ()
+        if done.steps:
+            size += sum(map(size_of_step, done.steps))
+            failed = (self._audit.failed_step(step, worker, settled=True) for step in done.steps)
+            notes = [*filter(None, failed), *notes]
+            steps = [settled_step(step) for step in done.steps]
         return Operation(
             "settle",
             row,
             row_id=task_id,
-            size=ROW_BYTES
-            + len(done.output or "")
-            + len(done.error or "")
-            + len(done.input or "")
-            + sum(map(size_of_step, done.steps)),
+            size=size,
             within=None,  # a body that has finished must not run again because the database was away
             worker=worker,
             lane=task_id,
@@ -276,8 +279,8 @@ class Tasks:
             parent=parent,  # whatever the status is: if a cancel was requested, the task ends with this
             restarts=done.input is not None,
             ends_run=done.ends_run,
-            steps=[settled_step(step) for step in done.steps],
-            notes=notes if note is None else [*notes, note],
+            steps=steps,
+            notes=notes,
         )
 
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:

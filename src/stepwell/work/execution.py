@@ -299,7 +299,7 @@ class Execution:
             settlement = msgspec.structs.replace(settlement, cleans_up=cleans_up, ends_run=True)
         if steps:
             settlement = msgspec.structs.replace(settlement, steps=steps)
-        if isinstance(outcome, NotThisCode) and self._served.batch > 1:  # or it would spoil a batch, which forgets it
+        if self._served.batch > 1 and isinstance(outcome, NotThisCode):  # or it would spoil a batch, which forgets it
             settlement = msgspec.structs.replace(settlement, alone=True)
         unknown_run = self._served.body is None and is_run
         if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
