@@ -249,7 +249,7 @@ MUTANTS = (
         "store/sql.py",
         'return f"(select coalesce(cast(:{name} as bigint), {clock}))"',
         'return f"coalesce(cast(:{name} as bigint), {clock})"',
-        BOUNDS,
+        "tests/store/test_bounds.py::test_the_clock_of_the_database_bounds_the_walk_over_what_is_scheduled",
     ),
     Mutant(
         "a statement is judged by the timer that was set for one before",

@@ -72,6 +72,21 @@ async def test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its
     )
 
 
+@pytest.mark.proves("protocol-16")
+async def test_the_clock_of_the_database_bounds_the_walk_over_what_is_scheduled(
+    live_store: Store, prepared: Prepared
+) -> None:
+    """It is asked once, before the index is read: asked for each row, it could not end the walk at what is due."""
+    of = await found(live_store)
+    call = sample(live_store.statements["wake_due"], of)
+    calls = [dataclasses.replace(call, params={**call.params, "now": None})]  # so it asks the database's clock
+    await prepared.prepare("due", calls)
+    await live_store.create_queue("later")
+    await live_store.enqueue_many("later", range(5_000), delay="1d")
+    plan = await prepared.explain("due", calls)
+    assert touched(plan) < 40, drawn("wake_due\n", plan)
+
+
 async def analyse(store: Store) -> None:
     await do(store, *(f"analyze {{{table}}}" for table in TABLES))
 
