@@ -116,7 +116,7 @@ OTHER_CODE_MUTANTS = (
         "other code: the code that has held a run lets it go again and again",
         "R-16",
         "work/execution.py",
-        "            self.withheld = (await mark_of(tasks[0]),)\n",
+        "            self.withheld = (held_by(tasks[0], (await program()).code),)\n",
         "            pass\n",
         HELD,
     ),

@@ -242,6 +242,9 @@ async def test_a_run_that_no_code_can_read_for_a_week_is_held(store: Store, cloc
     assert await store.accept(run_id, reason="the class has its fields again")
     await drained(store, newer)
     assert (await store.get_run(run_id)).status == "PENDING", "accepted, it has a week again"
+    clock.advance("8d")
+    await drained(store, newer)
+    assert (await store.get_run(run_id)).status == "PAUSED", "and is held again by the same code"
 
 
 @pytest.mark.proves("DP-06", "DP-07")

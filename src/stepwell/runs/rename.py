@@ -9,11 +9,10 @@ from stepwell.base.definitions import declared_names
 from stepwell.base.events import RunHeld
 from stepwell.base.program import Program
 from stepwell.base.source_names import CHILD, FUNCTION
-from stepwell.records import RunStatus
 from stepwell.runs.journal import Due, Verdict
 from stepwell.runs.requests import Read, Request, recorded
 from stepwell.runs.turn import RunTurn
-from stepwell.store.rows import HELD, StepRow
+from stepwell.store.rows import held_by
 from stepwell.work.outcome import Held
 
 
@@ -52,10 +51,9 @@ def _held(run: RunTurn, key: str, program: Program) -> Generator[Request, Any, N
     run.check()
     strict = run.journal.strict
     names = run.journal.skipped(key) if strict else run.journal.gone(key, program)
-    mark = HELD + program.code
-    if mark not in run.journal.marks:
-        row = StepRow(run.task.id, run.task.generation, mark, 0, RunStatus.SUCCESS)
-        yield from recorded(run, row, has_row=False)
+    mark = held_by(run.task, program.code)
+    if mark.key not in run.journal.marks:
+        yield from recorded(run, mark, has_row=False)
     held = Held({"type": "CodeDiffers", "message": _said(run.task.id, key, names, strict=strict), "names": names})
     run.slot.store.telemetry.emit(RunHeld(run.task.id, run.workflow, names, key))
     raise run.hold(held)

@@ -141,6 +141,11 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     accepts: str | None = None  # while it waits, which type of data it takes
 
 
+def held_by(task: Claimed, code: str) -> StepRow:
+    """The mark that code with this fingerprint has held a run: a worker with the same code does not release it."""
+    return StepRow(task.id, task.generation, HELD + code, 0, RunStatus.SUCCESS)
+
+
 @dataclass(frozen=True, slots=True)
 class Owned:
     """A task that a session executes, according to the database."""

@@ -12,11 +12,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from stepwell.base.events import InternalTaskFailed, LateWriteRefused, TaskDied, TaskFailed, TaskUnreadable
+from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.pending import Answer
 from stepwell.store.poll import SWEEP_EVERY
-from stepwell.store.rows import Claimed, StepRow, Wish
+from stepwell.store.rows import Claimed, StepRow, Wish, held_by
 from stepwell.store.store import Store
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
@@ -38,7 +39,7 @@ from stepwell.work.outcome import (
 )
 from stepwell.work.session import Session
 from stepwell.work.threads import NoThread, Threads
-from stepwell.work.unreadable import Misfit, each_alone, left_to_other_code, mark_of, may_be_read
+from stepwell.work.unreadable import Misfit, each_alone, left_to_other_code, may_be_read
 
 NONE: Final[frozenset[asyncio.Task[None]]] = frozenset()
 
@@ -273,7 +274,7 @@ class Execution:
             return self._judged(tasks, misfit.error)
         outcome = await left_to_other_code(self.store, tasks[0], misfit)
         if isinstance(outcome, Held):
-            self.withheld = (await mark_of(tasks[0]),)
+            self.withheld = (held_by(tasks[0], (await program()).code),)
         return outcome
 
     def _interrupted(self) -> Outcome | None:

@@ -12,10 +12,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from stepwell.base.program import program
 from stepwell.errors import SerializationError, StoreBusy, StoreUnavailable
-from stepwell.records import RunStatus, TaskKind
-from stepwell.store.rows import HELD, Claimed, StepRow
+from stepwell.records import TaskKind
+from stepwell.store.rows import Claimed
 from stepwell.store.store import Store
 from stepwell.values.exceptions import error_of
 from stepwell.work.outcome import Alone, Failed, Held, NotThisCode, judge_unreadable
@@ -57,11 +56,6 @@ async def left_to_other_code(store: Store, task: Claimed, misfit: Misfit) -> Not
     since = error.get("since") if error.get("type") == NotThisCode.__name__ else None
     outcome = judge_unreadable(misfit.error, since, task.claimed_at, store.options.unreadable_after)
     return _held(task, misfit.error, outcome) if isinstance(outcome, Failed) and task.kind is TaskKind.RUN else outcome
-
-
-async def mark_of(task: Claimed) -> StepRow:
-    """The row that records which code has held a run: a worker with the same code does not release it."""
-    return StepRow(task.id, task.generation, HELD + (await program()).code, 0, RunStatus.SUCCESS)
 
 
 def _held(task: Claimed, error: SerializationError, outcome: Failed) -> Held:

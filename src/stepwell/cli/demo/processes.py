@@ -173,7 +173,7 @@ def _binaries() -> Path:
 
 @functools.cache
 def _unprivileged() -> tuple[str, ...]:
-    """Postgres refuses root: root runs it as user `nobody` of a new user namespace, or else as the real `nobody`."""
+    """The command that lets root run Postgres, which refuses root: as `nobody`, in a user namespace if there is one."""
     if os.geteuid() != 0:
         return ()
     namespace = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")
