@@ -57,6 +57,7 @@ from stepwell.errors import (
     UnknownRecord,
     UnknownStore,
     UnknownWorkflowType,
+    UpcastFailed,
     WorkflowNotFound,
     WrongLoop,
 )
@@ -96,6 +97,7 @@ from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
+from stepwell.values.upcasters import upcast
 from stepwell.worker import Worker, poll_all
 from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
 
@@ -202,6 +204,7 @@ __all__ = [
     "UnknownStore",
     "UnknownWorkflowType",
     "Unserved",
+    "UpcastFailed",
     "Why",
     "Worker",
     "WorkerInfo",
@@ -225,6 +228,7 @@ __all__ = [
     "sleep",
     "step",
     "sync",
+    "upcast",
     "wait",
     "workflow",
     "workflow_decorator",

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from stepwell.base.definitions import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
+from stepwell.values.stamp import read_value
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -330,7 +331,7 @@ class Run(Generic[R_co]):
             case RunStatus.SUCCESS:
                 known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
                 type_ = known if as_ is None else as_
-                return decode(self.output_text or "null", type_, what=f"output of run {self.id}")
+                return read_value(self.output_text or "null", type_, what=f"output of run {self.id}")
             case RunStatus.ERROR:
                 raise ExecutionFailed(self.id, self.error)
             case RunStatus.CANCELLED:
@@ -340,7 +341,7 @@ class Run(Generic[R_co]):
 
     def input(self, as_: Any = Any) -> Any:
         """What it was triggered with, as plain JSON or as the type given."""
-        return decode(self.input_text or "null", as_, what=f"input of run {self.id}")
+        return read_value(self.input_text or "null", as_, what=f"input of run {self.id}")
 
     @property
     def error(self) -> Mapping[str, Any] | None:

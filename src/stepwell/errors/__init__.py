@@ -47,7 +47,7 @@ from stepwell.errors.tasks import (
     QueueNotFound,
     TaskInUse,
 )
-from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UpcastFailed
 
 __all__ = [
     "CannotOpen",
@@ -96,6 +96,7 @@ __all__ = [
     "UnknownRecord",
     "UnknownStore",
     "UnknownWorkflowType",
+    "UpcastFailed",
     "WorkflowNotFound",
     "WrongLoop",
 ]

@@ -17,6 +17,7 @@ from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families
+from stepwell.values.versions import unstamped
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -208,4 +209,4 @@ def _dead_letter(row: Any) -> DeadLetter:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else json.loads(unstamped(text)[1])
