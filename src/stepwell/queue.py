@@ -15,7 +15,7 @@ from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
 from stepwell.values.codec import check_type, names_unknown_class
 from stepwell.values.stamp import read_value
-from stepwell.values.upcasters import check_types
+from stepwell.values.upcasters import versions_at
 from stepwell.values.versions import check_place
 from stepwell.work.body import Served, Slot
 from stepwell.work.outcome import DONE, Done
@@ -69,7 +69,6 @@ class Handler(Generic[In_contra]):
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
         """The handler for a worker; its own policy goes before the store's, a worker's limit before its own."""
-        check_types((self.payload_type,))
         return Served(
             self.queue,
             self._body,
@@ -78,6 +77,7 @@ class Handler(Generic[In_contra]):
             limit or self.concurrency,
             self.batch or 1,
             lease=self.lease,
+            reads=versions_at((self.payload_type,)),
         )
 
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:

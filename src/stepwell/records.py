@@ -247,6 +247,18 @@ class WorkerInfo:
     stopped_at: datetime | None
     stop_reason: str | None
     helper: str | None = None
+    reads: Sequence[str] = ()  # versions, `decider/Name@3` or `/Name@3` for the class of a value; none if all are 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """How many events of a decider, or unread tasks of a queue, are stored under a name and version."""
+
+    of: str  # the decider's type, or the queue
+    kind: Literal["event", "task"]
+    name: str
+    version: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from stepwell.values.arguments import Arguments, Write, text_by_name
 from stepwell.values.codec import names_unknown_class
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.stamp import write_value
-from stepwell.values.upcasters import check_types
+from stepwell.values.upcasters import versions_at
 from stepwell.work.body import Served
 from stepwell.work.current import current_branch
 from stepwell.work.unreadable import Misfit
@@ -131,7 +131,7 @@ class Workflow(Generic[P, R_co]):
         if not self.is_defined:
             raise InvalidOption("serves", self.name, _NO_FUNCTION)
         steps = [one.definition.returns for one in declared() if isinstance(one, Step)]
-        check_types((*self.arguments.types.values(), self.arguments.returns, *steps))
+        reads = versions_at((*self.arguments.types.values(), self.arguments.returns, *steps))
         return Served(
             self.name,
             run_body(self),
@@ -144,6 +144,7 @@ class Workflow(Generic[P, R_co]):
             cleanup=self.cleanup,
             while_served=Labels,
             lease=self.lease,
+            reads=reads,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -125,7 +125,7 @@ def _(old: dict[str, Any]) -> dict[str, Any]:
     return {"approver": old["by"]}
 
 
-upcast("PaidAndShipped", 1)(in_cents)
+upcast("PaidAndShipped", 1, decider="account")(in_cents)
 
 
 @upcast("PaidAndShipped", 2, to=(Paid, Shipped))
@@ -138,7 +138,7 @@ def _(old: object) -> list[Any]:
     return []
 
 
-upcast("Remind", 1)(in_cents)
+upcast("Remind", 1, decider="account")(in_cents)
 
 
 @upcast("Remind", 2, to=Buy)

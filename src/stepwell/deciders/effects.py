@@ -50,7 +50,7 @@ class DeciderBodies:
             dead_letter=inputs if told else None,
         )
         deliver = partial(self._readable, partial(self._deliver, family))
-        return [effects, Served(inputs, deliver, Retry(ATTEMPTS))]
+        return [effects, Served(inputs, deliver, Retry(ATTEMPTS), reads=family.reads)]
 
     async def _readable(
         self,

@@ -93,6 +93,14 @@ class Family:
             timeout_of(decider.timeout),
         )
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What a worker registers: every stored name that can be read, and its newest version; nothing if all are 1."""
+        routes = [kinds.routes for kinds in (self.inputs, self.events, self.effects)]
+        if not any(one.is_used for one in routes):
+            return ()
+        return tuple(f"{self.type}/{name}@{newest}" for one in routes for name, newest in one.newest.items())
+
     def identify(self, input: Any) -> str:
         """The id of the instance that the input is for."""
         self.inputs.name(input)

@@ -6,7 +6,9 @@ The cost grows with the unfinished tasks, the dead letters and the window, never
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.base.names import check_name, is_served
 from stepwell.errors import WorkflowNotFound
-from stepwell.records import Aside, Health, QueueStats, RunStatus, TaskKind
+from stepwell.records import Aside, Health, QueueStats, RunStatus, StoredVersion, TaskKind
 from stepwell.store import schema
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.exposition import Readings, exposition
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
     from stepwell.store.store import Store
 
+NEWEST_EVENTS: Final = 1_000_000  # whose versions are looked at
+_STORED_AS: Final = re.compile(r"it was stored as (.+?), version (\d+), and ")
 OF_A_FILE: Final = ("journal_mode", "synchronous")
 OF_A_SERVER: Final = ("fsync", "synchronous_commit", "full_page_writes")
 LIVE: Final = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
@@ -139,6 +143,17 @@ class Measure:
         if not queues and name is not None:
             raise WorkflowNotFound(name)
         return queues
+
+    async def stored_versions(self) -> list[StoredVersion]:
+        """The versions of the newest events, by decider, and those of tasks that no code could read, by queue."""
+        self._db.check()
+        events = await self._db.driver.read(Call("stored_versions", self._db.params(most=NEWEST_EVENTS)))
+        found = [StoredVersion(row["decider"], "event", row["name"], row["version"], row["number"]) for row in events]
+        tasks: Counter[tuple[str, str, int]] = Counter()
+        for row in await self._db.driver.read(Call("unread_tasks", self._db.params())):
+            if (told := _STORED_AS.search(row["error"])) is not None:
+                tasks[row["queue"], told[1], int(told[2])] += row["number"]
+        return found + [StoredVersion(queue, "task", *named, number) for (queue, *named), number in tasks.items()]
 
     async def _measure(
         self, queues: Mapping[str, int], groups: Groups, span: Duration, *, steps: bool

@@ -20,6 +20,7 @@ from stepwell.records import (
     Page,
     QueueInfo,
     QueueStats,
+    StoredVersion,
     TaskKind,
     Unserved,
     WorkerInfo,
@@ -280,6 +281,10 @@ class OperatorVerbs:
     async def set_aside(self) -> Sequence[Aside]:
         """The runs that go on only when a person lets them: what they need, how many, and for how long."""
         return await self._measure.set_aside()
+
+    async def stored_versions(self) -> Sequence[StoredVersion]:
+        """Under which names and versions the newest million events are stored, and tasks that no worker could read."""
+        return await self._measure.stored_versions()
 
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""

@@ -72,17 +72,17 @@ def upcast(
 
     `@upcast(OrderPlaced, 1)` leads to version 2 of the class. `@upcast("OrderCreated", 1, to=OrderPlaced)` renames:
     what was stored under that name is read as version 1 of the class. `to=(Paid, Shipped)` splits an event, and the
-    function returns a list of pairs, `[(Paid, {...}), (Shipped, {...})]`. `to=()` with `decider="order"` drops what
-    that decider has stored under the name. `@upcast("OrderCreated", 1)` leads to version 2 of a name that has no class
-    any more.
+    function returns a list of pairs, `[(Paid, {...}), (Shipped, {...})]`. An upcaster that leads to no class says which
+    decider has stored the name: `to=(), decider="order"` drops what is stored under it, and
+    `@upcast("OrderCreated", 1, decider="order")` leads to its version 2.
     """
     name = check_name("class", of) if isinstance(of, str) else name_of(of)
     check_whole("version", version, 1, NEWEST)
     into = to if to is None or isinstance(to, tuple) else (to,)
     if into is not None and not all(isinstance(one, type) for one in into):
         raise InvalidOption("to", to, "it is a class, a tuple of classes, or () to drop what is stored")
-    if (into == ()) != (decider is not None) and not (into is None and isinstance(of, str)):
-        why = "it says of which decider a name is that leads to no class: `to=(), decider=...`; a class says it itself"
+    if (into == () or (into is None and isinstance(of, str))) != (decider is not None):
+        why = "an upcaster that leads to no class says whose name it is, `decider=...`, and any other does not"
         raise InvalidOption("decider", decider, why)
 
     def decorate(fn: F) -> F:
@@ -109,11 +109,17 @@ def _add(links: list[Link], link: Link) -> None:
     links.append(link)
 
 
-def check_types(types: Iterable[Any]) -> None:
-    """Refuse a class at one of these places whose upcasters do not lead from version 1 to its own."""
+def versions_at(types: Iterable[Any]) -> tuple[str, ...]:
+    """What a worker registers of the classes at these places: the versions that it reads, if they are not 1.
+
+    Refuses a class whose upcasters do not lead from version 1 to its own.
+    """
+    found: dict[str, None] = {}
     for type_ in types:
         if (cls := class_at(type_)) is not None:
-            Routes("value", "", {name_of(cls): cls}, own=True)
+            for name, newest in Routes("value", "", {name_of(cls): cls}, own=True).newest.items():
+                found |= {f"/{name}@{newest}": None} if newest > 1 else {}
+    return tuple(found)
 
 
 def upcasted(cls: type, version: int, data: Any, what: str) -> Any:
@@ -166,6 +172,11 @@ class Routes:
             found[name] = max(found.get(name, 0), version)
         return found
 
+    @property
+    def is_used(self) -> bool:
+        """True if a version is not 1, or there is an upcaster."""
+        return bool(self._links)
+
     def names_of(self, cls: type) -> tuple[str, ...]:
         """The stored names that lead to the class, its own first."""
         found = [name_of(cls)]
@@ -199,12 +210,11 @@ class Routes:
                     yield link
         if own:
             return
-        named = [link for links in tuple(_named.values()) for link in links]
-        ours = [link for link in named if link.decider == self._of and not self._is_declared(link)]
-        names.update(link.name for link in ours)
-        yield from ours
-        gone = names - self._classes.keys()
-        yield from (link for link in named if link.decider is None and link.name in gone)
+        named = [link for links in tuple(_named.values()) for link in links if link.decider == self._of]
+        dropped = [link for link in named if link.into == () and not self._is_declared(link)]
+        gone = (names | {link.name for link in dropped}) - self._classes.keys()
+        yield from dropped
+        yield from (link for link in named if link.into is None and link.name in gone)
 
     def _is_declared(self, link: Link) -> bool:
         """True if the name that is dropped is that of a class of this part: another part has dropped it."""

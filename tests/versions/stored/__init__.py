@@ -22,9 +22,9 @@ async def furnish(url: str) -> None:
     async with connect(url, clock=clock) as store:
         engine = Engine(store).register(shop_1.Account(), snapshot_every=2)
         await store.enqueue(shop_1.letters, shop_1.Letter(to="ann", euros=0.5))
-        for id in ("waits", "sleeps"):
-            trigger = shop_1.sale.trigger(shop_1.Order(id, 2.5), note="!")
-            await trigger.options(key=id, require_worker="ignore").execute(store)
+        for key in ("waits", "sleeps"):
+            trigger = shop_1.sale.trigger(shop_1.Order(key, 2.5), note="!")
+            await trigger.options(key=key, require_worker="ignore").execute(store)
         await shop_1.basket.trigger(shop_1.Order("child", 4.0)).options(require_worker="ignore").execute(store)
         await engine.execute(shop_1.Open("a", 100.0))
         for by in ("bike", "boat"):

@@ -47,6 +47,33 @@ select case when task.held_at is not null then 'unpause' when task.run_at = :nev
  group by needs
  order by needs desc;
 
+-- name: stored_versions
+-- unbounded: it reads the newest events for a person who asks, at most :most of them.
+-- scans event: the newest of them.
+-- scans instance: perhaps a look for each.
+-- Say under which names and versions the newest events of a tenant are stored, by decider.
+with newest as (
+    select event.instance_id, event.type, event.type_version
+      from {event} as event order by event.position desc limit :most
+)
+select instance.type as decider, newest.type as name, newest.type_version as version, count(*) as number
+  from newest {one_of instance.id newest.instance_id}
+ where instance.tenant = :tenant
+ group by instance.type, newest.type, newest.type_version
+ order by instance.type, newest.type, newest.type_version;
+
+-- name: unread_tasks
+-- unbounded: it counts for people, and looks at all that waits.
+-- scans task: the index of what is idle.
+-- Say of the tasks that no code could read which error tells why, by queue.
+select queue.name as queue, task.last_error as error, count(*) as number
+  from {task} as task {one_of queue.id task.queue_id}
+ where not task.ready and task.owner is null and task.deleted_at is null
+   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.last_error like 'NotThisCode: %' and queue.tenant = :tenant
+ group by queue.name, task.last_error
+ order by queue.name, task.last_error
+ limit 1000;
+
 -- name: health [postgres]
 -- bound: 6
 -- Say the time, what decides whether a commit survives a power cut, and for how long the oldest transaction of this
