@@ -27,6 +27,7 @@ from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.turns import TURN_MUTANTS
 from tests.mutants.unreadable import OTHER_CODE_MUTANTS
+from tests.mutants.upcasting import UPCASTING_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
 from tests.mutants.workflows import WORKFLOW_MUTANTS
@@ -621,6 +622,7 @@ MUTANTS = (
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *OTHER_CODE_MUTANTS,
+    *UPCASTING_MUTANTS,
     *SIGNAL_MUTANTS,
     *STALL_MUTANTS,
     *STEERING_MUTANTS,

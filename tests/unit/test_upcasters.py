@@ -12,8 +12,8 @@ from stepwell import InvalidOption, PayloadTooLarge, UnknownRecord, UpcastFailed
 from stepwell.deciders.type_names import Kinds, classes_of
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import encode
-from stepwell.values.stamp import read_value, write_ordered, write_value, write_values
-from stepwell.values.versions import are_same_payload, hash_with_version, may_be_equal, stamped_like
+from stepwell.values.stamp import hash_with_version, read_value, write_ordered, write_value, write_values
+from stepwell.values.versions import are_same_payload, may_be_equal, stamped_like
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def test_a_wrong_graph_is_refused_when_the_decider_is_registered(build: Callable
 def test_an_upcaster_says_what_it_leads_to() -> None:
     for options in ({}, {"to": ()}, {"to": Paid, "decider": "order"}):
         with pytest.raises(InvalidOption, match="an upcaster that leads to no class says whose name it is"):
-            upcast("Old", 1, **options)  # type: ignore[arg-type]
+            upcast("Old", 1, **options)
     with pytest.raises(InvalidOption, match="it is a class, a tuple of classes, or"):
         upcast("Old", 1, to="Paid")  # type: ignore[arg-type]
     with pytest.raises(InvalidOption, match="version cannot be 0"):

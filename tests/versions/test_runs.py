@@ -125,7 +125,7 @@ async def test_children_and_steps_of_a_queue_are_upcast(store: Store, clock: Tes
 async def test_a_run_that_newer_code_has_gone_on_with_is_left_to_it_before_any_body(store: Store, name: str) -> None:
     run_id = await begun(store, getattr(ONE, name), ONE.Order(price=3))
     await drained(store, getattr(TWO, name))
-    assert (await steps_of(store, run_id))["charge#1"].output == {"cents": 300, "price": 0}
+    assert (await steps_of(store, run_id))["charge#1"].output["cents"] == 300
     await store.signal(run_id, "more", TWO.Order(cents=4))
     calls.clear()
     await drained(store, getattr(ONE, name))

@@ -82,7 +82,7 @@ async def test_a_worker_refuses_a_class_whose_upcasters_have_a_gap(store: Store)
 
     for served in (takes, asks):
         with pytest.raises(InvalidOption, match="of Gap cannot be 3: an upcaster of Gap 2 is missing"):
-            Worker(store, [served])  # type: ignore[list-item]
+            Worker(store, [served])
 
     @step
     async def gives() -> Gap:

@@ -20,7 +20,7 @@ from stepwell.decider import Decider
 from stepwell.deciders.type_names import Kinds, classes_of
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
-from stepwell.values.upcasters import STATE, Link
+from stepwell.values.upcasters import STATE, Upcaster
 from stepwell.values.versions import version_of
 
 
@@ -33,7 +33,7 @@ class States:
     kinds: Kinds | None  # for a union of classes, which are stored with their names
 
     @classmethod
-    def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Link] = ()) -> States:
+    def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Upcaster] = ()) -> States:
         """The snapshots of a decider whose state is of this type; none are stored if JSON cannot hold the type.
 
         `upcasters` are those of its events: a state that was computed through another one is not used.
@@ -79,7 +79,7 @@ def _readable(type_: Any) -> Any:
     return None if type_ is Any or type_ is object else type_
 
 
-def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Link]) -> str:
+def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Upcaster]) -> str:
     """A hash that changes with the code of `initial`, `evolve` and upcasters, and with `__stepwell_version__`.
 
     It does not include functions that they call: change the version for those.

@@ -18,8 +18,7 @@ from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
-from stepwell.values.stamp import read_value, write_ordered, write_value, write_values
-from stepwell.values.versions import hash_with_version
+from stepwell.values.stamp import hash_with_version, read_value, write_ordered, write_value, write_values
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -136,14 +135,16 @@ class Draft:
             tasks: Sequence[NewTask] = Alike(self._of(""), texts)
         else:
             each = zip(texts, keys, payloads, strict=True)
-            tasks = [self._of(text, check_key(key), _hash_of(payload, text)) for text, key, payload in each]
+            hashed = [(text, key, hash_with_version(value_hash(payload), text)) for text, key, payload in each]
+            tasks = [self._of(text, check_key(key), its_hash) for text, key, its_hash in hashed]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
     def one(self, payload: Any, key: str | None) -> Drafted:
         """The task for one payload, with its key if it has one."""
         text = write_value(payload, self._type, limit=self._payload_limit)
         self._check(payload, text)
-        task = self._of(text) if key is None else self._of(text, check_key(key), _hash_of(payload, text))
+        hashed = None if key is None else hash_with_version(value_hash(payload), text)
+        task = self._of(text, None if key is None else check_key(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
@@ -169,10 +170,6 @@ class Draft:
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
                        key, self._unique, hashed, self._tags)
         # fmt: on
-
-
-def _hash_of(payload: Any, text: str) -> str:
-    return hash_with_version(value_hash(payload), text)
 
 
 def together(drafts: Sequence[Drafted]) -> Drafted:

@@ -153,7 +153,8 @@ class Measure:
         for row in await self._db.driver.read(Call("unread_tasks", self._db.params())):
             if (told := _STORED_AS.search(row["error"])) is not None:
                 tasks[row["queue"], told[1], int(told[2])] += row["number"]
-        return found + [StoredVersion(queue, "task", *named, number) for (queue, *named), number in tasks.items()]
+        unread = [StoredVersion(queue, "task", name, at, number) for (queue, name, at), number in tasks.items()]
+        return found + unread
 
     async def _measure(
         self, queues: Mapping[str, int], groups: Groups, span: Duration, *, steps: bool

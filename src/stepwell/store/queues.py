@@ -18,7 +18,7 @@ from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.workflows import living
-from stepwell.values.versions import unstamped
+from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -154,4 +154,4 @@ def _task(row: Any) -> Task:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(unstamped(text)[1])
+    return None if text is None else read_value(text)

@@ -18,7 +18,7 @@ from stepwell.store.driver import Call, Value
 from stepwell.store.new_tasks import NewTasks
 from stepwell.store.results import returned
 from stepwell.store.rows import MARK
-from stepwell.values.versions import unstamped
+from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -217,4 +217,4 @@ def _moment(microseconds: int | None) -> datetime | None:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(unstamped(text)[1])
+    return None if text is None else read_value(text)

@@ -13,10 +13,21 @@ import msgspec
 from stepwell.errors import PayloadTooLarge
 from stepwell.values.codec import PAYLOAD_LIMIT, decode, encode, encode_many, encode_ordered
 from stepwell.values.upcasters import upcasted
-from stepwell.values.versions import MARK, MARKS, VERSION, class_at, stamped, unstamped, version_at, version_of
+from stepwell.values.versions import (
+    KEY,
+    MARK,
+    MARKS,
+    VERSION,
+    class_at,
+    split,
+    stamped,
+    unstamped,
+    version_at,
+    version_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -24,7 +35,7 @@ T = TypeVar("T")
 def write_value(value: Any, type_: Any = Any, /, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
     """The value as `encode` returns it, with its version: that of the class at a place of this type, or of its own."""
     text = encode(value, limit=limit, what=what)
-    if type_ is Any and VERSION not in type(value).__dict__ and not text.startswith(MARK):
+    if VERSION not in type(value).__dict__ and not has_version(type_) and not text.startswith(MARK):
         return text  # nearly every value
     return _stamped(text, type_, value, limit, what)
 
@@ -32,7 +43,7 @@ def write_value(value: Any, type_: Any = Any, /, *, limit: int = PAYLOAD_LIMIT, 
 def write_ordered(value: Any, type_: Any = Any, /, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:
     """The value as `encode_ordered` returns it, with its version."""
     text = encode_ordered(value, limit=limit, what=what)
-    if type_ is Any and VERSION not in type(value).__dict__ and not text.startswith(MARK):
+    if VERSION not in type(value).__dict__ and not has_version(type_) and not text.startswith(MARK):
         return text
     return _stamped(text, type_, value, limit, what)
 
@@ -68,6 +79,14 @@ def read_value(text: str | bytes, type_: Any = Any, *, what: str = "payload") ->
     return upcasted(cls, version, decode(data, what=what), what)
 
 
+def hash_with_version(hashed: str, text: str) -> str:
+    """The hash of a payload, after the versions in its text: `2:ab12`; without one if all are 1."""
+    if KEY not in text:
+        return hashed
+    found = ",".join(f"{place}={version}" if place else str(version) for place, version in _versions(text))
+    return f"{found}:{hashed}" if found else hashed
+
+
 def _stamped(text: str, type_: Any, value: Any, limit: int, what: str) -> str:
     """The text with its version; None has none."""
     if value is None:
@@ -82,3 +101,13 @@ def _stamped(text: str, type_: Any, value: Any, limit: int, what: str) -> str:
 def has_version(type_: Any) -> bool:
     """True if the class at a place of this type has a version that is not 1."""
     return type_ is not Any and (cls := class_at(type_)) is not None and version_of(cls) > 1
+
+
+def _versions(text: str) -> Iterator[tuple[str, int]]:
+    version, value = split(msgspec.json.decode(text))
+    if version > 1:
+        yield "", version
+    elif isinstance(value, dict):
+        for name, one in sorted(value.items()):
+            if (found := split(one)[0]) > 1:
+                yield name, found

@@ -23,7 +23,7 @@ STATE: Final = "state"  # derived from events: thrown away if its code has chang
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Upcaster:
     """One upcaster; `into` are the classes that it leads to, at version 1, None for the next version of its name."""
 
     name: str
@@ -86,7 +86,7 @@ def upcast(
         raise InvalidOption("decider", decider, why)
 
     def decorate(fn: F) -> F:
-        link = Link(name, version, into, isinstance(to, tuple), decider, fn)
+        link = Upcaster(name, version, into, isinstance(to, tuple), decider, fn)
         if into is None and not isinstance(of, str):
             _add(_own.setdefault(of, []), link)
         elif not into:
@@ -98,12 +98,12 @@ def upcast(
     return decorate
 
 
-_own: Final[weakref.WeakKeyDictionary[type, list[Link]]] = weakref.WeakKeyDictionary()
-_into: Final[weakref.WeakKeyDictionary[type, list[Link]]] = weakref.WeakKeyDictionary()
-_named: Final[dict[str, list[Link]]] = {}
+_own: Final[weakref.WeakKeyDictionary[type, list[Upcaster]]] = weakref.WeakKeyDictionary()
+_into: Final[weakref.WeakKeyDictionary[type, list[Upcaster]]] = weakref.WeakKeyDictionary()
+_named: Final[dict[str, list[Upcaster]]] = {}
 
 
-def _add(links: list[Link], link: Link) -> None:
+def _add(links: list[Upcaster], link: Upcaster) -> None:
     """Keep the link; a module that is loaded again replaces its own."""
     links[:] = [one for one in links if one.place != link.place or one.version != link.version]
     links.append(link)
@@ -151,7 +151,7 @@ class Routes:
         self._part = part
         self._of = of
         self._classes = classes
-        self._links: dict[Node, Link] = {}
+        self._links: dict[Node, Upcaster] = {}
         if part == STATE:
             return
         for link in self._found(own=own):
@@ -160,7 +160,7 @@ class Routes:
         self._check()
 
     @property
-    def links(self) -> Sequence[Link]:
+    def links(self) -> Sequence[Upcaster]:
         """The upcasters, in the order of the names and versions that they read."""
         return [self._links[node] for node in sorted(self._links)]
 
@@ -199,7 +199,7 @@ class Routes:
             known = f"{self._of} declares {declared}" if newest is None else f"this code has version {newest}"
             raise UnknownRecord(what, *node, known)
 
-    def _found(self, *, own: bool) -> Iterator[Link]:
+    def _found(self, *, own: bool) -> Iterator[Upcaster]:
         seen: set[int] = set()
         names: set[str] = set(self._classes)
         for cls in self._classes.values():
@@ -216,7 +216,7 @@ class Routes:
         yield from dropped
         yield from (link for link in named if link.into is None and link.name in gone)
 
-    def _is_declared(self, link: Link) -> bool:
+    def _is_declared(self, link: Upcaster) -> bool:
         """True if the name that is dropped is that of a class of this part: another part has dropped it."""
         cls = self._classes.get(link.name)
         return cls is not None and version_of(cls) <= link.version
@@ -239,7 +239,7 @@ class Routes:
                     why = f"an upcaster of {name} {version} is missing: `@upcast({name}, {version})`"
                     raise InvalidOption(f"{VERSION} of {name}", newest, why)
 
-    def _follow_back(self, begun: Link, node: Node, path: tuple[Node, ...]) -> None:
+    def _follow_back(self, begun: Upcaster, node: Node, path: tuple[Node, ...]) -> None:
         if node in path:
             ways = " to ".join(f"{name} {version}" for name, version in (*path, node))
             self._refuse(begun, f"it leads in a circle: {ways}")
@@ -248,5 +248,5 @@ class Routes:
         for into in (None,) if link.into is None else link.into:
             self._follow_back(begun, (node[0], node[1] + 1) if into is None else (name_of(into), 1), (*path, node))
 
-    def _refuse(self, link: Link, why: str) -> None:
+    def _refuse(self, link: Upcaster, why: str) -> None:
         raise InvalidOption(f"upcaster of {link.name} {link.version}", link.place, why)

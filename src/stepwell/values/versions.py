@@ -97,19 +97,19 @@ def may_be_equal(recorded: str | None, asked: str | None) -> bool:
     return _alike(msgspec.json.decode(recorded), msgspec.json.decode(asked), depth=2)
 
 
-def hash_with_version(hashed: str, text: str) -> str:
-    """The hash of a payload, after the versions in its text: `2:ab12`; without one if all are 1."""
-    if KEY not in text:
-        return hashed
-    found = ",".join(f"{place}={version}" if place else str(version) for place, version in _versions(text))
-    return f"{found}:{hashed}" if found else hashed
-
-
 def are_same_payload(one: str | None, other: str | None) -> bool:
     """True unless the hashes are of the same versions and differ."""
     if one == other:
         return True
     return one is not None and other is not None and one.rpartition(":")[0] != other.rpartition(":")[0]
+
+
+def split(value: Any) -> tuple[int, Any]:
+    """The version of a decoded value, and the value."""
+    match value:
+        case {"$sw": {"v": int(version)}, "d": data} if len(value) == 2:
+            return version, data
+    return 1, value
 
 
 def check_place(type_: Any, what: str) -> None:
@@ -140,16 +140,8 @@ def _classes_in(type_: Any, seen: set[type]) -> Iterator[type]:
             yield from _classes_in(hints.get(name, types.NoneType), seen)
 
 
-def _split(value: Any) -> tuple[int, Any]:
-    """The version of a decoded value, and the value."""
-    match value:
-        case {"$sw": {"v": int(version)}, "d": data} if len(value) == 2:
-            return version, data
-    return 1, value
-
-
 def _alike(recorded: Any, asked: Any, depth: int) -> bool:
-    (before, old), (now, new) = _split(recorded), _split(asked)
+    (before, old), (now, new) = split(recorded), split(asked)
     if before != now or old == new:
         return True
     if depth and isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
@@ -157,13 +149,3 @@ def _alike(recorded: Any, asked: Any, depth: int) -> bool:
     if depth and isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return all(_alike(one, other, depth - 1) for one, other in zip(old, new, strict=True))
     return False
-
-
-def _versions(text: str) -> Iterator[tuple[str, int]]:
-    version, value = _split(msgspec.json.decode(text))
-    if version > 1:
-        yield "", version
-    elif isinstance(value, dict):
-        for name, one in sorted(value.items()):
-            if (found := _split(one)[0]) > 1:
-                yield name, found
