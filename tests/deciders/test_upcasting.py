@@ -29,7 +29,7 @@ def program(version: int, up: Any = in_cents, *, drops: bool = False, type_: str
 
     def changed(name: str) -> Any:
         fields = {"id": str, "cents" if version > 1 else "price": int}
-        cls = dataclass(frozen=True)(type(name, (), {"__annotations__": fields, "__stepwell_version__": version}))
+        cls: Any = dataclass(frozen=True)(type(name, (), {"__annotations__": fields, "__stepwell_version__": version}))
         cls.__module__ = __name__
         for number in range(1, version):
             upcast(cls, number)(up if number == 1 else (lambda old: old))
@@ -54,7 +54,7 @@ def program(version: int, up: Any = in_cents, *, drops: bool = False, type_: str
         def evolve(self, state: int, event: Any) -> int:
             if isinstance(event, Waited):
                 return state + 1
-            return state + (event.cents if version > 1 else event.price)
+            return state + int(event.cents if version > 1 else event.price)
 
         def decide(self, state: int, input: Any, now: datetime) -> Decision[Any, Any, Any]:
             if isinstance(input, Later):

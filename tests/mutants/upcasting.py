@@ -184,7 +184,7 @@ UPCASTING_MUTANTS = (
         "operate/doctor.py",
         "    return stored.version == 1  #",
         "    return True  #",
-        TOLD + "test_doctor_names_every_stored_version_that_no_living_worker_reads",
+        TOLD + "test_doctor_takes_a_worker_that_registers_no_version_for_one_that_reads_the_first",
     ),
     Mutant(
         "upcasting: a worker does not register what it reads",

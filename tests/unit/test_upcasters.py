@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import pydantic
@@ -47,6 +47,18 @@ class Model(pydantic.BaseModel, frozen=True):
 
 for kind in (Struct, Model):
     upcast(kind, 1)(lambda old: {"cents": old["price"] * 100})
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Box(Generic[T]):
+    __stepwell_version__: ClassVar[int] = 2
+    held: T
+
+
+upcast(Box, 1)(lambda old: {"held": old["kept"]})
 
 
 @dataclass(frozen=True)
@@ -290,6 +302,14 @@ def test_a_value_is_read_as_the_class_of_today() -> None:
     ):
         with pytest.raises(UnknownRecord, match=told):
             read_value(text, cls, what="message")
+
+
+def test_a_generic_class_is_read_with_its_argument() -> None:
+    text = write_value(Box([1]), Box[list[int]])
+    assert text == '{"$sw":{"v":2},"d":{"held":[1]}}'
+    assert read_value('{"kept":[1]}', Box[list[int]]) == Box([1])
+    with pytest.raises(UpcastFailed, match=r"does not fit Box, version 2, at `\$\.held\[0\]`"):
+        read_value('{"kept":["a"]}', Box[list[int]])
 
 
 def test_what_is_given_as_plain_json_has_the_version_of_its_place() -> None:

@@ -8,6 +8,7 @@ import pytest
 from stepwell import Engine, InvalidOption, Store, UnknownRecord, Worker, handler, step, upcast, workflow
 from stepwell.base.clock import TestClock
 from stepwell.operate.doctor import facts_of, findings
+from tests.deciders import test_upcasting
 from tests.deciders.workbench import Bench, Do, asked
 from tests.versions import shop_1, shop_3
 from tests.versions.test_shop import engine_of, worked
@@ -42,6 +43,17 @@ async def test_doctor_names_every_stored_version_that_no_living_worker_reads(sto
             *session.reads
         }
         assert not any("/" in name for name in session.handlers)
+
+
+@pytest.mark.proves("U-04")
+async def test_doctor_takes_a_worker_that_registers_no_version_for_one_that_reads_the_first(store: Store) -> None:
+    new, old = (Engine(store).register(shop.Till()) for shop in (test_upcasting.TWO, test_upcasting.ONE))
+    await old.execute(test_upcasting.ONE.Pay("a", 1))
+    async with Worker(store, [new]):
+        await new.execute(test_upcasting.TWO.Pay("a", 100))
+        assert await found(store) == []
+    async with Worker(store, [old]):
+        assert await found(store) == ["1 event of till stored as Paid, version 2, and no living worker reads that"]
 
 
 @pytest.mark.proves("U-01", "U-07")

@@ -76,7 +76,7 @@ def read_value(text: str | bytes, type_: Any = Any, *, what: str = "payload") ->
     cls = class_at(type_)
     if cls is None or version == version_of(cls) or data in ("null", b"null"):
         return decode(data, type_, what=what)
-    return upcasted(cls, version, decode(data, what=what), what)
+    return upcasted(type_, version, decode(data, what=what), what)
 
 
 def hash_with_version(hashed: str, text: str) -> str:

@@ -122,8 +122,10 @@ def versions_at(types: Iterable[Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def upcasted(cls: type, version: int, data: Any, what: str) -> Any:
-    """A value of the class, from the plain JSON of an older version; `UnknownRecord` if it is newer than the class."""
+def upcasted(type_: Any, version: int, data: Any, what: str) -> Any:
+    """A value of the type, from plain JSON of an older version of its class; `UnknownRecord` if that is newer."""
+    cls = class_at(type_)
+    assert cls is not None
     name, known = name_of(cls), version_of(cls)
     if version > known:
         raise UnknownRecord(what, name, version, f"this code has version {known}")
@@ -132,14 +134,15 @@ def upcasted(cls: type, version: int, data: Any, what: str) -> Any:
         if (link := links.get(number)) is None:
             raise UnknownRecord(what, name, version, f"an upcaster of {name} {number} is missing here")
         [(_, data)] = link.apply(data, what)
-    return made_of(data, cls, what, (name, version))
+    return made_of(data, type_, what, (name, version))
 
 
-def made_of(data: Any, cls: type, what: str, source: Node) -> Any:
-    """What upcasters returned, as a value of its class; `source` is the name and version that they began with."""
+def made_of(data: Any, type_: Any, what: str, source: Node) -> Any:
+    """What upcasters returned, as a value of its type; `source` is the name and version that they began with."""
     try:
-        return decode(encode(data, limit=sys.maxsize), cls)
+        return decode(encode(data, limit=sys.maxsize), type_)
     except SerializationError as error:
+        cls = class_at(type_) or object
         why = f"what it returned does not fit {cls.__name__}, version {version_of(cls)}, at `{error.path}`"
         raise UpcastFailed(what, *source, f"{why}: {error.source}") from error
 
