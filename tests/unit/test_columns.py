@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.records import TaskKind
-from stepwell.store.columns import Columns, Same
 from stepwell.store.draft import Alike, examples, inputs
-from stepwell.store.driver import Value
+from stepwell.store.driver import Columns, Same, Value
 from stepwell.store.postgres import copy_text
 from stepwell.store.postgres.copy_text import copied
 from stepwell.store.rows import NewTask

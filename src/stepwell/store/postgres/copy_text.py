@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final
 
-from stepwell.store.columns import Columns, Same
-from stepwell.store.driver import Value
+from stepwell.store.driver import Columns, Same, Value
 
 PIECE: Final = 64 * 1024  # characters that are sent at once: the database takes them while the next are written
 QUOTED: Final = 100  # bytes

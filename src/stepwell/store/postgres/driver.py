@@ -24,11 +24,11 @@ from stepwell.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from stepwell.store.columns import Columns
 from stepwell.store.driver import (
     LOCKS,
     AsyncJoin,
     Call,
+    Columns,
     Ddl,
     Ear,
     Heard,
