@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-from stepwell.base.definitions import result_type
+from stepwell.base.program import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
 

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.base.backoff import Retry
-from stepwell.base.definitions import declare, know
 from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.names import check_name, check_whole
+from stepwell.base.program import declare, know
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body

@@ -16,9 +16,9 @@ import msgspec
 
 from stepwell.base.backoff import waits
 from stepwell.base.clock import Clock
-from stepwell.base.definitions import result_type
 from stepwell.base.events import StoreLost
 from stepwell.base.futures import begin_apart
+from stepwell.base.program import result_type
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import (
     ExecutionFailed,
