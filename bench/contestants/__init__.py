@@ -52,14 +52,6 @@ class Batches(Protocol):
 
 
 @runtime_checkable
-class Crews(Queue, Protocol):
-    """A queue that several processes drain together."""
-
-    async def drain_busy(self, count: int) -> None:
-        """Handle messages with a handler that computes for about a millisecond, until none is left."""
-
-
-@runtime_checkable
 class Notifies(Protocol):
     """A queue that wakes its workers only when it was asked to."""
 
