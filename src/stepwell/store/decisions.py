@@ -171,11 +171,6 @@ class Decisions:
         moment: int = row["now"]
         return moment
 
-    async def task_again(self, task_id: int) -> Row | None:
-        """The columns of a task that its claim did not return."""
-        rows = await self._repeated(lambda: self._driver.read(Call("task_again", {"id": task_id})), patience=10)
-        return rows[0] if rows else None
-
     async def instances(self, type: str | None, after: tuple[str, str], limit: int) -> list[Row]:
         """Instances of one type, or of all types, after this type and name, in that order."""
         place = {"after_type": after[0], "after_name": after[1]}
