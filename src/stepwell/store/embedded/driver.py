@@ -106,6 +106,7 @@ class Embedded:
         self._timeout = timeout
         self._writing = Writing()
         self._watched = watched  # the file, if other processes may have it open
+        self._ear: FileEar | None = None
         self.hears_others = watched is not None
         self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
         self._reader = (
@@ -196,9 +197,9 @@ class Embedded:
         return Outside(self.name, *file, said, [])
 
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
-        """Watch the file's version in a thread of its own."""
+        """Watch the file in a thread of its own."""
         assert self._watched is not None
-        return FileEar(
+        self._ear = FileEar(
             name=f"stepwell-{self.name}-watch",
             connect=lambda: self._engine.connect(reading=True),
             watched=self._watched,
@@ -206,6 +207,7 @@ class Embedded:
             heard=heard,
             lost=lost,
         )
+        return self._ear
 
     async def notify(self, hint: Hint) -> None:
         """Nothing to do: who watches the file sees the commit."""
@@ -221,12 +223,15 @@ class Embedded:
         return self._in_transaction(connection, body)
 
     def _in_transaction(self, connection: Any, body: Callable[[], T]) -> T:
+        ear = self._ear
         self._writing.waits_for("another process")
         with self._engine.write_turn():
             self._writing.waits_for("another connection")
             try:
                 # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
                 connection.execute("begin immediate")
+                if ear is not None:
+                    ear.begin_writing()
                 self._writing.began("this process")
                 self._engine.check_file()
                 value = body()
@@ -240,6 +245,9 @@ class Embedded:
                 if type(translated) is StoreBusy:
                     translated = StoreBusy(f"{self._writing}: {translated}")
                 raise translated from error
+            finally:
+                if ear is not None:
+                    ear.end_writing()
             self._engine.after_commit(connection)
             return value
 

@@ -49,7 +49,7 @@ class SQLite:
         self.folder = Path(f"{path}-stepwell")
         self._turn = WriteTurn(self.folder)
         self._opened = OpenedFile(path)
-        self._log = f"{path}-wal"
+        self.log = f"{path}-wal"
         self._fold_at = LOG_BYTES  # when the log is longer
 
     def connect(self, *, reading: bool) -> sqlite3.Connection:
@@ -84,7 +84,7 @@ class SQLite:
     def touched(self) -> object:
         """Size and time of the log, to which every commit is written first."""
         try:
-            found = os.stat(self._log)  # noqa: PTH116 - as above
+            found = os.stat(self.log)  # noqa: PTH116 - as above
         except FileNotFoundError:
             return None
         return found.st_size, found.st_mtime_ns
@@ -157,7 +157,7 @@ class SQLite:
         if self._path is None:
             return
         try:
-            length = os.stat(self._log).st_size  # noqa: PTH116 - for every commit, and half the price
+            length = os.stat(self.log).st_size  # noqa: PTH116 - for every commit, and half the price
         except FileNotFoundError:
             return
         if length <= LOG_BYTES:
