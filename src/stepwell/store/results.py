@@ -38,7 +38,7 @@ from stepwell.values.codec import decode
 LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
 LOOK_AT_NEW: Final = SHORTEST_POLL  # after which a run that has only just been written is read first
 MOST_AT_ONCE: Final = 1000  # runs of one read: their results may be large
-SHORTEST_REST: Final = 0.02  # between two reads of all, however often others say that any of them may have ended, ...
+SHORTEST_REST: Final = 0.001  # between two reads of all, however often others say that any of them may have ended, ...
 REST_EACH: Final = 0.0001  # ... and this long for each run that was read: some times what reading it takes
 
 Waiting = asyncio.Future["Ending"]
