@@ -19,8 +19,8 @@ from stepwell.base.clock import TestClock
 from stepwell.errors import InvalidName, SerializationError, StoreUnavailable, StoreUnusable
 from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Script
-from stepwell.store.embedded.driver import ConnectionThread
 from stepwell.store.embedded.file import FileGuards, WriteTurn
+from stepwell.store.embedded.thread import ConnectionThread
 from stepwell.store.recovery import Recovery
 from stepwell.store.rows import Settlement
 from tests.ground.processes import Crew, wait_for
@@ -189,11 +189,11 @@ def test_writers_queue_on_the_file_lock(backend: str, tmp_path: Path) -> None:
     order: list[str] = []
 
     def write() -> None:
-        with second.taken():
+        with second:
             order.append("second")
 
     thread = threading.Thread(target=write)
-    with first.taken():
+    with first:
         thread.start()
         time.sleep(0.1)
         order.append("first")
@@ -260,7 +260,7 @@ def test_a_forked_child_does_not_keep_the_turn_to_write_of_a_parent_that_died_in
             taken = threading.Event()
 
             def take() -> None:
-                with turn.taken():
+                with turn:
                     taken.set()
 
             threading.Thread(target=take, daemon=True).start()

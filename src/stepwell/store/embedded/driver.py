@@ -8,18 +8,15 @@ queue for it on a file lock, because the database's own busy handler is unfair a
 from __future__ import annotations
 
 import asyncio
-import collections
 import concurrent.futures
 import contextlib
-import queue
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stepwell.base.futures import ended
-from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.base.futures import resolve
+from stepwell.errors import StoreBusy, StoreUnavailable
 from stepwell.store.driver import (
     SAVEPOINT,
     AsyncJoin,
@@ -39,6 +36,7 @@ from stepwell.store.driver import (
 )
 from stepwell.store.embedded.listener import FileEar, Watched
 from stepwell.store.embedded.render import Rendered
+from stepwell.store.embedded.thread import ConnectionThread, LoopAnswer
 from stepwell.store.embedded.transaction import Tenure
 from stepwell.store.joins.connection import AwaitedCursor, join_through
 from stepwell.store.sql import Statements, fed_rows
@@ -117,7 +115,7 @@ class Embedded:
 
     async def open(self) -> None:
         """Open the file; it is made if it is missing."""
-        await self._wait(self._writer.submit(lambda _: None), self._timeout)
+        await self._asked(self._writer, lambda _: None, self._timeout)
 
     async def close(self) -> None:
         """Close both connections after what is under way."""
@@ -127,18 +125,17 @@ class Embedded:
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls as statements of one transaction in the writer's thread."""
-        return await self._wait(self._writer.submit(lambda connection: self._flush(connection, calls)), self._timeout)
+        return await self._asked(self._writer, lambda connection: self._flush(connection, calls), self._timeout)
 
     async def transact(
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
         """Play a script in the writer's thread."""
-        work = self._writer.submit(
-            lambda connection: self._in_transaction(
-                connection, lambda: play(script(), partial(self._answer, connection))
-            )
-        )
-        return await self._wait(work, timeout or self._timeout)
+
+        def work(connection: Any) -> T:
+            return self._in_transaction(connection, lambda: play(script(), partial(self._answer, connection)))
+
+        return await self._asked(self._writer, work, timeout or self._timeout)
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement in a transaction of the writer."""
@@ -147,8 +144,7 @@ class Embedded:
 
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
-        work = self._reader.submit(partial(self._read, call))
-        return await self._wait(work, self._timeout)
+        return await self._asked(self._reader, partial(self._read, call), self._timeout)
 
     def _read(self, call: Call, connection: Any) -> list[Row]:
         self._engine.check_file()
@@ -274,15 +270,20 @@ class Embedded:
             raise translated from error
         return found
 
-    async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
+    async def _asked(self, thread: ConnectionThread, work: Callable[[Any], T], timeout: float) -> T:
+        """Have the work done by a thread; what has not begun when the time is over is not done."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        thread.put(LoopAnswer(loop, answer), work)
+        timer = loop.call_later(timeout, self._late, answer, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.wrap_future(work)
-        except TimeoutError as error:
-            raise StoreUnavailable(
-                f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
-                "end it, or pass its connection as `tx=`"
-            ) from error
+            return await answer
+        finally:
+            timer.cancel()
+
+    def _late(self, answer: asyncio.Future[Any], timeout: float) -> None:
+        why = f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
+        resolve(answer, StoreUnavailable(why + "end it, or pass its connection as `tx=`"))
 
 
 class Writing:
@@ -325,59 +326,3 @@ class EmbeddedPulse:
 
     def close(self) -> None:
         """The writer is the store's; nothing to close."""
-
-
-class ConnectionThread:
-    """A thread that owns one connection and does what is submitted, one thing after the other."""
-
-    def __init__(self, name: str, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = (
-            collections.deque()
-        )
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # half the price of a semaphore
-        self._closing = False
-        # A daemon: a process may end while another one holds the file.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._started = threading.Lock()
-
-    def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
-        """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        if self._closing:
-            future.set_exception(StoreClosed())
-            return future
-        (self._pending.appendleft if first else self._pending.append)((future, work))
-        self._wake.put(None)
-        with self._started:
-            if self._thread.ident is None:
-                self._thread.start()
-        return future
-
-    async def close(self) -> None:
-        """Finish what is pending and close the connection."""
-        with self._started:
-            self._closing = True
-        self._wake.put(None)
-        await ended(self._thread, 10)
-
-    def _work(self) -> None:
-        connection: Any = None
-        while True:
-            self._wake.get()
-            if not self._pending:
-                if self._closing:
-                    break
-                continue
-            future, work = self._pending.popleft()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                if connection is None:
-                    connection = self._connect()
-                future.set_result(work(connection))
-            except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
-                future.set_exception(error)
-            del future, work  # or a connection without work would keep what it read last
-        if connection is not None:
-            connection.close()

@@ -142,7 +142,7 @@ class SQLite:
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn; a database in memory has no other process."""
-        return contextlib.nullcontext() if self._path is None else self._turn.taken()
+        return contextlib.nullcontext() if self._path is None else self._turn
 
     def file(self) -> tuple[str, str] | None:
         """The file, and the one on which its writers queue."""
