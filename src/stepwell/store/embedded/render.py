@@ -39,7 +39,7 @@ class Rendered:
         """The statements that one call is here, each with its values; none if its row set is empty."""
         statement = self._statements[call.statement]
         values = _with_clock(call.params)
-        many = self._many_rows and rows is not None and len(rows) > 1
+        many = self._many_rows and not statement.singly and rows is not None and len(rows) > 1
         text = self._text(statement, many=many)
         if not statement.columns:
             yield text, values
