@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from bench.contestants.stepwell import check_writer
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 from stepwell import Store, Worker, sleep, step, workflow
 from stepwell import connect as open_store
 
@@ -51,6 +51,7 @@ class StepwellWorkflows:
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"Worker(concurrency={CONCURRENCY}, tune_gc=True).drain() after store.trigger_many, async workflow "
         "and step; everything else at its default",
+        "execute_few": f"the same with concurrency={AT_ONCE}",
         "here": "workflow.trigger(...).wait().execute(store) beside `Worker(store, [workflow], tune_gc=True)`",
         "elsewhere": "the same, the worker in another process",
         "sleep": "async with Worker(store, [workflow], tune_gc=True)",
@@ -76,6 +77,10 @@ class StepwellWorkflows:
     async def execute(self, count: int) -> None:
         """Let a worker drain the queue."""
         await Worker(self._store, [five], concurrency=CONCURRENCY, tune_gc=True).drain()
+
+    async def execute_few(self, count: int) -> None:
+        """Let a worker with few places drain the queue."""
+        await Worker(self._store, [five], concurrency=AT_ONCE, tune_gc=True).drain()
 
     @contextlib.asynccontextmanager
     async def serving(self, *, here: bool) -> AsyncIterator[None]:
