@@ -11,7 +11,7 @@ select queue.id, queue.name from {workflow} as workflow {one_of queue.id workflo
  order by queue.name;
 
 -- name: ended_runs
--- bound: 12 + 6 a row
+-- bound: 12 + 9 a row
 -- Count, by length, the tasks of these queues that ended since the moment given: of each queue the newest :most that
 -- succeeded or were cancelled, and the newest :most dead letters. What ended before is not looked at.
 -- `kind` is told and not asked for: with it the index of runs, which knows no moment of their end, would do as well.
@@ -56,7 +56,7 @@ select {its rows.queue_id} as queue_id, {its rows.status} as status, walk.looked
                     limit :most) as part) as walk;
 
 -- name: ended_steps
--- bound: 150 + 6 a row
+-- bound: 150 + 9 a row
 -- Count, by name and length, the steps of the runs of these queues that ended since the moment given: of each queue's
 -- newest :most, ten times as many steps at most. A step's name is what its key has after the path of its branch and before
 -- the number of the call. Its length is that of the attempt that succeeded, from its beginning to its record; what is
