@@ -12,7 +12,7 @@ import pytest
 from stepwell import Count, QueueInUse, RunStatus, Store, connect
 from stepwell.base import count
 from stepwell.operate.doctor import facts_of, findings
-from stepwell.operate.overview import overview_of
+from stepwell.operate.status import overview_of
 from stepwell.store.driver import Call
 from stepwell.store.postgres.connection import connect as connect_as_the_driver_does
 from tests.store.plans import Prepared, drawn, touched

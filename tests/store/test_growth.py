@@ -13,8 +13,8 @@ import pytest
 
 from stepwell import Store, connect
 from stepwell.operate.doctor import facts_of
-from stepwell.operate.overview import overview_of
 from stepwell.operate.run_view import view_of
+from stepwell.operate.status import overview_of
 from stepwell.store.driver import Call
 from tests.ground.scale import Scale
 from tests.store.bounds import bounds

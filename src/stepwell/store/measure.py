@@ -11,13 +11,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.base.names import check_name, is_served
 from stepwell.errors import WorkflowNotFound
-from stepwell.records import Aside, Health, QueueStats, RunStatus, TaskKind
+from stepwell.records import Aside, Health, QueueInfo, QueueStats, RunStatus, TaskKind
 from stepwell.store import schema
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.exposition import Readings, exposition
@@ -34,7 +34,6 @@ from stepwell.store.metrics import (
     looked_at_by_queue,
     metrics_of,
 )
-from stepwell.store.queue_stats import aside_of, stats_of
 from stepwell.store.rows import NEVER
 
 if TYPE_CHECKING:
@@ -119,14 +118,14 @@ class Measure:
         for row in await self._db.driver.read(Call("oldest", self._db.params(), rows)):
             since[row["queue_id"]] = min(row["run_at"], since.get(row["queue_id"], row["run_at"]))
         ages = {id_: max(0.0, (moment["now"] - run_at) / 1_000_000) for id_, run_at in since.items()}
-        return [stats_of(one, counted[one.id], ages.get(one.id), limit - 1) for one in queues]
+        return [_stats(one, counted[one.id], ages.get(one.id), limit - 1) for one in queues]
 
     async def set_aside(self, *, exact: bool = False) -> Sequence[Aside]:
         """The runs that go on only when a person lets them: what they need, how many, and for how long."""
         self._db.check()
         limit = limit_of(exact=exact)
         params, rows = self._db.params(never=NEVER, most=limit), [(id_,) for id_ in (await self._named(None)).values()]
-        return aside_of(await self._db.driver.read(Call("set_aside", params, rows)), limit - 1)
+        return _aside(await self._db.driver.read(Call("set_aside", params, rows)), limit - 1)
 
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
@@ -222,6 +221,43 @@ def _session(row: Any) -> OpenSession:
     # A beat in the future is no sign of life either: see `living_handlers`.
     is_stale = abs(row["silent"]) > row["lease"]
     return OpenSession(tuple(json.loads(row["handlers"])), is_stale, datetime_of(row["heard_at"]))
+
+
+def _stats(queue: QueueInfo, row: Any, oldest: float | None, most: int) -> QueueStats:
+    """A queue as it was counted; a part of which more than `most` were looked at is a floor."""
+
+    def idle(number: int) -> Count:
+        return Count.of(number, row["idle"], most)
+
+    running = Count.of(row["owned"], row["owned_in_all"], most) + idle(row["taken"])
+    waiting = row["idle"] - row["taken"]
+    return QueueStats(
+        queue=queue.name,
+        paused=queue.paused,
+        draining=queue.draining,
+        ready=Count.of(row["ready"], row["ready"], most),
+        waiting=idle(waiting),
+        running=running,
+        dead=Count.of(row["dead"], row["dead"], most),
+        oldest=oldest,
+        suspects=idle(row["suspects"]),
+        scheduled=idle(waiting - row["set_aside"] - row["suspects"]),
+        set_aside=idle(row["set_aside"]),
+        unreadable=idle(row["unreadable"]),
+    )
+
+
+def _aside(rows: Sequence[Any], most: int) -> list[Aside]:
+    """The runs that need a person, of all workflows together, by what they need."""
+    looked_at = looked_at_by_queue(rows, "runs")
+    found = []
+    every: tuple[Literal["unpause", "signal", "accept"], ...] = ("unpause", "signal", "accept")
+    for needs in every:
+        theirs = [row for row in rows if row["needs"] == needs]
+        if theirs:
+            runs = sum((Count.of(row["runs"], looked_at[row["queue_id"]], most) for row in theirs), Count())
+            found.append(Aside(needs, runs, max(0.0, max(row["longest"] for row in theirs) / 1_000_000)))
+    return found
 
 
 def _ask(call: Call) -> Script[Row]:
