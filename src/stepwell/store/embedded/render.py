@@ -30,6 +30,7 @@ class Spelled:
     columns: Sequence[Column]
     names: tuple[str, ...]  # of the parameters that are the columns of one row
     asks: frozenset[str]  # the clocks that it reads
+    singly: bool  # it is run for one row at a time
 
 
 class Rendered:
@@ -60,7 +61,7 @@ class Rendered:
             _fill_in(values, spelled.asks)
         if not spelled.columns:
             return [(spelled.one, values)]
-        if rows is not None and len(rows) > 1 and self._many_rows:
+        if rows is not None and len(rows) > 1 and self._many_rows and not spelled.singly:
             values["rows"] = _as_json(spelled.columns, list(rows))  # gone through more than once
             return [(spelled.many, values)]
         return [(spelled.one, {**values, **dict(zip(spelled.names, row, strict=True))}) for row in rows or ()]
@@ -73,6 +74,7 @@ class Rendered:
             statement.columns,
             tuple(f"row_{column.name}" for column in statement.columns),
             frozenset(token.name for token in statement.tokens if isinstance(token, Parameter)) & CLOCKS.keys(),
+            statement.singly,
         )
         self._spelled[name] = spelled
         return spelled
