@@ -19,8 +19,8 @@ from stepwell.base.clock import TestClock
 from stepwell.errors import InvalidName, SerializationError, StoreUnavailable, StoreUnusable
 from stepwell.records import RunStatus
 from stepwell.store.driver import Call, Script
+from stepwell.store.embedded.driver import ConnectionThread
 from stepwell.store.embedded.file import FileGuards, WriteTurn
-from stepwell.store.embedded.thread import ConnectionThread
 from stepwell.store.recovery import Recovery
 from stepwell.store.rows import Settlement
 from tests.ground.processes import Crew, wait_for

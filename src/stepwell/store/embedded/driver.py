@@ -8,15 +8,18 @@ queue for it on a file lock, because the database's own busy handler is unfair a
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 import contextlib
+import queue
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stepwell.base.futures import resolve
-from stepwell.errors import StoreBusy, StoreUnavailable
+from stepwell.base.futures import LoopAnswer, ended, resolve
+from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
     SAVEPOINT,
     AsyncJoin,
@@ -36,12 +39,12 @@ from stepwell.store.driver import (
 )
 from stepwell.store.embedded.listener import FileEar, Watched
 from stepwell.store.embedded.render import Rendered
-from stepwell.store.embedded.thread import ConnectionThread, LoopAnswer
 from stepwell.store.embedded.transaction import Tenure
 from stepwell.store.joins.connection import AwaitedCursor, join_through
 from stepwell.store.sql import Statements, fed_rows
 
 T = TypeVar("T")
+Answer = concurrent.futures.Future[Any] | LoopAnswer[Any]
 BEGIN_WRITING: Final = Call("begin_writing")
 
 
@@ -326,3 +329,61 @@ class EmbeddedPulse:
 
     def close(self) -> None:
         """The writer is the store's; nothing to close."""
+
+
+class ConnectionThread:
+    """A thread that owns one connection and does what is submitted, one thing after the other."""
+
+    def __init__(self, name: str, connect: Callable[[], Any]) -> None:
+        self._connect = connect
+        self._pending: collections.deque[tuple[Answer, Callable[[Any], Any]]] = collections.deque()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # half the price of a semaphore
+        self._closing = False
+        # A daemon: a process may end while another one holds the file.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._started = threading.Lock()
+
+    def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
+        """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.put(future, work, first=first)
+        return future
+
+    def put(self, answer: Answer, work: Callable[[Any], T], *, first: bool = False) -> None:
+        """Have the work done, and its result told, unless nothing waits for it any more when its turn comes."""
+        if self._closing:
+            answer.set_exception(StoreClosed())
+            return
+        (self._pending.appendleft if first else self._pending.append)((answer, work))
+        self._wake.put(None)
+        with self._started:
+            if self._thread.ident is None:
+                self._thread.start()
+
+    async def close(self) -> None:
+        """Finish what is pending and close the connection."""
+        with self._started:
+            self._closing = True
+        self._wake.put(None)
+        await ended(self._thread, 10)
+
+    def _work(self) -> None:
+        connection: Any = None
+        while True:
+            self._wake.get()
+            if not self._pending:
+                if self._closing:
+                    break
+                continue
+            answer, work = self._pending.popleft()
+            if not answer.set_running_or_notify_cancel():
+                continue
+            try:
+                if connection is None:
+                    connection = self._connect()
+                answer.set_result(work(connection))
+            except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
+                answer.set_exception(error)
+            del answer, work  # or a connection without work would keep what it read last
+        if connection is not None:
+            connection.close()

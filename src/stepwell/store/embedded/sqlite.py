@@ -49,6 +49,7 @@ class SQLite:
         self.folder = Path(f"{path}-stepwell")
         self._turn = WriteTurn(self.folder)
         self._opened = OpenedFile(path)
+        self.check_file = self._opened.check
         self.log = f"{path}-wal"
         self._fold_at = LOG_BYTES  # when the log is longer
 
@@ -76,10 +77,6 @@ class SQLite:
             raise StoreUnavailable(f"{self._path}: {error}") from error
         self._opened.note()
         return connection
-
-    def check_file(self) -> None:
-        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
-        self._opened.check()
 
     def touched(self) -> object:
         """Size and time of the log, to which every commit is written first."""

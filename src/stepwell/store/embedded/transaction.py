@@ -8,14 +8,20 @@ import contextlib
 import queue
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from stepwell.errors import InvalidOption, StoreUnavailable
 from stepwell.store.driver import Row
-from stepwell.store.embedded.thread import ConnectionThread
 
 T = TypeVar("T")
 Work = tuple[Callable[[Any], Any], concurrent.futures.Future[Any]]
+
+
+class Thread(Protocol):
+    """A thread that owns one connection and does what is submitted."""
+
+    def submit(self, work: Callable[[Any], T]) -> concurrent.futures.Future[T]:
+        """Have the work done with the connection."""
 
 
 class Undone(Exception):  # noqa: N818 - a word of ours, never seen by users
@@ -26,7 +32,7 @@ class Tenure:
     """One transaction of the writer, which does what it is told until it is told to end."""
 
     def __init__(
-        self, thread: ConnectionThread, in_transaction: Callable[[Any, Callable[[], None]], None], *, patience: float
+        self, thread: Thread, in_transaction: Callable[[Any, Callable[[], None]], None], *, patience: float
     ) -> None:
         self._thread = thread
         self._in_transaction = in_transaction
