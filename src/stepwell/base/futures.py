@@ -7,8 +7,7 @@ import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 LOOK_EVERY: Final = 0.002
