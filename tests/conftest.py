@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import uvloop
 
-from stepwell.base import definitions
+from stepwell.base import program
 from stepwell.store.postgres.compose import Composer, Shape
 from tests.ground.late_loop import LateLoop
 from tests.store.flushes import noting_shapes, unknown_pieces
@@ -42,9 +42,9 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 @pytest.fixture(autouse=True)
 def workflows_of_other_tests_return_what_they_returned() -> Iterator[None]:
     """A process knows one workflow of a name, the last defined: tests that choose the same name do not meet."""
-    before = dict(definitions._results)
+    before = dict(program._results)
     yield
-    definitions._results.update(before)
+    program._results.update(before)
 
 
 _flushed: set[tuple[Shape, ...]] = set()

@@ -3,6 +3,7 @@
 from stepwell import sync
 from stepwell._version import __version__
 from stepwell.base.backoff import Retry
+from stepwell.base.count import Count
 from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
@@ -114,6 +115,7 @@ __all__ = [
     "Config",
     "Consumer",
     "Context",
+    "Count",
     "DeadCount",
     "DeadLetter",
     "Decider",

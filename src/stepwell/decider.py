@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
 from stepwell.base.backoff import Retry
@@ -21,7 +21,6 @@ S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - it stands beside S, E and X in every signature of a decider
 E = TypeVar("E")
 X = TypeVar("X")
-S_co = TypeVar("S_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +113,6 @@ class Decider(ABC, Generic[S, I, E, X]):
     def on_dead_letter(self, effect: X, error: str) -> I | None:
         """The input that tells the instance that an effect was given up, None to tell it nothing."""
         return None
-
-
-class Stateful(Protocol[S_co]):
-    """A decider as far as its state is concerned; tells a type checker what `engine.state` answers."""
-
-    def initial(self) -> S_co:
-        """The state of an instance before its first event."""
 
 
 ROUTE: Final = "__stepwell_route__"

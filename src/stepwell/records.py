@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-from stepwell.base.definitions import result_type
+from stepwell.base.count import NONE, Count
+from stepwell.base.program import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
 from stepwell.values.stamp import read_value
@@ -161,20 +162,23 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How much of a queue is ready, waiting, running and dead, and for how many seconds the oldest has been ready."""
+    """How much of a queue is ready, waiting, running and dead, and for how many seconds the oldest has been ready.
+
+    Each number is exact up to 10,000; beyond, it is a floor (`Count.is_floor`), unless exact numbers were asked for.
+    """
 
     queue: str
     paused: bool
     draining: bool
-    ready: int
-    waiting: int
-    running: int
-    dead: int
+    ready: Count
+    waiting: Count
+    running: Count
+    dead: Count
     oldest: float | None
-    suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
-    scheduled: int = 0  # of those that wait: for a moment ...
-    set_aside: int = 0  # ... and for a signal, a child or an operator: these are PAUSED
-    unreadable: int = 0  # of those that wait: no worker to which they were offered could read them
+    suspects: Count = NONE  # of those that wait: were lost with a worker, and are executed alone
+    scheduled: Count = NONE  # of those that wait: for a moment ...
+    set_aside: Count = NONE  # ... and for a signal, a child or an operator: these are PAUSED
+    unreadable: Count = NONE  # of those that wait: no worker to which they were offered could read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +207,16 @@ class Aside:
     """
 
     needs: Literal["unpause", "accept", "signal"]
-    runs: int
+    runs: Count
     longest: float
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A queue with work that no living worker serves, and how much of it; a large number is not counted to its end."""
+    """A queue with work that no living worker serves, and how much of it."""
 
     queue: str
-    waiting: int
+    waiting: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,7 @@ class Maintenance:
 
     began_at: datetime
     reason: str | None
-    running: int
+    running: Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import mark_as_async
-from stepwell.base.definitions import declare
 from stepwell.base.durations import Duration, timeout_of
 from stepwell.base.names import check_name
+from stepwell.base.program import declare
 from stepwell.errors import InvalidOption, NotInRun
 from stepwell.runs.branches import Branch, is_serving
 from stepwell.runs.call import StepCall, StepDefinition, checked_step

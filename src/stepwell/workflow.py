@@ -14,9 +14,9 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 import msgspec
 
 from stepwell.base.backoff import Retry
-from stepwell.base.definitions import declare, declared, know
 from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.names import check_name, check_whole
+from stepwell.base.program import declare, declared, know
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body

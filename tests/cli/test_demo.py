@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from stepwell import sync
+from stepwell.cli.demo.command import SAID, Live, Plain, Silent, source, verdict
 from stepwell.cli.demo.processes import PostgresServer
 from stepwell.cli.demo.service import OutsideService
 from stepwell.cli.demo.shop import ACTS, fulfil
 from stepwell.cli.demo.story import POINTS, Frame, Point, Result, Story
-from stepwell.cli.demo.views import SAID, Live, Plain, Silent, source, verdict
 from stepwell.cli.main import main
 from stepwell.cli.output import drawable
 from stepwell.records import Run, RunStatus, StepInfo

@@ -15,9 +15,8 @@ from stepwell.cli.output import drawable
 from stepwell.cli.parse import fitted, parsed
 from stepwell.cli.timeline import lines_of
 from stepwell.operate.format import STATUS_WORDS, ago, plain, short, span
-from stepwell.operate.run_view import ChildRun, Mark, RunView, mark_of
+from stepwell.operate.run_view import WIDTH, ChildRun, Mark, RunView, mark_of
 from stepwell.operate.status import word_of
-from stepwell.operate.timeline import WIDTH
 from stepwell.records import Run, RunId, RunStatus, StepInfo
 from stepwell.store.progress import tell_done
 from stepwell.store.why import Reason, Why

@@ -3,8 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,14 +131,6 @@ class Tables:
 def executed_more_than_once(executions: Counter[int]) -> int:
     """How many messages have more than one execution."""
     return sum(1 for times in executions.values() if times > 1)
-
-
-def by_message(lines: Iterable[Line]) -> dict[int, list[Line]]:
-    """The lines of each message, in their order."""
-    found: dict[int, list[Line]] = defaultdict(list)
-    for line in lines:
-        found[line["n"]].append(line)
-    return found
 
 
 def _asked(connection: Any, question: str) -> list[list[Any]]:

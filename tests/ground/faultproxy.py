@@ -49,8 +49,6 @@ class Counters:
 
     opened: int = 0
     resets: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
 
 
 class FaultProxy:
@@ -286,7 +284,6 @@ class _Link:
 
     async def _carry_requests(self) -> None:
         while data := await self._client_reader.read(65536):
-            self._proxy.counters.bytes_up += len(data)
             self._client_spoke_last = True
             await self._proxy._hold_up(is_reply=False)
             for message in self._requests.feed(data):
@@ -309,7 +306,6 @@ class _Link:
 
     async def _carry_replies(self) -> None:
         while data := await self._server_reader.read(65536):
-            self._proxy.counters.bytes_down += len(data)
             if self._client_spoke_last:
                 self._client_spoke_last = False
                 self._proxy.turns += 1

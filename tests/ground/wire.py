@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80877103, 80877104, 80877102
+SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 _ENDS = frozenset({"Q", "S", "F"})  # Query, Sync, FunctionCall: the server ends its answer with ReadyForQuery
 _FLUSH = "H"
 

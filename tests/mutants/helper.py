@@ -153,4 +153,20 @@ HELPER_MUTANTS = (
         "renew(self.slot.store.options.lease / 6)",
         LEASES + "test_a_body_extends_the_lease_of_its_own_type",
     ),
+    Mutant(
+        "a worker claims before its supervisor knows its session",
+        "L-03",
+        "work/leases.py",
+        "        await heartbeat.known()\n",
+        "",
+        LEASES + "test_a_session_claims_nothing_before_its_supervisor_knows_of_it",
+    ),
+    Mutant(
+        "a new session is told to the supervisor after the first beat",
+        "L-03",
+        "work/heartbeat.py",
+        "        if not self.helper.knows(workers):\n",
+        "        if False:\n",
+        LEASES + "test_a_session_claims_nothing_before_its_supervisor_knows_of_it",
+    ),
 )

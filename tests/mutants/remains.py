@@ -32,7 +32,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "a bulk does not escape what separates its rows",
         "V-06",
-        "store/postgres/copy_text.py",
+        "store/postgres/compose.py",
         "            text = text.replace(special, escaped)\n",
         "            pass\n",
         "tests/queue/test_enqueue.py::test_a_bulk_keeps_every_character_of_payloads_and_tags",
@@ -48,7 +48,7 @@ REMAINS_MUTANTS = (
     Mutant(
         "the database quotes payloads when it refuses a bulk",
         "V-06",
-        "store/postgres/copy_text.py",
+        "store/postgres/compose.py",
         "max(1, QUOTED - len(''.join(filter(None, same))))",
         "1",
         "tests/queue/test_secrets.py::test_a_bulk_that_the_database_refuses_tells_its_payloads_to_nobody",

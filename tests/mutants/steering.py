@@ -78,7 +78,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a fork forgets what its finished children answered",
         "R-20",
-        "store/fork.py",
+        "store/runs.py",
         "        if ended:\n",
         "        if False and ended:\n",
         FORK + "test_a_fork_has_the_answers_of_children_that_were_removed_meanwhile",
@@ -126,7 +126,7 @@ STEERING_MUTANTS = (
     Mutant(
         "a later step may be edited",
         "R-20",
-        "store/fork.py",
+        "store/runs.py",
         'if step["place"] >= first["place"] or',
         "if",
         FORK + "test_what_cannot_be_forked_is_refused_and_nothing_is_written",

@@ -141,7 +141,7 @@ UPCASTING_MUTANTS = (
     Mutant(
         "upcasting: an edited result of a fork is of version 1",
         "U-07",
-        "store/fork.py",
+        "store/runs.py",
         'stamped_like(output, replaced["output"])',
         "output",
         RUNS + "test_an_edited_result_of_a_fork_has_the_version_of_the_one_that_it_replaces",

@@ -20,7 +20,7 @@ from stepwell import (
     workflow,
     workflow_decorator,
 )
-from stepwell.base.definitions import result_type
+from stepwell.base.program import result_type
 from stepwell.values.arguments import Arguments
 from tests.runs.kit import Order, Receipt, fulfil, pack
 from tests.runs.sample import mail, media

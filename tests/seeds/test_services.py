@@ -13,7 +13,7 @@ import pytest
 
 import stepwell
 from stepwell import PermanentError, Store
-from stepwell.base import definitions
+from stepwell.base import program as defined
 from tests.ground.waiting import until
 from tests.seeds.loading import Site, loaded
 
@@ -89,7 +89,7 @@ async def test_output_where_nobody_knows_the_handler(
     async with working(program.worker_main(), beside, "zip_files"):
         run_id = await program.handle_upload("holidays", "photos/")
         await beside.result(run_id, timeout=30)
-    monkeypatch.delitem(definitions._results, "zip_files")  # as in a process that never saw it
+    monkeypatch.delitem(defined._results, "zip_files")  # as in a process that never saw it
     run = await stepwell.workflow("zip_files").get_run(int(run_id), beside)
     assert run.output() == {"archive_path": "/tmp/2.zip", "file_count": 2}
     assert run.output(program.ZipResult).archive_path == "/tmp/2.zip"

@@ -52,9 +52,7 @@ def crosses(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Where a module builds what only a driver takes: rows by place, statements by name, scripts that are played."""
     for node in ast.walk(module):
         match node:
-            case ast.ImportFrom(
-                module="stepwell.store.driver" | "stepwell.store.sql" | "stepwell.store.columns", names=names
-            ):
+            case ast.ImportFrom(module="stepwell.store.driver" | "stepwell.store.sql", names=names):
                 yield from ((node.lineno, one.name) for one in names if one.name in SEAM)
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="driver"), attr=verb)):
                 if verb in {"read", "write", "run", "transact", "transaction"}:

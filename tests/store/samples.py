@@ -260,7 +260,6 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "make_instances": {"id": new, "name": free},
         "maintenance": {"tenant": "other"},
         "mark_run": {"key": "mark"},
-        "migration": {"number": 1},
         "move_instances": {
             "id": of.instances,
             "before": 2,

@@ -62,11 +62,6 @@ def test_a_million_attempts_do_not_overflow() -> None:
     assert Retry(base=1e-6).delay(10**6, 0.5) == 300.0
 
 
-def test_n_attempts_in_all() -> None:
-    assert [Retry().gives_up(attempt) for attempt in (1, 2, 3, 4)] == [False, False, True, True]
-    assert Retry(1).gives_up(1)
-
-
 def test_a_number_stands_for_a_policy() -> None:
     policy = Retry(5, cap=60)
     assert Retry.of(policy) is policy

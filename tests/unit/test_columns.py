@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepwell.records import TaskKind
-from stepwell.store.columns import Columns, Same
 from stepwell.store.draft import Alike, examples, inputs
-from stepwell.store.driver import Value
-from stepwell.store.postgres import copy_text
-from stepwell.store.postgres.copy_text import copied
+from stepwell.store.driver import Columns, Same, Value
+from stepwell.store.postgres import compose
+from stepwell.store.postgres.compose import copied
 from stepwell.store.rows import NewTask
 
 ESCAPED = {r"\\": "\\", r"\t": "\t", r"\n": "\n", r"\r": "\r"}
@@ -33,7 +32,7 @@ async def test_what_copy_reads_is_what_was_given(given: list[tuple[int, Value, V
 
 
 async def test_rows_are_sent_in_pieces_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_text, "PIECE", 1000)
+    monkeypatch.setattr(compose, "PIECE", 1000)
     texts = ["x"] * 10 + ["y" * 900] * 3 + ["z" * 5000]
     pieces = [piece async for piece in copied(Columns([list(range(14)), Same("same"), texts]))]
     assert b"".join(pieces).decode().split() == [
@@ -46,7 +45,7 @@ async def test_rows_are_sent_in_pieces_of_a_bounded_size(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("same", ["", "%", "x" * 30, "x" * 300])
 async def test_the_last_cell_is_not_among_the_bytes_that_are_quoted(same: str) -> None:
     [piece] = [piece async for piece in copied(Columns([[1, 2**62], Same(same), ["secret", "secret"]]))]
-    assert all(b"secret" not in line[: copy_text.QUOTED] for line in piece.splitlines())
+    assert all(b"secret" not in line[: compose.QUOTED] for line in piece.splitlines())
 
 
 def test_tasks_that_are_alike_are_those_tasks() -> None:

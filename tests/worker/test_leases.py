@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -256,6 +258,48 @@ async def test_a_body_extends_the_lease_of_its_own_type(store_url: str) -> None:
         go.set()
         assert await store.result(run_id, bool, timeout=10)
         assert session.renewed_at > before + 101 - 1
+
+
+@pytest.mark.proves("promise-13", "L-03")
+@pytest.mark.backends("postgres", "sqlite", reason="no other process can open a Turso file, so nobody tells of its end")
+async def test_a_session_claims_nothing_before_its_supervisor_knows_of_it(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed, claimed, answer = asyncio.Event(), threading.Event(), threading.Event()
+
+    @handler("mail")
+    async def send(number: int) -> None:
+        executed.set()
+
+    lines, pipe = os.pipe()
+    os.set_blocking(lines, False)
+    async with connect(store_url, lease=30) as store:
+        await store.create_queue("mail")
+        await store.enqueue(send, 1)
+        helper = Heartbeat.of(store).helper
+        helper.supervised(pipe)
+        beat, claim, well, known = store.sessions.beat, store.tasks.claim, helper.well, []
+
+        async def observed(*of: Any, **also: Any) -> Any:
+            known.append(bool(helper._known))
+            claimed.set()
+            return await claim(*of, **also)
+
+        # The line comes late, and the database does not answer the first beat before the message was executed.
+        monkeypatch.setattr(helper, "well", lambda leases: (claimed.wait(0.3), well(leases))[1])
+        monkeypatch.setattr(store.sessions, "beat", lambda *of, **also: answer.wait(20) and beat(*of, **also))
+        monkeypatch.setattr(store.tasks, "claim", observed)
+        try:
+            async with Worker(store, [send]):
+                await asyncio.wait_for(executed.wait(), 20)
+                said = [json.loads(line) for line in os.read(lines, 65_536).splitlines()]
+                assert [line["sessions"] for line in said if "sessions" in line] == [1]
+                assert all(known)
+                answer.set()
+        finally:
+            answer.set()
+    os.close(lines)
+    os.close(pipe)
 
 
 @pytest.mark.backends("sqlite", "postgres", reason="no other process can open the database beside Turso")

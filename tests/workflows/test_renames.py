@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepwell import Reason, RunNotFound, Step, Store, Worker, Workflow
-from stepwell.base import definitions, program
+from stepwell.base import program
 from stepwell.base.clock import TestClock
 from stepwell.base.events import Event, RunHeld
 from stepwell.runs.journal import Journal
@@ -53,8 +53,8 @@ class Deployed:
         for name, module in self.modules():
             for one in vars(module).values():
                 if isinstance(one, Step | Workflow):  # whoever still refers to it, it is not of this process any more
-                    definitions._declared.pop(one, None)
-                    definitions._lasting.pop(one, None)
+                    program._declared.pop(one, None)
+                    program._lasting.pop(one, None)
             del sys.modules[name]
         gc.collect()  # what its functions have made
 

@@ -440,7 +440,7 @@ async def test_a_run_is_left_to_other_code_also_if_the_database_is_away_when_it_
     async def away(_: int) -> None:
         raise StoreUnavailable("no route to host")
 
-    monkeypatch.setattr(store.decisions, "task_again", away)
+    monkeypatch.setattr(store.tasks, "again", away)
     await drained(store, newer)
     task = await task_of(store, run_id)
     assert (task.status, task.attempt) == ("PENDING", 0), "an outage spends no attempt"

@@ -51,10 +51,6 @@ class Retry:
         """The policy itself, or the default policy with this number of attempts."""
         return retry if isinstance(retry, Retry) else cls(retry)
 
-    def gives_up(self, attempt: int) -> bool:
-        """True if the failed attempt (counted from 1) was the last."""
-        return attempt >= self.max_attempts
-
     def delay(self, attempt: int, randomness: float) -> float:
         """Seconds between the failed attempt (counted from 1) and the next; `randomness` is from 0 to 1.
 

@@ -1,7 +1,7 @@
-"""The names that this program declares: by decorators in this process, and in the sources of its modules.
+"""What this program declares: by decorators in this process, and in the sources of its modules.
 
-It is read only when a run is about to execute a new step while it has recorded others that it has not reached. Each
-source is read once, in a thread: the stack of the caller may be too deep for the parser.
+The sources are read only when a run is about to execute a new step while it has recorded others that it has not
+reached. Each is read once, in a thread: the stack of the caller may be too deep for the parser.
 """
 
 from __future__ import annotations
@@ -12,19 +12,57 @@ import sys
 import sysconfig
 import threading
 import tokenize
+import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Final
+from typing import Any, Final
 
-from stepwell.base.definitions import declared_names
 from stepwell.base.source_names import FUNCTION, NOTHING, Declared, declared_in
 
 _OUR_OWN: Final = str(Path(__file__).parents[1])
 _LIBRARY: Final = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # within the standard library's folder
+_results: Final[dict[str, Any]] = {}
+_declared: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
+_lasting: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
+
+
+def know(name: str, returns: Any) -> None:
+    """Register the result type of a workflow; the last definition of a name counts."""
+    _results[name] = returns
+
+
+def result_type(name: str) -> Any:
+    """The result type of the workflow; Any if it has no annotation, or is not defined in this process."""
+    return _results.get(name, Any)
+
+
+def declare(definition: object, name: str, function: object) -> None:
+    """Register the name of a step or workflow until its definition is freed; not lasting if a function defined it."""
+    _declared[definition] = name
+    if "<locals>" not in getattr(function, "__qualname__", "<locals>"):
+        _lasting[definition] = name
+
+
+def declared() -> list[object]:
+    """The steps and workflows of this process."""
+    while True:
+        try:
+            return list(_declared)
+        except RuntimeError:  # another thread has defined something meanwhile
+            continue
+
+
+def declared_names(*, lasting: bool = False) -> frozenset[str]:
+    """The names that are declared now; the lasting ones are the same in every process with the same modules."""
+    while True:
+        try:
+            return frozenset((_lasting if lasting else _declared).values())
+        except RuntimeError:  # another thread has defined something meanwhile
+            continue
 
 
 @dataclass(frozen=True, slots=True)

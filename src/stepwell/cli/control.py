@@ -299,7 +299,7 @@ async def forked(
 def _kept(run_id: int, steps: Sequence[StepInfo], at: str) -> tuple[list[str], str]:
     """What a fork at this step keeps, and that step's key."""
     from stepwell.records import RunStatus
-    from stepwell.store.fork import step_called
+    from stepwell.store.runs import step_called
 
     first: str = step_called(run_id, [{"key": step.key} for step in steps], at)["key"]
     place = [step.key for step in steps].index(first)

@@ -216,8 +216,8 @@ async def _run(store: Store, name: str) -> None:
 
 
 async def _graph(store: Store, asked: Invocation, name: str, kind: str) -> None:
-    from stepwell.operate.graph import dot, mermaid, ranks_of
     from stepwell.operate.lookup import run_named
+    from stepwell.operate.run_view import dot, mermaid, ranks_of
 
     run = await run_named(store, name)
     ranks = ranks_of(await store.steps(run.id))

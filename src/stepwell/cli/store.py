@@ -14,7 +14,7 @@ from stepwell.operate.format import ago, many, short, span
 
 if TYPE_CHECKING:
     from stepwell.operate.doctor import Finding
-    from stepwell.operate.overview import Overview
+    from stepwell.operate.status import Overview
     from stepwell.store.store import Store
 
 WIDTH = 8  # of the bar of a queue
@@ -115,8 +115,7 @@ def end(asked: Invocation) -> None:
 
 
 async def _watch(store: Store, asked: Invocation, every: float, *, once: bool) -> None:
-    from stepwell.operate.overview import overview_of
-    from stepwell.operate.status import as_json
+    from stepwell.operate.status import as_json, overview_of
 
     if asked.as_json:
         view = await overview_of(store, MOST)
@@ -136,7 +135,7 @@ async def _redraw(store: Store, every: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from stepwell.operate.overview import overview_of
+    from stepwell.operate.status import overview_of
 
     encoding = sys.stdout.encoding  # read before rich replaces stdout
     with Live(console=Console(file=sys.stdout, highlight=False), auto_refresh=False, screen=True) as live:

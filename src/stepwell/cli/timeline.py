@@ -14,9 +14,21 @@ from typing import Any, Final
 
 from stepwell.cli.output import drawable, is_lively, say
 from stepwell.operate.format import ago, short, span
-from stepwell.operate.run_view import ChildRun, Mark, RunView, view_of
+from stepwell.operate.run_view import (
+    WIDTH,
+    Bar,
+    ChildRun,
+    Mark,
+    RunView,
+    Scale,
+    bar_of,
+    begin_of,
+    length_of,
+    scale_of,
+    unrecorded,
+    view_of,
+)
 from stepwell.operate.status import took, word_of
-from stepwell.operate.timeline import WIDTH, Bar, Scale, bar_of, begin_of, length_of, scale_of, unrecorded
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.store import Store
 

@@ -123,7 +123,7 @@ class DeciderBodies:
         """The answer of this effect that an earlier turn has stored: then only its routing is left to do."""
         if task.turn == 1:
             return None
-        again = await self._store.decisions.task_again(task.id)
+        again = await self._store.tasks.again(task.id)
         return None if again is None or again["output"] is None else Envelope.read(again["output"])
 
     async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
@@ -149,7 +149,7 @@ class DeciderBodies:
 
     async def _given_up(self, family: Family, task_id: int) -> object | None:
         """The input that the decider sends to its instance for an effect that was given up."""
-        dead = await self._store.decisions.task_again(task_id)
+        dead = await self._store.tasks.again(task_id)
         if dead is None or dead["status"] != RunStatus.ERROR:
             return None  # requeued or dropped by an operator since
         envelope = Envelope.read(dead["input"])

@@ -6,21 +6,6 @@ error that no caller could act on must not be here.
 """
 
 from stepwell.errors.base import Paused, PauseError, PermanentError, StepwellError, Timeout, TransientError
-from stepwell.errors.deciders import DeciderNotFound, DuplicateDecider, UnknownRecord, UnknownWorkflowType
-from stepwell.errors.runs import (
-    DuplicateWorkflow,
-    ExecutionFailed,
-    NonDeterminismError,
-    NotInRun,
-    NoWorkerAvailable,
-    RunCancelled,
-    RunNotFound,
-    RunUnfinished,
-    StepFailed,
-    StepNotFound,
-    TaskFactoryReplaced,
-    WorkflowNotFound,
-)
 from stepwell.errors.store import (
     CannotOpen,
     DriverMissing,
@@ -38,16 +23,32 @@ from stepwell.errors.store import (
     UnknownStore,
     WrongLoop,
 )
-from stepwell.errors.tasks import (
+from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UpcastFailed
+from stepwell.errors.work import (
+    DeciderNotFound,
+    DuplicateDecider,
+    DuplicateWorkflow,
+    ExecutionFailed,
     IdempotencyConflict,
     KeyTaken,
     LeaseLost,
+    NonDeterminismError,
+    NotInRun,
+    NoWorkerAvailable,
     QueueDraining,
     QueueInUse,
     QueueNotFound,
+    RunCancelled,
+    RunNotFound,
+    RunUnfinished,
+    StepFailed,
+    StepNotFound,
+    TaskFactoryReplaced,
     TaskInUse,
+    UnknownRecord,
+    UnknownWorkflowType,
+    WorkflowNotFound,
 )
-from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UpcastFailed
 
 __all__ = [
     "CannotOpen",

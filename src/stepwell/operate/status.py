@@ -1,11 +1,14 @@
-"""Statuses as people read them: one glyph and one word each."""
+"""How things stand, as people read it: a run or a worker in a glyph and a word, the whole store in an overview."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from stepwell.records import Run, RunStatus, WorkerInfo
+from stepwell.records import QueueStats, Run, RunStatus, WorkerInfo
+from stepwell.store.store import Store
 
 
 def glyph_of(status: RunStatus) -> str:
@@ -85,3 +88,18 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
         "output": run.output(object) if run.status == RunStatus.SUCCESS else None,
         "error": run.error,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The queues, the workers that have not ended, and the newest runs, at one moment."""
+
+    queues: Sequence[QueueStats]
+    workers: Sequence[WorkerInfo]
+    runs: Sequence[Run[Any]]
+
+
+async def overview_of(store: Store, runs: int) -> Overview:
+    """Read the queues, the workers and this number of runs."""
+    workers = [one for one in await store.workers() if one.stopped_at is None]
+    return Overview(await store.queue_stats(), workers, await store.runs(limit=runs))

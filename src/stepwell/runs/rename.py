@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from stepwell.base.definitions import declared_names
 from stepwell.base.events import RunHeld
-from stepwell.base.program import Program
+from stepwell.base.program import Program, declared_names
 from stepwell.base.source_names import CHILD, FUNCTION
 from stepwell.runs.journal import Due, Verdict
 from stepwell.runs.requests import Read, Request, recorded

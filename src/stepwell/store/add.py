@@ -10,9 +10,8 @@ import msgspec
 from stepwell.base.names import LONGEST_NAME
 from stepwell.errors import IdempotencyConflict, QueueDraining, QueueNotFound, Refused, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
-from stepwell.store.columns import Columns, Same
 from stepwell.store.draft import Alike, Drafted, examples, inputs
-from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.driver import Call, Columns, Row, Same, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.rows import NewTask
 from stepwell.store.workflows import Living, create_workflow, find_workflow

@@ -6,10 +6,11 @@ code above it, the same for all drivers, decides what to repeat, what to isolate
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from itertools import repeat
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from stepwell.errors import Refused, StoreLocked
 
@@ -37,6 +38,40 @@ class Call:
     rows: Sequence[Sequence[Value]] | None = None
     fed_by: int | None = None
     bulk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A column with one value for all rows."""
+
+    value: Value
+
+
+class Columns(Sequence[tuple[Value, ...]]):
+    """Rows as columns, for rows that are equal in most of them; a row is made when it is read.
+
+    At least the first column has a value for each row.
+    """
+
+    def __init__(self, columns: Sequence[Same | Sequence[Value]]) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        first = self.columns[0]
+        assert not isinstance(first, Same)
+        return len(first)
+
+    def __iter__(self) -> Iterator[tuple[Value, ...]]:
+        # Zipped without Python code for each row: a tenth of a microsecond for each row, not a half.
+        endless = (repeat(column.value) if isinstance(column, Same) else column for column in self.columns)
+        return zip(*endless)  # noqa: B905 - what is repeated has no end
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Value, ...]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[tuple[Value, ...]]: ...
+    def __getitem__(self, place: int | slice) -> tuple[Value, ...] | list[tuple[Value, ...]]:
+        return list(self)[place]
 
 
 @dataclass(frozen=True, slots=True)

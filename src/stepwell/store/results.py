@@ -16,9 +16,9 @@ import msgspec
 
 from stepwell.base.backoff import waits
 from stepwell.base.clock import Clock
-from stepwell.base.definitions import result_type
 from stepwell.base.events import StoreLost
 from stepwell.base.futures import begin_apart
+from stepwell.base.program import result_type
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import (
     ExecutionFailed,
@@ -39,7 +39,7 @@ from stepwell.values.stamp import read_value
 LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
 LOOK_AT_NEW: Final = SHORTEST_POLL  # after which a run that has only just been written is read first
 MOST_AT_ONCE: Final = 1000  # runs of one read: their results may be large
-SHORTEST_REST: Final = 0.02  # between two reads of all, however often others say that any of them may have ended, ...
+SHORTEST_REST: Final = 0.001  # between two reads of all, however often others say that any of them may have ended, ...
 REST_EACH: Final = 0.0001  # ... and this long for each run that was read: some times what reading it takes
 
 Waiting = asyncio.Future["Ending"]

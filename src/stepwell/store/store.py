@@ -21,11 +21,10 @@ from stepwell.store.by_hand import Message
 from stepwell.store.database import Database, Options
 from stepwell.store.draft import Addressed, Asked
 from stepwell.store.driver import Driver
-from stepwell.store.fork import Forks
 from stepwell.store.messages import Messages
 from stepwell.store.new_tasks import MessageOptions
 from stepwell.store.operator_verbs import OperatorVerbs
-from stepwell.store.runs import RunFilter
+from stepwell.store.runs import Forks, RunFilter
 from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
 from stepwell.store.transaction import Tx

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from stepwell.base.clock import Clock
 from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -219,6 +220,17 @@ class Tasks:
             return status
         raise LeaseLost(worker, task_id)
 
+    async def again(self, task_id: int) -> Row | None:
+        """The columns of a task that its claim did not return; None if the task is gone."""
+        rows = await self._repeated(Call("task_again", {"id": task_id}), patience=10)
+        return rows[0] if rows else None
+
+    async def earlier_error(self, task_id: int) -> dict[str, Any]:
+        """The error that an earlier turn of the task has stored; empty if none has."""
+        again = await self.again(task_id)
+        error: dict[str, Any] = {} if again is None else json.loads(again["error"] or "{}")
+        return error
+
     async def wake_due(self) -> tuple[set[int], float | None]:
         """Make due tasks ready. Returns their queues, and in how many seconds the next task is due."""
         [rows] = await self._driver.run(self.claim_slot, [self._due(taken=False)])
@@ -306,9 +318,10 @@ class Tasks:
         yield from self._audit.claimed(params, rows)
         return rows
 
-    async def _repeated(self, call: Call) -> list[Row]:
+    async def _repeated(self, call: Call, *, patience: int = 1) -> list[Row]:
+        within = patience * self._timeout
         return await repeated(
-            lambda: self._driver.read(call), clock=self._clock, telemetry=self._telemetry, within=self._timeout
+            lambda: self._driver.read(call), clock=self._clock, telemetry=self._telemetry, within=within
         )
 
     def _params(self, **params: Value) -> dict[str, Value]:

@@ -5,9 +5,17 @@ it. Where waiting could only hang or block others (in that thread, in another ev
 the async API does not have must not be here.
 """
 
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar, overload
+
+from stepwell.base.durations import Duration
+from stepwell.runs.cleanup import Shield
 from stepwell.runs.context import SyncContext as Context
+from stepwell.runs.context import current_run
+from stepwell.runs.wait import NOTHING
 from stepwell.sync.adapters import Tx
-from stepwell.sync.run import current, shield, sleep, wait
 from stepwell.sync.store import Message, Store, connect
 from stepwell.sync.worker import Engine, Worker
 
@@ -24,3 +32,34 @@ __all__ = [
     "sleep",
     "wait",
 ]
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def current() -> Context:
+    """The context of the run that executes the calling code: a sync workflow, or a step's body."""
+    return Context(current_run())
+
+
+def sleep(until: Duration | datetime) -> None:
+    """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
+    current().sleep(until)
+
+
+def shield() -> Shield:
+    """A block in which a run goes on even if it was cancelled, for the code of sync workflows."""
+    return Shield()
+
+
+@overload
+def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
+@overload
+def wait(name: str, type: type[T], *, timeout: Duration) -> T | None: ...
+@overload
+def wait(name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
+def wait(name: str, type: Any = Any, *, timeout: Any = None, default: Any = NOTHING) -> Any:
+    """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
+    return current().wait(name, type, timeout=timeout, default=default)

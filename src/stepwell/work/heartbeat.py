@@ -27,6 +27,7 @@ from stepwell.store.store import Store
 from stepwell.work.helper_connection import HelperConnection
 from stepwell.work.session import Session
 
+KNOWN_WITHIN: Final = 5.0  # seconds for a line to the supervisor
 FRAMES: Final = 8  # the innermost frames of the stack of a blocked loop that are reported
 
 
@@ -65,6 +66,12 @@ class Heartbeat:
                 work = partial(self._work, before, self._quiet)
                 self._last = self._thread = threading.Thread(target=work, name="stepwell-heartbeat", daemon=True)
                 self._thread.start()
+
+    async def known(self) -> None:
+        """Return when the supervisor, if there is one, knows all sessions: it could not report the end of others."""
+        with self._lock:
+            workers = tuple(self._sessions)
+        await passed(lambda: self.helper.knows(workers), KNOWN_WITHIN)
 
     async def remove(self, session: Session) -> None:
         """Stop beating for this session; after the last one, no beat is under way when this returns."""
@@ -161,6 +168,8 @@ class Heartbeat:
         """Beat once and return the seconds until the next beat."""
         with self._lock:
             workers = sorted(self._sessions)
+        if not self.helper.knows(workers):
+            self._well(pulse)  # before the database answers: until then these sessions claim nothing
         sent_at = time.monotonic()
         pauses = waits(self._every / 2, self._store.clock.random)
         while True:

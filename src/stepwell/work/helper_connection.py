@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from stepwell.base.events import HelperLost, NoHelper
@@ -41,6 +41,7 @@ class HelperConnection:
         self._said: Mapping[int, float] = {}  # the sessions that the helper knows of, and their leases
         self._greeted = self._is_supervised = False
         self._unwritten = b""
+        self._known: frozenset[int] = frozenset()  # replaced as a whole: another thread reads it
         self.kind = _kind(store)
 
     @property
@@ -53,6 +54,10 @@ class HelperConnection:
         self._pipe, self._is_supervised = pipe, True
         self.kind = SUPERVISOR if self.kind == CHILD else self.kind
         os.set_blocking(pipe, False)
+
+    def knows(self, sessions: Iterable[int]) -> bool:
+        """True if the supervisor has been told of these sessions, so that it can report their end, or there is none."""
+        return self.kind != SUPERVISOR or self._known.issuperset(sessions)
 
     def open(self) -> None:
         """The first session has begun."""
@@ -74,6 +79,8 @@ class HelperConnection:
             self._start()
         if self._pipe is not None and not self._write(self._words(leases)):
             self._lost(leases)
+        elif not self._unwritten:
+            self._known = frozenset(leases)
         return self.kind != before
 
     def blocked(self) -> None:

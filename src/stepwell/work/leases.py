@@ -63,7 +63,8 @@ class Leases:
         """Begin the missing sessions, each for what is served under its lease; prefixes are under the store's lease.
 
         A lost session is ended first: its process lives, so none of its tasks is a suspect. Raises while the database
-        is away; sessions that were begun before that stay.
+        is away; sessions that were begun before that stay. When this returns, the supervisor knows the sessions: if
+        the process is killed in the moment of its first claim, the task need not wait for the lease.
         """
         self._are_all = False
         for session in self:
@@ -79,6 +80,7 @@ class Leases:
             self._sessions[lease] = session
             heartbeat.add(session)
             self._store.telemetry.emit(SessionStarted(worker_id))
+        await heartbeat.known()
         self._sessions = {lease: self._sessions[lease] for lease in handlers}
         self._are_all = True
 

@@ -8,7 +8,6 @@ workflow may never have been read by any code: that task fails for good.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -73,8 +72,6 @@ async def _error_of(store: Store, task: Claimed) -> dict[str, Any]:
     if task.turn == 1:
         return {}
     try:
-        again = await store.decisions.task_again(task.id)
+        return await store.tasks.earlier_error(task.id)
     except (StoreBusy, StoreUnavailable):
         return {}
-    error: dict[str, Any] = {} if again is None else json.loads(again["error"] or "{}")
-    return error

@@ -1,12 +1,12 @@
-"""Composing calls into one Postgres statement, so that a flush is one round trip and one commit."""
+"""Composing calls into one Postgres statement, so that a flush is one round trip; the rows of a bulk into a COPY."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from stepwell.store.driver import NUMBERED, Call, Row, Value
+from stepwell.store.driver import NUMBERED, Call, Columns, Row, Same, Value
 from stepwell.store.sql import Column, Parameter, RowSet, Statements
 
 # A statement, the part that feeds it, and which rows of its own it has. One row is said in values of its own: a step by
@@ -15,6 +15,9 @@ NO_ROWS, ONE_ROW, MANY_ROWS = range(3)
 Shape = tuple[str, int | None, int]
 # Where values come from: the call, and its parameter, or the columns of all its rows.
 Source = tuple[int, str | tuple[Column, ...]]
+PIECE: Final = 64 * 1024  # characters that are sent at once: the database takes them while the next are written
+QUOTED: Final = 100  # bytes
+_ESCAPES: Final = (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))  # the backslash first
 
 
 class Composer:
@@ -110,6 +113,29 @@ _SEPARATOR = "\x1f"
 _POSTGRES_TYPES = {"bigint": "bigint", "bool": "boolean", "json": "json", "name": "text", "text": "text"}
 
 
+async def copied(rows: Columns) -> AsyncIterator[bytes]:
+    """The rows as COPY reads them in UTF-8, in pieces; the first column is of numbers, and the last one is hidden.
+
+    As text and not in the driver's binary format: what is the same in all rows is written once, so a row costs this
+    process 0.6 us and not 1.1, and the database begins with the first piece and not after half a megabyte.
+    """
+    same = [_text(column.value) if isinstance(column, Same) else None for column in rows.columns]
+    cells = ["%s" if text is None else text.replace("%", "%%") for text in same]
+    # Postgres quotes the beginning of a line that it refuses, also in its log. No payload is to stand there: before a
+    # number there may be any number of blanks.
+    cells[0] = f"%{max(1, QUOTED - len(''.join(filter(None, same))))}s"
+    lines = map(("\t".join(cells) + "\n").__mod__, zip(*_varying(rows), strict=True))
+    piece: list[str] = []
+    size = 0
+    for line in lines:
+        piece.append(line)
+        size += len(line)
+        if size >= PIECE:
+            yield "".join(piece).encode()
+            piece, size = [], 0
+    yield "".join(piece).encode()
+
+
 def _numbers(names: Sequence[str]) -> list[str]:
     """For each part the column beside its answer: none, unless one of them has a number to say."""
     if NUMBERED.isdisjoint(names):
@@ -185,3 +211,21 @@ def _joined(cells: Sequence[Value], separator: str) -> str:
     if cells and cells.count(cells[0]) == len(cells):  # as most columns are, of a flush of what has succeeded
         return separator.join(["" if cells[0] is None else str(cells[0])] * len(cells))
     return separator.join(["" if cell is None else str(cell) for cell in cells])
+
+
+def _varying(rows: Columns) -> Iterator[Iterable[object]]:
+    """The cells of each column that has a value for each row, as what is written as its text."""
+    for column in rows.columns:
+        if not isinstance(column, Same):
+            # Numbers are written as they are, and there are thousands.
+            yield column if set(map(type, column)) == {int} else map(_text, column)
+
+
+def _text(cell: Value) -> str:
+    if cell is None:
+        return r"\N"
+    text = str(cell)
+    for special, escaped in _ESCAPES:  # not `translate`, which takes thirty times as long
+        if special in text:
+            text = text.replace(special, escaped)
+    return text

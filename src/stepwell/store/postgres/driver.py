@@ -24,11 +24,11 @@ from stepwell.errors import (
     StoreLocked,
     StoreUnavailable,
 )
-from stepwell.store.columns import Columns
 from stepwell.store.driver import (
     LOCKS,
     AsyncJoin,
     Call,
+    Columns,
     Ddl,
     Ear,
     Heard,
@@ -44,9 +44,8 @@ from stepwell.store.driver import (
     play_async,
 )
 from stepwell.store.joins.connection import is_a, join_through
-from stepwell.store.postgres.compose import Composer
+from stepwell.store.postgres.compose import Composer, copied
 from stepwell.store.postgres.connection import Dialer, Link, milliseconds, refused_transaction, translate
-from stepwell.store.postgres.copy_text import copied
 from stepwell.store.postgres.listener import PostgresEar, written
 from stepwell.store.sql import Statements
 

@@ -201,11 +201,6 @@ update {task} as task set output = rows.output, updated_at = {now}
    and rows.worker in (select fence.worker_id from fence)
 returning {own task}id;
 
--- name: task_again
--- bound: 8
--- What is known of a task besides its claim: the answer that an earlier turn kept, or why it came back or was given up.
-select task.input, task.output, task.error, task.last_error, task.status from {task} as task where task.id = :id;
-
 -- name: dead_effects
 -- bound: 6 + 10 a row
 -- Of these tasks, the effects that ended in ERROR, with their instances' names and the queue of their decider's inputs.

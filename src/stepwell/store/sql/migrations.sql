@@ -27,11 +27,6 @@ select pg_advisory_xact_lock(hashtextextended('stepwell schema {migration}', 0))
 -- An immediate transaction is alone already.
 select 1;
 
--- name: migration
--- bound: 6
--- Say whether this migration was applied.
-select number from {migration} where number = :number;
-
 -- name: schema_version
 -- bound: 6
 -- scans migration: Turso; a row for each migration.

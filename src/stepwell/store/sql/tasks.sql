@@ -442,3 +442,8 @@ select (select task.run_at from {task} as task
            and taken.losses = 0 and taken.status in ('PENDING', 'PAUSED', 'RUNNING') and taken.status = 'RUNNING'
            and taken.run_at <= {now}
          order by taken.run_at limit 1) is not null as taken;
+
+-- name: task_again
+-- bound: 8
+-- What is known of a task besides its claim: the answer that an earlier turn kept, or why it came back or was given up.
+select task.input, task.output, task.error, task.last_error, task.status from {task} as task where task.id = :id;
