@@ -7,6 +7,7 @@ from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
 from stepwell.deciders.diagram import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
+from stepwell.deciders.global_order import At, Feed, FeedEvent
 from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine import Engine
@@ -90,6 +91,7 @@ from stepwell.runs.manual_steps import Execute, Skipped
 from stepwell.step import BackgroundStep as Future
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
+from stepwell.store.horizon import Appender
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
 from stepwell.store.store import Store
@@ -103,7 +105,9 @@ WorkflowContext = Context
 
 __all__ = [
     "Admin",
+    "Appender",
     "Aside",
+    "At",
     "AuditInfo",
     "CancelAnswer",
     "Cancelled",
@@ -125,6 +129,8 @@ __all__ = [
     "EventInfo",
     "Execute",
     "ExecutionFailed",
+    "Feed",
+    "FeedEvent",
     "ForkError",
     "Future",
     "Handler",

@@ -8,6 +8,7 @@ from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.dedupe import DEDUPE_MUTANTS
+from tests.mutants.feed import FEED_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.helper import HELPER_MUTANTS
 from tests.mutants.joined import JOINED_MUTANTS
@@ -615,6 +616,7 @@ MUTANTS = (
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
+    *FEED_MUTANTS,
     *HANDING_MUTANTS,
     *HELPER_MUTANTS,
     *JOINED_MUTANTS,

@@ -107,6 +107,7 @@ def _params(of: Subjects) -> dict[str, Any]:
         "visibility": 1_000_000,
         "parent": of.parents[0],
         "data": "1",
+        "types": '["Rung"]',
     }
 
 

@@ -32,7 +32,9 @@ ROWS_A_PAGE: Final = 25
 MORE: Final = 1.25  # what a statement may touch is so many times its bound, ...
 MORE_COMPOSED: Final = 1.5  # (as part of a flush: by then hundreds of others have left dead versions of the same rows)
 SLACK: Final = 4  # ... and so many pages
-NOTHING: Final = frozenset(("held_tasks", "oldest_writer"))  # what finds only what another transaction holds
+NOTHING: Final = frozenset(
+    ("held_tasks", "oldest_writer", "appenders")
+)  # what finds only what another transaction holds
 
 Asked = dict[str, list[Call]]
 

@@ -19,6 +19,7 @@ from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.decide import Decided, DecisionCase
 from stepwell.deciders.effects import DeciderBodies, enveloped
+from stepwell.deciders.global_order import Feed, FeedReader
 from stepwell.deciders.history import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
 from stepwell.deciders.optimistic import OptimisticDecisions
@@ -60,6 +61,7 @@ class Service:
         self._memory = Memory()
         self._workers: dict[str, int] = {}
         self._snapshot_every: dict[str, int] = {}
+        self._feed = FeedReader(store.feed, self.registry)
         self._reader = InstanceReader(store, self.registry, self._memory)
         self._case = partial(DecisionCase, store, self._memory, self._snapshot_every)
         is_remote = store.decisions.is_remote
@@ -178,6 +180,16 @@ class Service:
     async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order, including those of the engine."""
         return await self._reader.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
+
+    async def events_since(self, position: int, limit: int = 100) -> Feed:
+        """The events of all instances after this position, in one order that never changes; `.position` goes on.
+
+        Nothing comes later before what was returned: events of transactions that may still be overtaken are not in it
+        yet. It reads from the primary: on a standby of Postgres it raises `StoreUnusable`.
+        """
+        self.store.check()
+        check_whole("position", position, 0, 2**63 - 1)
+        return await self._feed.since(position, check_whole("limit", limit, 1, 10_000))
 
     async def instances(
         self, type: str | None = None, *, limit: int = 100, after: str | None = None

@@ -11,6 +11,7 @@ from stepwell._version import __version__
 from stepwell.base.names import is_served
 from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
+from stepwell.store.horizon import Appender
 from stepwell.store.schema import latest
 from stepwell.store.store import Store
 
@@ -42,6 +43,7 @@ class Facts:
     maintenance: Maintenance | None
     now: datetime
     aside: Sequence[Aside] = ()
+    appenders: Sequence[Appender] = ()
 
     @property
     def living(self) -> list[WorkerInfo]:
@@ -70,6 +72,7 @@ async def facts_of(store: Store, place: str) -> Facts:
         maintenance=await store.maintenance(),
         now=datetime.now(UTC),
         aside=await store.set_aside(),
+        appenders=await store.appenders(),
     )
 
 
@@ -126,6 +129,23 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
     if held is not None and held > LONG_HELD:
         said = f"a transaction has been open for {span(held)}: nothing that was changed since can be cleaned up"
         yield Finding("warning", "transactions", said, "look for the oldest xact_start in pg_stat_activity")
+
+
+def _events(facts: Facts) -> Iterator[Finding]:
+    """What keeps readers of events from going on, or makes them miss some."""
+    if facts.health.numbered_ahead > 1:
+        said = f"sessions take {facts.health.numbered_ahead} positions of events at once: readers may miss events"
+        next_ = "set the cache of the sequence of event.position to 1"
+        yield Finding("problem", "events", said, next_)
+    first = next(iter(facts.appenders), None)
+    if first is not None and (first.seconds or 0.0) > LONG_HELD:
+        who = f"the prepared transaction {first.prepared}" if first.pid is None else f"process {first.pid}"
+        by = f" of {first.user}" + (f" ({first.application})" if first.application else "")
+        said = (
+            f"{who}{by} has appended events and not ended for {span(first.seconds)}: readers stop at {first.position}"
+        )
+        end = f"rollback prepared '{first.prepared}'" if first.pid is None else f"pg_terminate_backend({first.pid})"
+        yield Finding("warning", "events", said, f"commit or end that transaction: {end}")
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
@@ -245,6 +265,7 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _library,
     _clock,
     _horizon,
+    _events,
     _maintenance,
     _workers,
     _helpers,

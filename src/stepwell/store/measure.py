@@ -127,6 +127,7 @@ class Measure:
             clock=datetime_of(row["clock"]),
             took=took,
             held=None if embedded else row["held"] or 0.0,
+            numbered_ahead=row["numbered_ahead"],
         )
 
     async def _named(self, name: str | None) -> dict[str, int]:

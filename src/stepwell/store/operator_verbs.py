@@ -29,6 +29,7 @@ from stepwell.store.audit import History
 from stepwell.store.bulk import Bulk
 from stepwell.store.control import Control
 from stepwell.store.dead_letters import DeadLetters
+from stepwell.store.horizon import Appender
 from stepwell.store.measure import Measure
 from stepwell.store.metrics import DeadCount, Metrics, QueueMetrics
 from stepwell.store.new_tasks import NewTasks
@@ -284,6 +285,11 @@ class OperatorVerbs:
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
         return await self._measure.health()
+
+    async def appenders(self) -> Sequence[Appender]:
+        """The open transactions that have appended events, the one that holds readers up first; ten at the most."""
+        self._db.check()
+        return await self._db.feed.appenders()
 
     async def metrics(self, name: str | None = None, *, window: Duration = "1h") -> Metrics:
         """What a workflow did in the last `window`, and how it stands; of all workflows together if none is named.

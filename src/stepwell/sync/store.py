@@ -54,6 +54,7 @@ class Store:
     workers = verb(store_.Store.workers)
     queue_stats = verb(store_.Store.queue_stats)
     set_aside = verb(store_.Store.set_aside)
+    appenders = verb(store_.Store.appenders)
     health = verb(store_.Store.health)
     metrics = verb(store_.Store.metrics)
     metrics_by_workflow = verb(store_.Store.metrics_by_workflow)

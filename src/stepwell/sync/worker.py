@@ -13,6 +13,7 @@ from stepwell import worker
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.decider import Decider, Receipt
+from stepwell.deciders.global_order import Feed
 from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
@@ -219,6 +220,10 @@ class Engine:
     def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order."""
         return self._store.wait_for(lambda: self.async_engine.events(type, id, after=after))
+
+    def events_since(self, position: int, limit: int = 100) -> Feed:
+        """The events of all instances after this position, in one order that never changes."""
+        return self._store.wait_for(lambda: self.async_engine.events_since(position, limit))
 
     def instances(self, type: str | None = None, *, limit: int = 100, after: str | None = None) -> Page[InstanceInfo]:
         """Instances of a type, or of all, by type and id."""
