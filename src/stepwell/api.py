@@ -31,6 +31,7 @@ from stepwell.errors import (
     PauseError,
     PayloadTooLarge,
     PermanentError,
+    ProjectionNotFound,
     QueueDraining,
     QueueInUse,
     QueueNotFound,
@@ -61,6 +62,7 @@ from stepwell.errors import (
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.projections.projection import projection
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     Aside,
@@ -94,6 +96,7 @@ from stepwell.store.by_hand import Message
 from stepwell.store.horizon import Appender
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
+from stepwell.store.projections import ParkedInfo, ProjectionInfo
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
@@ -149,10 +152,13 @@ __all__ = [
     "NotInRun",
     "OutstandingInfo",
     "Page",
+    "ParkedInfo",
     "PauseError",
     "Paused",
     "PayloadTooLarge",
     "PermanentError",
+    "ProjectionInfo",
+    "ProjectionNotFound",
     "QueueDraining",
     "QueueInUse",
     "QueueInfo",
@@ -226,6 +232,7 @@ __all__ = [
     "discover_workflows",
     "handler",
     "poll_all",
+    "projection",
     "race",
     "shield",
     "sleep",

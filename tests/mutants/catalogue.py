@@ -16,6 +16,7 @@ from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.plans import PLAN_MUTANTS
+from tests.mutants.projections import PROJECTION_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
 from tests.mutants.restart import RESTART_MUTANTS
@@ -617,6 +618,7 @@ MUTANTS = (
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
     *FEED_MUTANTS,
+    *PROJECTION_MUTANTS,
     *HANDING_MUTANTS,
     *HELPER_MUTANTS,
     *JOINED_MUTANTS,

@@ -36,7 +36,7 @@ from stepwell.store.rows import NewTask
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.values.codec import decode, encode
-from stepwell.work.body import Served
+from stepwell.work.body import Beside, Served
 from stepwell.work.current import current_branch
 
 S = TypeVar("S")
@@ -215,6 +215,10 @@ class Service:
     def served(self) -> list[Served]:
         """The queues that a worker serves for these deciders."""
         return [one for family in self.registry for one in self._bodies.served(family, self._workers[family.type])]
+
+    def beside(self) -> Sequence[Beside]:
+        """What a worker does for this engine besides tasks."""
+        return ()
 
     def _pending(self, input: object, key: str | None) -> Pending:
         _refuse_in_workflow(input)

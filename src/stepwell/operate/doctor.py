@@ -12,6 +12,7 @@ from stepwell.base.names import is_served
 from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
 from stepwell.store.horizon import Appender
+from stepwell.store.projections import ProjectionInfo
 from stepwell.store.schema import latest
 from stepwell.store.store import Store
 
@@ -44,6 +45,7 @@ class Facts:
     now: datetime
     aside: Sequence[Aside] = ()
     appenders: Sequence[Appender] = ()
+    projections: Sequence[ProjectionInfo] = ()
 
     @property
     def living(self) -> list[WorkerInfo]:
@@ -73,6 +75,7 @@ async def facts_of(store: Store, place: str) -> Facts:
         now=datetime.now(UTC),
         aside=await store.set_aside(),
         appenders=await store.appenders(),
+        projections=await store.projections(),
     )
 
 
@@ -253,6 +256,29 @@ def _aside(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "runs", said, listed)
 
 
+def _projections(facts: Facts) -> Iterator[Finding]:
+    for one in facts.projections:
+        look = f"stepwell projection show {one.name}"
+        if one.state == "stopped":
+            said = f"{one.name} has stopped before event {one.failed_at}: {one.error}"
+            yield Finding("problem", "projection", said, f"stepwell projection retry {one.name}, or skip")
+        elif one.state == "paused" and one.lag:
+            said = f"{one.name} is paused and {many(one.lag, 'position')} behind"
+            yield Finding("warning", "projection", said, f"stepwell projection resume {one.name}")
+        elif one.owner is None and one.lag:
+            said = f"{one.name} is {many(one.lag, 'position')} behind and no living worker drives it"
+            yield Finding("problem", "projection", said, "stepwell worker APP, with the engine that registers it")
+        elif one.lag and one.age > LONG_READY:
+            said = f"{one.name} is {many(one.lag, 'position')} behind and has not moved for {span(one.age)}"
+            yield Finding("warning", "projection", said, look)
+        else:
+            said = f"{one.name} is {many(one.lag, 'position')} behind, {one.rate:.1f} events/s"
+            yield Finding("good", "projection", said)
+        if one.parked:
+            said = f"{one.name} has set {many(one.parked, 'instance')} aside"
+            yield Finding("warning", "projection", said, look)
+
+
 def _dead(facts: Facts) -> Iterator[Finding]:
     if dead := [one for one in facts.queues if one.dead]:
         listed = ", ".join(f"{one.dead} in {one.queue}" for one in dead)
@@ -271,5 +297,6 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _helpers,
     _queues,
     _aside,
+    _projections,
     _dead,
 )

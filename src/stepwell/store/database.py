@@ -30,6 +30,7 @@ from stepwell.store.horizon import EventFeed
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.lock_queue import LockQueue
 from stepwell.store.maintenance import Admission
+from stepwell.store.projections import Projections
 from stepwell.store.queues import Queues
 from stepwell.store.results import Results
 from stepwell.store.retention import Retention
@@ -121,6 +122,11 @@ class Database:
     def feed(self) -> EventFeed:
         """All events in one order; made when it is asked for."""
         return EventFeed(self)
+
+    @cached_property
+    def projections(self) -> Projections:
+        """How far projections have come; made when it is asked for."""
+        return Projections(self)
 
     async def close(self) -> None:
         """Write what is pending and close the connections; a second call does nothing."""

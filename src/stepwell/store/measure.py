@@ -95,6 +95,7 @@ class Measure:
                 live=sum(not one.is_stale for one in living),
                 workflows=await self.metrics_by_workflow(None, window),
                 events=self._db.telemetry.totals() if events else {},
+                projections=await self._db.projections.infos(),
             )
         )
 

@@ -25,6 +25,7 @@ from stepwell.store.horizon import EventFeed
 from stepwell.store.messages import Messages
 from stepwell.store.new_tasks import MessageOptions
 from stepwell.store.operator_verbs import OperatorVerbs
+from stepwell.store.projections import Projections
 from stepwell.store.runs import Forks, RunFilter
 from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
@@ -62,6 +63,11 @@ class Store(OperatorVerbs):
     def feed(self) -> EventFeed:
         """All events in one order; for engines."""
         return self._db.feed
+
+    @property
+    def projection_verbs(self) -> Projections:
+        """How far projections have come; for their runners."""
+        return self._db.projections
 
     async def create_queue(self, name: str) -> None:
         """Create a queue; does nothing if it exists."""
