@@ -32,7 +32,7 @@ DIED: Final = "its worker died while it handled this event"
 OVER: Final = "a projection only reads: it writes its own rows through `tx`, and executes, sends and triggers nothing"
 
 
-class Handed(NamedTuple):
+class ReadEvent(NamedTuple):
     """An event ready to be handled."""
 
     row: FeedRow
@@ -175,14 +175,14 @@ class Runner:
             self._alone = len(events)  # one of them fails: the others do not wait for it
         return 0.0
 
-    def _read(self, rows: Sequence[FeedRow], position: int) -> tuple[list[Handed], int]:
+    def _read(self, rows: Sequence[FeedRow], position: int) -> tuple[list[ReadEvent], int]:
         """The events up to the first that this code cannot read; raises if that is the very first."""
-        found: list[Handed] = []
+        found: list[ReadEvent] = []
         for row in rows:
             if row.instance_id in self._parked:
                 continue
             try:
-                found.append(Handed(row, place_of(row), self._reader.value(row)))
+                found.append(ReadEvent(row, place_of(row), self._reader.value(row)))
             except SerializationError:
                 if not found:
                     raise
@@ -190,7 +190,7 @@ class Runner:
         return found, position
 
     async def _apply(
-        self, held: HeldProjection, events: Sequence[Handed], position: int, *, alone: bool = False
+        self, held: HeldProjection, events: Sequence[ReadEvent], position: int, *, alone: bool = False
     ) -> None:
         """Handle events and move on, in one transaction if the read model is in this database."""
         moved = lambda: self._verbs.moved(held, position, len(events), alone=alone)  # noqa: E731
@@ -205,7 +205,7 @@ class Runner:
         self._held = held._replace(position=position, tried=0)
         self._failures = 0
 
-    async def _call(self, event: Handed, tx: Tx | None) -> None:
+    async def _call(self, event: ReadEvent, tx: Tx | None) -> None:
         await self._tried(self._projection.call(event.value, event.at, tx))
 
     async def _tried(self, work: Awaitable[None]) -> None:
@@ -225,13 +225,13 @@ class Runner:
         return text
 
     def _backoff(self) -> float:
-        """How long to rest after a failure, whoever wakes us."""
+        """How long to rest after a failure; no hint ends it sooner."""
         self._failures += 1
         pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
         self._rests_until = self._loop_time() + pause
         return pause
 
-    async def _one_by_one(self, events: Sequence[Handed], position: int) -> float:
+    async def _one_by_one(self, events: Sequence[ReadEvent], position: int) -> float:
         """Handle each event in a transaction of its own, so that one that fails, or kills the process, is found."""
         for event in events:
             held = self._held
@@ -257,7 +257,7 @@ class Runner:
             self._held = self._held._replace(position=position)
         return 0.0
 
-    async def _give_up(self, held: HeldProjection, event: Handed, error: str) -> None:
+    async def _give_up(self, held: HeldProjection, event: ReadEvent, error: str) -> None:
         """Set the instance of an event aside, or stop before it."""
         if self._projection.options.on_poison == "stop":
             await self._verbs.stop(held)
@@ -287,7 +287,7 @@ class Runner:
         """Handle an event that was passed over, if it is wanted; returns the next version."""
         if not self._projection.wants(row):
             return row.version + 1
-        event = Handed(row, place_of(row), self._reader.value(row))
+        event = ReadEvent(row, place_of(row), self._reader.value(row))
         passed = lambda: self._verbs.caught_up(held, row.instance_id, row.version + 1)  # noqa: E731
         if self._projection.takes_tx:
             async with self._transaction(passed) as tx:
