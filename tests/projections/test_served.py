@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Never
@@ -76,6 +77,7 @@ async def test_events_are_handled_in_batches_with_one_position_each(store: Store
     assert sum(await balances_of(store)) == 125
     assert [count for _, count in moved if count] == [100, 10, 10, 5]  # ten times as many while it is far behind
     assert (runner.POLL, runner.FIRST_PAUSE, runner.LONGEST_PAUSE) == (0.2, 0.2, 5.0)
+    assert inspect.signature(projection).parameters["batch"].default == 100
 
 
 async def balances_of(store: Store) -> list[int]:
