@@ -117,6 +117,8 @@ def _beside_peers(own: Summary, compared: float | None, share: float | None) -> 
             return ">= 40x best peer, 50 % of raw", _both(_reached(compared, 40), _reached(share, 0.5))
         case "workflow.many", "sqlite":
             return ">= 100x best peer", _reached(compared, 100)
+        case "workflow.few", "postgres":
+            return ">= 10x best peer", _reached(compared, 10)
         case "workflow.one", "postgres":
             return ">= 5x best peer, 70 % of raw", _both(_reached(compared, 5), _reached(share, 0.7))
         case "decider.many", "postgres":

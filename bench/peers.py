@@ -25,6 +25,20 @@ def environment(peer: str, uv: str | None) -> Path:
     return python
 
 
+def modules(peer: str) -> Path:
+    """The folder of a peer that is written for Node: what its lock names is in its `node_modules`."""
+    folder, wanted = ROOT / f".venv-bench-{peer}", LOCKS / peer
+    lock, ready = (wanted / "package-lock.json").read_text(), folder / ".ready"
+    if not ready.exists() or ready.read_text() != lock:
+        folder.mkdir(exist_ok=True)
+        for file in wanted.iterdir():
+            shutil.copy(file, folder)
+        npm = shutil.which("npm") or "npm"
+        subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
+        ready.write_text(lock)
+    return folder
+
+
 def write_locks(uv: str | None, *, upgrade: bool = True) -> list[Path]:
     """Resolve what each `.in` file asks for into names, versions and hashes."""
     locks = []

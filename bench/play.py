@@ -72,11 +72,13 @@ async def measure(request: Request) -> None:
         figures = await workload.play(stage)
         await asked.close()
         contestant = CONTESTANTS[request["contestant"]]
+        if contestant.program is not None:
+            figures["client_us"] = None  # this process only tells another one
         line = {
             **{name: request[name] for name in ("contestant", "backend", "workload", "state", "round")},
             **figures,
             "api": who.api[workload.verb],
-            "version": version(contestant.distribution) if contestant.distribution else "",
+            "version": version(contestant.distribution) if contestant.distribution else getattr(who, "version", ""),
             "python": platform.python_version(),
             **_options(request),
         }

@@ -49,7 +49,8 @@ def plan(workloads: Iterable[str], backends: Sequence[str], contestants: Sequenc
         for state in _states(WORKLOADS[name])
         for contestant in contestants
         if backend in WORKLOADS[name].backends and backend in CONTESTANTS[contestant].backends
-        if WORKLOADS[name].kind in CONTESTANTS[contestant].does
+        if WORKLOADS[name].kind in CONTESTANTS[contestant].does and CONTESTANTS[contestant].is_here
+        if name in (CONTESTANTS[contestant].only or (name,))
     ]
 
 
@@ -130,7 +131,9 @@ class Runner:
         return done.stdout
 
     def _python(self, contestant: str) -> Path:
-        return environment(contestant, self.uv) if CONTESTANTS[contestant].peer else Path(sys.executable)
+        known = CONTESTANTS[contestant]
+        in_its_own = known.peer and known.program is None
+        return environment(contestant, self.uv) if in_its_own else Path(sys.executable)
 
 
 class Failed(Exception):  # noqa: N818 - it was told already

@@ -25,14 +25,14 @@ the handler, and of a workflow from the trigger to its result, one every 10 to 3
 to the largest of a few dozen samples. The CPU of a latency workload is what a message costs including the idle time
 around it. Workflows are of five steps, each recorded before the next one begins; for latency they are of one. *asleep*
 is what a worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and
-*busy* are drains by one, two and four worker processes, from the moment when all of them are ready.
+*busy* are drains by one, two, four and eight worker processes, from the moment when all of them are ready.
 """
 COMPARED = (
     "*Compared* is with the best peer; for *growth*, *scheduled* and *asleep*, with the same in an empty database."
 )
 FAMILIES = {"crew": "that do nothing", "busy": "that compute for about a millisecond"}
 CORES = """\
-The machine's two cores are shared by the workers and, on Postgres, the server: four processes show what happens when
+The machine's two cores are shared by the workers and, on Postgres, the server: four and eight show what happens when
 there are more of them than cores. On SQLite only one process writes at a time.
 """
 ELSEWHERE = """\
@@ -103,7 +103,7 @@ def _scaling(found: Sequence[Summary]) -> list[str]:
     if not lines:
         return []
     heads = _line(("handlers", "on", *(f"{word} process{'' if word == 'one' else 'es'}" for word in CREWS)))
-    return ["## With more worker processes", "", heads, "|---|---|--:|--:|--:|", *lines, "", CORES, ""]
+    return ["## With more worker processes", "", heads, f"|---|---|{'--:|' * len(CREWS)}", *lines, "", CORES, ""]
 
 
 def _details(found: Iterable[Summary]) -> list[str]:

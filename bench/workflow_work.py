@@ -21,10 +21,19 @@ CONNECTIONS: Final = (
 
 async def many(stage: Stage[Workflows]) -> Figures:
     """Runs of five steps that do nothing, triggered beforehand, as many at once as is best for the contestant."""
+    return await _executed(stage, stage.contestant.execute)
+
+
+async def few(stage: Stage[Workflows]) -> Figures:
+    """The same runs, a few at once."""
+    return await _executed(stage, stage.contestant.execute_few)
+
+
+async def _executed(stage: Stage[Workflows], execute: Callable[[int], Awaitable[None]]) -> Figures:
     contestant = stage.contestant
     for numbers in chunks(range(stage.count), BULK):
         await contestant.trigger_many(numbers)
-    used = await stage.timed(contestant.execute, contestant.unfinished)
+    used = await stage.timed(execute, contestant.unfinished)
     await stage.expect(contestant.finished, stage.count)
     await stage.expect(contestant.steps, stage.count * STEPS)
     return rate_of(stage.count, used)

@@ -9,7 +9,7 @@ from bench import decider_work, queue_work, workflow_work
 from bench.contestants import Kind, State
 from bench.stage import Figures, Stage
 
-CREWS: Final = {"one": 1, "two": 2, "four": 4}
+CREWS: Final = {"one": 1, "two": 2, "four": 4, "eight": 8}
 Unit = Literal["rate", "latency", "rest"]  # so many a second, or ms, or statements a minute
 
 
@@ -36,7 +36,7 @@ class Workload:
 
 
 def _crews(name: str, words: str, *, verb: str, size: int) -> Iterator[Workload]:
-    """The same drain by one, two and four worker processes."""
+    """The same drain by one, two, four and eight worker processes."""
     for word, processes in CREWS.items():
         yield Workload(
             f"{name}.{word}",
@@ -148,6 +148,16 @@ WORKLOADS: Final = {
             size=10_000,
             least=20,
             play=workflow_work.many,
+        ),
+        Workload(
+            "workflow.few",
+            "the same, 16 at once",
+            kind="workflows",
+            unit="rate",
+            verb="execute_few",
+            size=4_000,
+            least=20,
+            play=workflow_work.few,
         ),
         Workload(
             "workflow.one",

@@ -30,6 +30,8 @@ TESTS = (
     "tests/store/test_plans.py",
     "tests/store/test_bounds.py",
     "tests/store/test_flat_reads.py",
+    "tests/store/test_growth.py",
+    "tests/upkeep/test_pace.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",
     "tests/store/test_open_transactions.py",
@@ -279,6 +281,28 @@ PROMISES = {
             + f" buffers, the dearest flush {of['dearest']}"
         ),
     ),
+    "growth": Promise(
+        "A store at full size costs no more than a small one",
+        "Every statement that has a bound, with plans made on an empty store, beside 4,000 tasks and beside these, "
+        "never analysed and analysed; then what callers and people ask, as medians. The runs ended in the last hour.",
+        lambda of: (
+            f"{of['finished']:,} finished runs, {of['steps']:,} steps, {of['waiting']:,} waiting runs and "
+            f"{of['ready']:,} ready messages, {of['statements']} statements: "
+            + ", ".join(f"{name} {_change(few, full)}" for name, (few, full) in of["told"].items())
+            + f" {of['unit']}; "
+            + ", ".join(f"{name} {took:.1f} ms" for name, took in of["times"].items())
+        ),
+    ),
+    "pace": Promise(
+        "Plain deletes keep up with what is finished",
+        "Finished runs with two steps each are added at a steady rate, and what is older than two seconds is removed "
+        "beside it, by the rounds of one worker's upkeep; autovacuum as the server comes. The tables do not grow from "
+        "the middle to the end.",
+        lambda of: (
+            f"{of['rate']:,} tasks a second for {of['seconds']:.0f} s: {of['added']:,} added, never more than "
+            f"{of['backlog']:,} that were too old, {of['middle']:.0f} MiB in the middle and {of['end']:.0f} at the end"
+        ),
+    ),
     "flat reads": Promise(
         "Reads by id and key cost the same in a full store",
         "Through the store's own connections, whose plans were made while it was empty; medians of many calls.",
@@ -468,7 +492,10 @@ def _run(measured: Path, file: str) -> int:
 
 
 def _grown(of: Numbers, name: str) -> str:
-    few, full = of["few"][name], of["full"][name]
+    return _change(of["few"][name], of["full"][name])
+
+
+def _change(few: int, full: int) -> str:
     return f"{few:,}" if few == full else f"{few:,} → {full:,}"
 
 

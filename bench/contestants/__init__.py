@@ -1,5 +1,6 @@
 """Who takes part. One file for each; what is said here must be known without importing any of them."""
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -71,7 +72,14 @@ class Contestant:
     most_runs: int = 1_000_000_000  # ... runs of a workflow; fewer for those that would take minutes
     does: tuple[Kind, ...] = ("queue",)
     on_uvloop: bool = False
+    only: tuple[str, ...] = ()  # the workloads that it takes part in, if not in all of what it does
+    program: str | None = None  # what it needs besides Python; it is left out where that is not found
     note: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether what it needs is found on this machine."""
+        return self.program is None or shutil.which(self.program) is not None
 
 
 def chunks(numbers: range, size: int) -> Iterator[range]:
@@ -99,8 +107,8 @@ CONTESTANTS: Final = {
             on_uvloop=True,
             note="runs on uvloop. Hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues "
             "or types. It says what the database can do with as many commits, not what a library could. Of a workflow "
-            "it writes the same step rows as stepwell: for *workflow.many* 500 a commit, otherwise one. Of a decider "
-            "it writes the instance's version and the event.",
+            "it writes the same step rows as stepwell: for *workflow.many* 500 a commit, for *workflow.few* 16, "
+            "otherwise one. Of a decider it writes the instance's version and the event.",
         ),
         Contestant(
             "pgqrs",
@@ -123,6 +131,15 @@ CONTESTANTS: Final = {
             "queue table and are kept as log rows, without their payload.",
         ),
         Contestant("procrastinate", ("postgres",), "procrastinate", most=2_000),
+        Contestant(
+            "graphile",
+            ("postgres",),
+            only=("enqueue.bulk", "drain"),
+            program="node",
+            note="is graphile-worker with its local queue, a library for Node: measured where that is found, in a "
+            "process of its own that is told what to do over a pipe, so only where a call is about many jobs. A job "
+            "that is done is deleted.",
+        ),
         Contestant(
             "chancy",
             ("postgres",),

@@ -44,10 +44,10 @@ class Stepwell:
     api = {  # noqa: RUF012 - nobody changes it
         "enqueue": "store.enqueue",
         "enqueue_many": "store.enqueue_many of 10,000, all or none",
-        "drain": f"Worker(concurrency={CONCURRENCY}).drain(), async handler; everything else at its default",
+        "drain": f"Worker(concurrency={CONCURRENCY}, tune_gc=True).drain(), async handler; else defaults",
         "drain_batches": f"the same with @handler(queue, batch={BATCH}), concurrency={PLACES}",
         "drain_busy": "the same with an async handler that computes for about a millisecond",
-        "serving": "async with Worker(store, [handler]); defaults",
+        "serving": "async with Worker(store, [handler], tune_gc=True)",
     }
 
     def __init__(self, store: Store, url: str) -> None:
@@ -98,20 +98,20 @@ class Stepwell:
 
     async def drain(self, count: int) -> None:
         """Let a worker drain the queue."""
-        await Worker(self._store, [noop], concurrency=CONCURRENCY).drain()
+        await Worker(self._store, [noop], concurrency=CONCURRENCY, tune_gc=True).drain()
 
     async def drain_busy(self, count: int) -> None:
         """Let a worker drain the queue with a handler that computes."""
-        await Worker(self._store, [busy], concurrency=CONCURRENCY).drain()
+        await Worker(self._store, [busy], concurrency=CONCURRENCY, tune_gc=True).drain()
 
     async def drain_batches(self, count: int) -> None:
         """Let a worker drain the queue, many messages a call."""
-        await Worker(self._store, [noop_batch], concurrency=PLACES).drain()
+        await Worker(self._store, [noop_batch], concurrency=PLACES, tune_gc=True).drain()
 
     @contextlib.asynccontextmanager
     async def serving(self, arrived: Callable[[int], None]) -> AsyncIterator[None]:
         """Have a worker in the background."""
-        async with Worker(self._store, [_telling(arrived)]):
+        async with Worker(self._store, [_telling(arrived)], tune_gc=True):
             yield
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from stepwell import sync
 from stepwell._version import __version__
 from stepwell.base.backoff import Retry
+from stepwell.base.count import Count
 from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
@@ -59,6 +60,7 @@ from stepwell.errors import (
     UnknownRecord,
     UnknownStore,
     UnknownWorkflowType,
+    UpcastFailed,
     WorkflowNotFound,
     WrongLoop,
 )
@@ -79,6 +81,7 @@ from stepwell.records import (
     RunStatus,
     SignalAnswer,
     StepInfo,
+    StoredVersion,
     Task,
     TaskId,
     TaskKind,
@@ -101,6 +104,7 @@ from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
+from stepwell.values.upcasters import upcast
 from stepwell.worker import Worker, poll_all
 from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
 
@@ -118,6 +122,7 @@ __all__ = [
     "Config",
     "Consumer",
     "Context",
+    "Count",
     "DeadCount",
     "DeadLetter",
     "Decider",
@@ -199,6 +204,7 @@ __all__ = [
     "StoreLocked",
     "StoreUnavailable",
     "StoreUnusable",
+    "StoredVersion",
     "Task",
     "TaskFactoryReplaced",
     "TaskId",
@@ -214,6 +220,7 @@ __all__ = [
     "UnknownStore",
     "UnknownWorkflowType",
     "Unserved",
+    "UpcastFailed",
     "Why",
     "Worker",
     "WorkerInfo",
@@ -238,6 +245,7 @@ __all__ = [
     "sleep",
     "step",
     "sync",
+    "upcast",
     "wait",
     "workflow",
     "workflow_decorator",

@@ -13,7 +13,10 @@ from stepwell.base.durations import Duration, lease_of, timeout_of
 from stepwell.base.names import check_name, check_whole
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
-from stepwell.values.codec import check_type, decode, names_unknown_class
+from stepwell.values.codec import check_type, names_unknown_class
+from stepwell.values.stamp import read_value
+from stepwell.values.upcasters import versions_at
+from stepwell.values.versions import check_place
 from stepwell.work.body import Served, Slot
 from stepwell.work.outcome import DONE, Done
 from stepwell.work.threads import Threads, in_thread
@@ -46,6 +49,7 @@ class Handler(Generic[In_contra]):
         self.lease = lease
         taken = _taken_type(fn)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
+        check_place(self.payload_type, f"the payload of {self.queue}")
         self._is_async = inspect.iscoroutinefunction(fn)
         functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a handler's
 
@@ -73,11 +77,12 @@ class Handler(Generic[In_contra]):
             limit or self.concurrency,
             self.batch or 1,
             lease=self.lease,
+            reads=versions_at((self.payload_type,)),
         )
 
     async def _body(self, tasks: Sequence[Claimed], threads: Threads, slot: Slot) -> Done:
         try:
-            payloads = [decode(task.input or "null", self.payload_type) for task in tasks]
+            payloads = [read_value(task.input or "null", self.payload_type) for task in tasks]
         except SerializationError as error:
             raise Misfit(error, was_read=names_unknown_class(error)) from error
         argument = payloads[0] if self.batch is None else payloads

@@ -8,9 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
+from stepwell.base.count import NONE, Count
 from stepwell.base.program import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
+from stepwell.values.stamp import read_value
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -160,20 +162,23 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How much of a queue is ready, waiting, running and dead, and for how many seconds the oldest has been ready."""
+    """How much of a queue is ready, waiting, running and dead, and for how many seconds the oldest has been ready.
+
+    Each number is exact up to 10,000; beyond, it is a floor (`Count.is_floor`), unless exact numbers were asked for.
+    """
 
     queue: str
     paused: bool
     draining: bool
-    ready: int
-    waiting: int
-    running: int
-    dead: int
+    ready: Count
+    waiting: Count
+    running: Count
+    dead: Count
     oldest: float | None
-    suspects: int = 0  # of those that wait: were lost with a worker, and are executed alone
-    scheduled: int = 0  # of those that wait: for a moment ...
-    set_aside: int = 0  # ... and for a signal, a child or an operator: these are PAUSED
-    unreadable: int = 0  # of those that wait: no worker to which they were offered could read them
+    suspects: Count = NONE  # of those that wait: were lost with a worker, and are executed alone
+    scheduled: Count = NONE  # of those that wait: for a moment ...
+    set_aside: Count = NONE  # ... and for a signal, a child or an operator: these are PAUSED
+    unreadable: Count = NONE  # of those that wait: no worker to which they were offered could read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +209,16 @@ class Aside:
     """
 
     needs: Literal["unpause", "accept", "signal"]
-    runs: int
+    runs: Count
     longest: float
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A queue with work that no living worker serves, and how much of it; a large number is not counted to its end."""
+    """A queue with work that no living worker serves, and how much of it."""
 
     queue: str
-    waiting: int
+    waiting: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +227,7 @@ class Maintenance:
 
     began_at: datetime
     reason: str | None
-    running: int
+    running: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,18 @@ class WorkerInfo:
     stopped_at: datetime | None
     stop_reason: str | None
     helper: str | None = None
+    reads: Sequence[str] = ()  # versions, `decider/Name@3` or `/Name@3` for the class of a value; none if all are 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """How many events of a decider, or unread tasks of a queue, are stored under a name and version."""
+
+    of: str  # the decider's type, or the queue
+    kind: Literal["event", "task"]
+    name: str
+    version: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +349,7 @@ class Run(Generic[R_co]):
             case RunStatus.SUCCESS:
                 known = result_type(self.workflow) if self.id.returns is Any else self.id.returns
                 type_ = known if as_ is None else as_
-                return decode(self.output_text or "null", type_, what=f"output of run {self.id}")
+                return read_value(self.output_text or "null", type_, what=f"output of run {self.id}")
             case RunStatus.ERROR:
                 raise ExecutionFailed(self.id, self.error)
             case RunStatus.CANCELLED:
@@ -342,7 +359,7 @@ class Run(Generic[R_co]):
 
     def input(self, as_: Any = Any) -> Any:
         """What it was triggered with, as plain JSON or as the type given."""
-        return decode(self.input_text or "null", as_, what=f"input of run {self.id}")
+        return read_value(self.input_text or "null", as_, what=f"input of run {self.id}")
 
     @property
     def error(self) -> Mapping[str, Any] | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import json
 import sys
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
+import msgspec
+
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.names import check_name, check_whole
-from stepwell.base.program import declare, know
+from stepwell.base.program import declare, declared, know
 from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
@@ -24,9 +25,11 @@ from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.step import Step
 from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
-from stepwell.values.arguments import Arguments, Write
-from stepwell.values.codec import encode, names_unknown_class
+from stepwell.values.arguments import Arguments, Write, text_by_name
+from stepwell.values.codec import names_unknown_class
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.stamp import write_value
+from stepwell.values.upcasters import versions_at
 from stepwell.work.body import Served
 from stepwell.work.current import current_branch
 from stepwell.work.unreadable import Misfit
@@ -81,12 +84,12 @@ class Workflow(Generic[P, R_co]):
         attempts = None if self.retry is None else self.retry.max_attempts
         if not self.is_defined:
             again = functools.partial(_untyped, self.name, args, kwargs)
-            text = again(encode)
+            text = again(write_value)
             refuse_unnamed(args[0] if args else kwargs, what=f"argument of {self.name}")
             return Trigger(self.name, False, text, again=again, max_attempts=attempts)
         # No limit here: the store that gets it has one.
         again = functools.partial(self.arguments.encode, args, kwargs, sys.maxsize)
-        text = again(encode)
+        text = again(write_value)
         self.arguments.decode(text)
         self.arguments.refuse_losses(args, kwargs)
         return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
@@ -127,6 +130,8 @@ class Workflow(Generic[P, R_co]):
         """The workflow for a worker: its own policy goes before the store's, a worker's limit before its own."""
         if not self.is_defined:
             raise InvalidOption("serves", self.name, _NO_FUNCTION)
+        steps = [one.definition.returns for one in declared() if isinstance(one, Step)]
+        reads = versions_at((*self.arguments.types.values(), self.arguments.returns, *steps))
         return Served(
             self.name,
             run_body(self),
@@ -139,6 +144,7 @@ class Workflow(Generic[P, R_co]):
             cleanup=self.cleanup,
             while_served=Labels,
             lease=self.lease,
+            reads=reads,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -293,6 +299,7 @@ def is_of(fn: object, module: ModuleType) -> bool:
     return place == module.__name__ or (hasattr(module, "__path__") and place.startswith(f"{module.__name__}."))
 
 
+NOTHING_GIVEN: Final = msgspec.Raw(b"null")
 _NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"
 _UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument")
 _defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
@@ -321,7 +328,7 @@ def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], write:
         raise TypeError(f"workflow {name} is known by name only: give it one argument, or several by keyword")
     if args:
         return write(args[0], limit=sys.maxsize, what=f"argument of {name}")
-    return write(kwargs, limit=sys.maxsize, what=f"argument of {name}") if kwargs else "null"
+    return text_by_name(kwargs, {}, sys.maxsize, write, f"argument of {name}") if kwargs else "null"
 
 
 def _place(one: Workflow[..., Any]) -> str:
@@ -342,13 +349,13 @@ def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
 
 
 def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
-    async def call(ctx: Context, step: str, arguments: Any = None, key: str | None = None) -> Any:
+    async def call(ctx: Context, step: str, arguments: msgspec.Raw = NOTHING_GIVEN, key: str | None = None) -> Any:
         if (known := steps.get(step)) is None:
             why = f"this worker serves {queue} without the step {step}; serve the module that has it"
             raise current_run().hold(Misfit(SerializationError(why, what=f"run of {queue}"), was_read=True))
         definition = dataclasses.replace(known.definition, queue=None, known_as=key)
         taken = known.definition.arguments
-        given = {} if taken is None else _given(taken, json.dumps(arguments))
+        given = {} if taken is None else _given(taken, bytes(arguments).decode())
         face = ctx if definition.is_async else SyncContext(current_run())
         context = (face,) if taken is not None and taken.takes_context else ()
         return await ctx.step(Step(known.fn, definition), *context, **given)

@@ -14,14 +14,23 @@ from bench.__main__ import REFUSED, RESULTS, main
 from bench.contestants import CONTESTANTS
 from bench.contestants.stepwell import Stepwell, connect
 from bench.durability import NotDurable, check_folder
-from bench.peers import LOCKS
+from bench.peers import LOCKS, ROOT
+from bench.running import plan
 from bench.workloads import WORKLOADS
 from tests.ground.databases import run_sql
 
 
 def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.ground.check_folder", lambda *_: None)  # whether it works, wherever files are kept here
-    workloads = ["enqueue.bulk", "latency.two", "growth", "workflow.many", "workflow.one", "workflow.latency.two"]
+    workloads = [
+        "enqueue.bulk",
+        "latency.two",
+        "growth",
+        "workflow.many",
+        "workflow.few",
+        "workflow.one",
+        "workflow.latency.two",
+    ]
     arguments = ["--backend", "sqlite", "--contestants", "stepwell,raw", "--scale", "0.001", "--rounds", "1", "--json"]
     done = CliRunner().invoke(main, [*arguments, "--only", ",".join(workloads)])
     assert done.exit_code == 0, done.output
@@ -57,7 +66,7 @@ def test_the_page_shows_throughput_latency_and_growth_on_every_backend() -> None
     measured = {(line["workload"], line["backend"]) for line in lines if line["contestant"] == "stepwell"}
     crews = {name for name in WORKLOADS if name.partition(".")[0] in ("crew", "busy")}
     wanted = {"drain", "enqueue.single", "workflow.many", "latency", "latency.two"}
-    wanted |= crews if any(name in crews for name, _ in measured) else set()
+    wanted |= {name for name, _ in measured if name in crews}
     assert {(name, backend) for name in wanted for backend in telling.BACKENDS} <= measured
 
 
@@ -149,12 +158,35 @@ def test_a_median_is_told_and_not_the_best_round() -> None:
     assert "| drain | stepwell | 200/s | 100 - 900 |" in telling.page(results)
 
 
+@pytest.mark.skipif(not (ROOT / ".venv-bench-graphile" / ".ready").exists(), reason="`make bench` fetches it")
+def test_it_measures_a_peer_that_is_written_for_node() -> None:
+    arguments = ["--backend", "postgres", "--contestants", "graphile", "--scale", "0.003", "--rounds", "1", "--json"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    lines = json.loads(done.stdout)["lines"]
+    assert {(line["workload"], line["client_us"]) for line in lines} == {("enqueue.bulk", None), ("drain", None)}
+    assert all(line["version"] and line["rate"] > 0 for line in lines)
+
+
+def test_a_contestant_is_left_out_where_its_program_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taking_part() -> set[str]:
+        return {one.contestant for one in plan(["drain", "latency"], ["postgres"], ["graphile", "stepwell"], 1)}
+
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    assert taking_part() == {"graphile", "stepwell"}
+    assert [one.workload.name for one in plan(["drain", "latency"], ["postgres"], ["graphile"], 1)] == ["drain"]
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert taking_part() == {"stepwell"}
+
+
 def test_every_peer_is_pinned() -> None:
     for contestant in CONTESTANTS.values():
-        if contestant.peer:
+        if contestant.peer and contestant.program is None:
             lock = (LOCKS / f"{contestant.name}.txt").read_text(encoding="utf-8")
             assert f"\n{contestant.distribution}==" in lock
             assert "://" not in lock
+    packages = json.loads((LOCKS / "graphile" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    assert all("integrity" in one and "resolved" not in one for name, one in packages.items() if name)
 
 
 def _line(workload: str, who: str, *, state: str = "empty", **figure: float) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from stepwell import sync
+from stepwell import Count, sync
+from stepwell.base.count import NONE
 from stepwell.operate.doctor import Facts, Finding, findings
 from stepwell.records import Aside, Health, QueueStats, WorkerInfo
 from stepwell.worker import Serves
@@ -161,7 +162,7 @@ def worker(**changes: Any) -> WorkerInfo:
 
 
 def queue(**changes: Any) -> QueueStats:
-    return dataclasses.replace(QueueStats("q", False, False, 0, 0, 0, 0, None), **changes)
+    return dataclasses.replace(QueueStats("q", False, False, NONE, NONE, NONE, NONE, None), **changes)
 
 
 SQLITE = {"backend": "sqlite", "held": None}
@@ -217,13 +218,13 @@ TOLD: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "another release": ({"workers": (worker(version="0.0.1"),)}, "warning", "stepwell 0.0.1", "same release"),
     "runs that are held back": (
-        {"aside": (Aside("unpause", 2, 7200.0),)},
+        {"aside": (Aside("unpause", Count(2), 7200.0),)},
         "warning",
         "2 are held back, the first for 2.0 h",
         "stepwell runs --status paused",
     ),
     "a run that nobody signals": (
-        {"aside": (Aside("signal", 1, 8 * 86_400.0),)},
+        {"aside": (Aside("signal", Count(1), 8 * 86_400.0),)},
         "warning",
         "1 wait for a signal without an end, the first for 8 d",
         "stepwell why RUN",
@@ -258,7 +259,7 @@ def test_nothing_is_wrong_with_a_store_that_is_well() -> None:
     well = [
         facts(),
         facts(**SQLITE, version="3.51.3", settings={"journal_mode": "wal", "synchronous": "full"}),
-        facts(aside=(Aside("signal", 5, 6 * 86_400.0),)),
+        facts(aside=(Aside("signal", Count(5), 6 * 86_400.0),)),
         facts(queues=(queue(ready=5, oldest=1.0), queue(queue="other", paused=True))),
     ]
     assert all(one.level == "good" for each in well for one in findings(each))

@@ -20,6 +20,7 @@ from stepwell import (
     SerializationError,
     Store,
     connect,
+    upcast,
 )
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import (
@@ -266,6 +267,9 @@ async def test_the_version_of_its_type_stands_in_the_row_of_each_event(store: St
     @dataclass(frozen=True)
     class Rung:
         __stepwell_version__ = 3
+
+    for version in (1, 2):
+        upcast(Rung, version)(lambda old: old)
 
     class Bells(Decider[int, Poke, Poked | Rung, Never]):
         type, route = "bell", "id"

@@ -13,7 +13,16 @@ import pydantic
 import pytest
 from typing_extensions import TypeAliasType
 
-from stepwell import Decider, Decision, InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UnknownRecord
+from stepwell import (
+    Decider,
+    Decision,
+    InvalidName,
+    InvalidOption,
+    PayloadTooLarge,
+    SerializationError,
+    UnknownRecord,
+    upcast,
+)
 from stepwell.deciders.registry import Family
 from stepwell.deciders.type_names import Kinds, Written, classes_of
 from tests.deciders.shop import Create, Created, Event, Orders, Paid
@@ -34,6 +43,10 @@ class Moved(msgspec.Struct, frozen=True):
     __stepwell_version__ = 3
     to: tuple[int, int]
     on: date
+
+
+for number in (1, 2):
+    upcast(Moved, number)(lambda old: old)
 
 
 class Tagged(msgspec.Struct, tag="tagged"):
@@ -69,14 +82,14 @@ def test_a_value_is_stored_by_name_and_version_and_comes_back(value: Any, name: 
     assert (written.type, written.version) == (name, version)
     assert written.value == value
     assert written.value is not value
-    read = kinds().read(written.type, written.version, written.text)
+    [read] = kinds().read(written.type, written.version, written.text)
     assert (read, type(read)) == (value, type(value))
 
 
 @pytest.mark.proves("M-26", "U-06")
 def test_a_field_with_a_default_may_be_added() -> None:
     old = '{"at":"2025-01-01T00:00:00Z","amount":"2","removed":true}'
-    assert kinds().read("Measured", 1, old) == Measured(datetime(2025, 1, 1, tzinfo=UTC), Decimal(2))
+    assert [*kinds().read("Measured", 1, old)] == [Measured(datetime(2025, 1, 1, tzinfo=UTC), Decimal(2))]
 
 
 @pytest.mark.proves("M-25", "U-04")
@@ -85,7 +98,6 @@ def test_a_field_with_a_default_may_be_added() -> None:
     [
         ("Gone", 1, "{}", "event 7 of sensor 3 refused.* stored as Gone, version 1, and sensor declares Measured, "),
         ("sensor.moved", 4, "{}", "event 7 of sensor 3 refused.* version 4, and this code has version 3"),
-        ("sensor.moved", 2, "{}", "event 7 of sensor 3 refused.* version 2, and this code has version 3"),
         ("Measured", 1, '{"at":"?"}', r"event 7 of sensor 3 refused at `\$\.at`"),
         ("Measured", 1, '{"at"', "event 7 of sensor 3 refused"),
         ("os.system", 1, '"true"', "event 7 of sensor 3 refused.* stored as os.system"),

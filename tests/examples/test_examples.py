@@ -28,6 +28,14 @@ EXPECTED = {
         "wrote 30 readings together",
         "statuses {'ERROR': 1, 'SUCCESS': 500}",
     ],
+    "new_version.py": [
+        "version 1 charges 9.5 euros for lamp",
+        "one run is open, one has not begun, and a message waits: version 2 is deployed",
+        "version 2 writes about 950 cents",
+        "version 2 charges 9900 cents for desk",
+        "the sales came to 950 and 9900 cents",
+        "an old worker leaves 1 newer message to new ones, with its attempts",
+    ],
     "approval.py": [
         "  worker 1: mail to the boss: 4900 cents for a lamp?",
         "  worker 1: mail to the boss: 99000000 cents for a yacht?",

@@ -35,8 +35,8 @@ APART_MUTANTS = (
         "what is kept for a wait has no limit",
         "security-09",
         "store/signals.py",
-        "text = encode(data, limit=self._db.options.payload_limit,",
-        "text = encode(data, limit=10**9,",
+        "text = write_value(data, limit=self._db.options.payload_limit,",
+        "text = write_value(data, limit=10**9,",
         LIMITS + "test_what_is_too_large_or_too_deep_is_refused_at_every_door",
     ),
     Mutant(

@@ -29,6 +29,7 @@ from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
 from tests.mutants.turns import TURN_MUTANTS
 from tests.mutants.unreadable import OTHER_CODE_MUTANTS
+from tests.mutants.upcasting import UPCASTING_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
 from tests.mutants.workflows import WORKFLOW_MUTANTS
@@ -39,6 +40,7 @@ CLAIM = "tests/store/test_claim.py::"
 GROUP = "tests/store/test_group_commit.py::"
 LOST = "tests/faults/test_lost_replies.py::"
 EMBEDDED = "tests/store/test_embedded.py::"
+LOG = "tests/store/test_log.py::"
 PLANS = "tests/store/test_plans.py::"
 BOUNDS = "tests/store/test_bounds.py::test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound"
 SCHEMA = "tests/store/test_schema.py::"
@@ -569,6 +571,30 @@ MUTANTS = (
         RENDERED + "test_a_flush_is_a_statement_for_each_of_its_parts",
     ),
     Mutant(
+        "every commit makes the log longer",
+        "promise-18",
+        "store/embedded/sqlite.py",
+        "wal_checkpoint(restart)",
+        "wal_checkpoint(truncate)",
+        LOG + "test_commits_overwrite_the_log_in_place_and_it_stays_short",
+    ),
+    Mutant(
+        "the log grows without end",
+        "promise-18",
+        "store/embedded/sqlite.py",
+        "elif length > self._fold_at:",
+        "elif False:",
+        LOG + "test_so_it_does_when_two_stores_write_in_turns",
+    ),
+    Mutant(
+        "a log that was long once stays long",
+        "promise-18",
+        "store/embedded/sqlite.py",
+        "journal_size_limit = {LOG_BYTES}",
+        "journal_size_limit = -1",
+        LOG + "test_a_log_that_a_reader_kept_long_is_short_again_after_it",
+    ),
+    Mutant(
         "a row set is merged into its statement",
         "promise-18",
         "store/embedded/render.py",
@@ -625,6 +651,7 @@ MUTANTS = (
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *OTHER_CODE_MUTANTS,
+    *UPCASTING_MUTANTS,
     *SIGNAL_MUTANTS,
     *STALL_MUTANTS,
     *STEERING_MUTANTS,

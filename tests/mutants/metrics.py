@@ -5,6 +5,8 @@ from tests.mutants.mutant import Mutant
 METRICS = "tests/store/test_metrics.py::"
 PLANS = "tests/store/test_plans_of_metrics.py::"
 TEXT = "tests/unit/test_exposition.py::"
+FLAT = "tests/store/test_flat_statistics.py::"
+COUNT = "tests/unit/test_count.py::"
 
 METRICS_MUTANTS = (
     Mutant(
@@ -58,9 +60,9 @@ METRICS_MUTANTS = (
     Mutant(
         "a message in the queue of a workflow counts as a run",
         "MM-01",
-        "store/measure.py",
-        '            if row["kind"] == TaskKind.RUN:\n',
-        "            if True:\n",
+        "store/metrics.py",
+        '        if row["kind"] == TaskKind.RUN:\n',
+        "        if True:\n",
         METRICS + "test_the_window_begins_at_its_moment",
     ),
     Mutant(
@@ -82,17 +84,17 @@ METRICS_MUTANTS = (
     Mutant(
         "another tenant's dead letters are counted",
         "MM-06",
-        "store/sql/metrics.sql",
-        " where queue.tenant = :tenant\n order by queue.name, dead.kind",
-        " where :tenant = :tenant\n order by queue.name, dead.kind",
+        "store/sql/queues.sql",
+        "from {queue} where tenant = :tenant order by name",
+        "from {queue} where :tenant = :tenant order by name",
         METRICS + "test_another_tenants_work_is_not_measured",
     ),
     Mutant(
         "a dead letter that was deleted counts",
         "MM-06",
         "store/sql/metrics.sql",
-        "where task.status = 'ERROR' and task.deleted_at is null\n     group",
-        "where task.status = 'ERROR'\n     group",
+        "(task.status = 'ERROR') is true and task.deleted_at is null\n            limit",
+        "(task.status = 'ERROR') is true\n            limit",
         METRICS + "test_dead_letters_are_counted_by_queue_and_kind",
     ),
     Mutant(
@@ -150,5 +152,69 @@ METRICS_MUTANTS = (
         """    return _escaped(text).replace('"', '\\\\"')\n""",
         "    return _escaped(text)\n",
         TEXT + "test_labels_and_help_are_escaped",
+    ),
+    Mutant(
+        "what is ready is counted to its end",
+        "MM-08",
+        "store/sql/health.sql",
+        "and task.ready\n                    limit :most",
+        "and task.ready",
+        FLAT + "test_ten_times_as_much_costs_no_more",
+    ),
+    Mutant(
+        "what ended in the window is looked at to its end",
+        "MM-08",
+        "store/sql/metrics.sql",
+        "                order by task.finished_at desc\n                limit :most) as walk\n    union all",
+        "                order by task.finished_at desc) as walk\n    union all",
+        FLAT + "test_ten_times_as_much_costs_no_more",
+    ),
+    Mutant(
+        "the dead letters of a queue are found among all",
+        "MM-08",
+        "store/sql/metrics.sql",
+        "= {its rows.queue_id} and (task.status = 'ERROR') is true and task.deleted_at is null\n            limit",
+        "= {its rows.queue_id} and task.status = 'ERROR' and task.deleted_at is null\n            limit",
+        FLAT + "test_ten_times_as_much_costs_no_more",
+    ),
+    Mutant(
+        "a count that ended at its bound says that it is exact",
+        "MM-08",
+        "base/count.py",
+        "is_floor=looked_at > most",
+        "is_floor=False",
+        FLAT + "test_of_a_queue_each_part_has_its_own_bound",
+    ),
+    Mutant(
+        "an exact count ends at the bound, too",
+        "MM-08",
+        "base/count.py",
+        "(ALL if exact else MOST_COUNTED) + 1",
+        "MOST_COUNTED + 1",
+        FLAT + "test_of_a_queue_each_part_has_its_own_bound",
+    ),
+    Mutant(
+        "a sum forgets that a part of it is a floor",
+        "MM-08",
+        "base/count.py",
+        "is_floor=self.is_floor or ",
+        "is_floor=False and ",
+        COUNT + "test_a_sum_with_a_floor_is_one",
+    ),
+    Mutant(
+        "too many runs for a look are not counted by the minute",
+        "MM-08",
+        "store/metrics.py",
+        "if count.is_floor and by_minutes[name] >= count else count",
+        "if False else count",
+        FLAT + "test_metrics_beyond_the_bound_are_floors_or_go_by_the_minute",
+    ),
+    Mutant(
+        "JSON does not say which counts are floors",
+        "MM-08",
+        "operate/format.py",
+        'return {**told, "at_least": floors} if floors else told',
+        "return told",
+        COUNT + "test_json_names_the_counts_that_are_floors",
     ),
 )

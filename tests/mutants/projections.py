@@ -147,4 +147,20 @@ PROJECTION_MUTANTS = (
         "            pass\n",
         SERVED + "test_a_shutdown_finishes_the_events_under_way_and_stores_the_position",
     ),
+    Mutant(
+        "a projection gets parts of an event that it has not asked for",
+        "PJ-10",
+        "projections/runner.py",
+        "            if isinstance(value, self._projection.classes):",
+        "            if True:",
+        "tests/projections/test_versions.py::test_an_event_that_was_split_is_read_under_its_old_name_and_counts_as_one",
+    ),
+    Mutant(
+        "a projection does not look for the older names of its events",
+        "U-02",
+        "deciders/type_names.py",
+        "        return self.routes.names_of(cls) if cls in self._written else ()",
+        "        return tuple(name for name, known in self.by_name.items() if known is cls)",
+        "tests/projections/test_versions.py::test_an_event_that_was_split_is_read_under_its_old_name_and_counts_as_one",
+    ),
 )

@@ -76,7 +76,7 @@ OTHER_CODE_MUTANTS = (
         "other code: an answer of a condition that does not fit is recorded",
         "P-03",
         "runs/conditions.py",
-        "                decode(text, type_, what=what)\n",
+        "                read_value(text, type_, what=what)\n",
         "                pass\n",
         "tests/waiting/test_pausing.py::test_an_answer_that_does_not_fit_the_step_is_reported_and_asked_for_again",
     ),

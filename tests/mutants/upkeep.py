@@ -9,6 +9,7 @@ DECIDERS = "tests/upkeep/test_draining_deciders.py::"
 MAINTENANCE = "tests/upkeep/test_maintenance.py::"
 UNSERVED = "tests/upkeep/test_unserved.py::"
 WALKS = "tests/upkeep/test_walks.py::"
+GARBAGE = "tests/worker/test_garbage.py::"
 BY_HAND = "tests/queue/test_by_hand.py::"
 
 UPKEEP_MUTANTS = (
@@ -336,5 +337,29 @@ UPKEEP_MUTANTS = (
         "(:succeeded and task.status = 'SUCCESS' and task.kind = 'MESSAGE')",
         "(:succeeded and task.status = 'SUCCESS')",
         "tests/queue/test_dead_letters.py::test_a_message_that_succeeded_is_requeued_by_its_id_and_nothing_else_is",
+    ),
+    Mutant(
+        "the garbage collector stays rare when the last worker has ended",
+        "W-04",
+        "work/garbage.py",
+        "                    gc.set_threshold(*self._before)\n",
+        "                    pass\n",
+        GARBAGE + "test_while_workers_run_garbage_is_collected_rarely_and_then_as_before",
+    ),
+    Mutant(
+        "the first worker that ends puts the garbage collector back for all",
+        "W-04",
+        "work/garbage.py",
+        "if self._workers == 0 and gc.get_threshold() == THRESHOLDS:",
+        "if gc.get_threshold() == THRESHOLDS:",
+        GARBAGE + "test_while_workers_run_garbage_is_collected_rarely_and_then_as_before",
+    ),
+    Mutant(
+        "every worker makes the garbage collector rare",
+        "W-04",
+        "worker.py",
+        "GARBAGE.collected_rarely() if self._tunes_gc else contextlib.nullcontext()",
+        "GARBAGE.collected_rarely()",
+        GARBAGE + "test_it_is_off_unless_asked_for",
     ),
 )

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 WAKEUPS = "tests/wakeups/"
+WATCH = WAKEUPS + "test_file_watch.py::"
 
 WAKEUP_MUTANTS = (
     Mutant(
@@ -61,6 +62,70 @@ WAKEUP_MUTANTS = (
         "    watched = engine if in_file else None",
         "    watched = None",
         WAKEUPS + "test_other_processes.py::test_a_message_of_another_process_begins_without_a_poll",
+    ),
+    Mutant(
+        "a process wakes itself with what it writes",
+        "rule-17",
+        "store/embedded/driver.py",
+        "                    ear.begin_writing()\n",
+        "                    pass\n",
+        WATCH + "test_another_process_is_heard_and_what_this_one_writes_wakes_nothing",
+    ),
+    Mutant(
+        "after a commit of its own a process hears no other",
+        "rule-17",
+        "store/embedded/driver.py",
+        "                    ear.end_writing()\n",
+        "                    pass\n",
+        WATCH + "test_another_process_is_heard_and_what_this_one_writes_wakes_nothing",
+    ),
+    Mutant(
+        "a commit that the disk takes long for is not waited for",
+        "rule-17",
+        "store/embedded/listener.py",
+        "            self._pause = 0.001\n",
+        "",
+        WATCH + "test_a_commit_that_the_disk_takes_long_for_is_heard_when_it_is_seen",
+    ),
+    Mutant(
+        "the file is asked while no process writes it",
+        "rule-17",
+        "store/embedded/listener.py",
+        "            self._pause = LOOK_ANYWAY\n            self._again()",
+        "            self._pause = IDLE_AFTER\n            self._again()",
+        WATCH + "test_while_no_process_writes_the_file_is_not_asked",
+    ),
+    Mutant(
+        "a log that was replaced is not watched",
+        "rule-17",
+        "store/embedded/listener.py",
+        "            self._again()  # the log may be another file by now\n",
+        "",
+        WATCH + "test_a_log_that_is_another_file_by_now_is_watched_soon",
+    ),
+    Mutant(
+        "an ear that rests is not woken to end",
+        "rule-17",
+        "store/embedded/listener.py",
+        "        self._watch.wake()\n",
+        "",
+        WATCH + "test_while_no_process_writes_the_file_is_not_asked",
+    ),
+    Mutant(
+        "without word of the kernel a process is deaf",
+        "rule-17",
+        "store/embedded/listener.py",
+        "        return Looks(watched)",
+        "        raise",
+        WATCH + "test_where_the_kernel_tells_nothing_the_file_is_looked_at",
+    ),
+    Mutant(
+        "a forked child keeps the watch of its parent",
+        "rule-05",
+        "store/embedded/listener.py",
+        "    os.register_at_fork(after_in_child=_close_in_child)",
+        "    pass",
+        WATCH + "test_a_forked_child_takes_no_word_from_its_parent",
     ),
     Mutant(
         "every enqueue is told by itself",

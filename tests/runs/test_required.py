@@ -97,7 +97,7 @@ async def test_a_burst_asks_once_an_error_asks_afresh_and_nobody_asks_if_it_is_i
         asked.append(call.statement)
         return await read(call)
 
-    driver.read = listened  # type: ignore[attr-defined]
+    driver.read = listened  # type: ignore[method-assign]
     await tick.trigger().options(require_worker="ignore").execute(over)
     assert (asked, told) == ([], [])
     await asyncio.gather(*(tick.trigger().execute(over) for _ in range(50)))

@@ -2,7 +2,8 @@
 
 `-- bound: 12 + 8 a row`: on Postgres it touches at most this many buffers, however full the store is; a row is one that
 is given to it, or that it finds. The numbers are fitted to what was measured, and the test allows a quarter more
-and four: they catch growth. `-- unbounded: why` stands where no such number can.
+and four: they catch growth. A statement that counts up to `:most` counts to twenty there. `-- unbounded: why` stands
+where no such number can.
 `-- scans task: why`: it reads all of that table, or all of an index of it.
 """
 

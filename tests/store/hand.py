@@ -68,7 +68,7 @@ async def use(url: str) -> None:
 
 def die_writing(folder: str) -> None:
     """Take the turn to write, fork a child that lives on, and die in the middle of it."""
-    with WriteTurn(Path(folder)).taken():
+    with WriteTurn(Path(folder)):
         say(leave_a_child())
         os.kill(os.getpid(), signal.SIGKILL)
 

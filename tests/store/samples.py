@@ -253,6 +253,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "hold_of": {"id": of.accepting[0]},
         "hold_run": {"id": of.parents_of_taken[0]},
         "instances": {"type": None},
+        "stored_versions": {"most": 1000},
         "key_holder": {"id": of.deleted[0]},
         "let_go_run": {"id": of.held[0]},
         "let_go_accepted": {"id": of.accepting[0]},

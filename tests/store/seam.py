@@ -40,6 +40,7 @@ class Watched:
         self.flushes: list[list[Call]] = []
         self.scripts = 0
         self.said: list[Call] = []
+        self.reads: list[Call] = []
         self.before: Hook | None = None
         self.after: Hook | None = None
 
@@ -68,6 +69,10 @@ class Watched:
         if self.after is not None:
             await self.after(calls)
         return answer
+
+    async def read(self, call: Call) -> list[Row]:
+        self.reads.append(call)
+        return await self._driver.read(call)
 
     async def write(self, call: Call) -> list[Row]:
         self.scripts += 1

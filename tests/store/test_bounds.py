@@ -126,20 +126,20 @@ def few_of(costs: Mapping[str, int]) -> dict[str, Any]:
     return {"reads": reads, "dearest": max(cost for name, cost in costs.items() if name.startswith("flush"))}
 
 
-async def counted(prepared: Prepared, asked: Asked) -> dict[str, int]:
+async def counted(prepared: Prepared, asked: Asked, more: float = MORE) -> dict[str, int]:
     """What each cost; fails with the plans of those that went over their bound, or that found nothing."""
     said, costs, trouble = bounds("postgres"), {}, []
     for name, calls in asked.items():
         plan = await prepared.explain(name, calls)
         costs[name] = touched(plan)
-        if told := wrong(said, calls, plan):
+        if told := wrong(said, calls, plan, more if len(calls) == 1 else MORE_COMPOSED):
             trouble.append(drawn(f"{'+'.join(call.statement for call in calls)}: {told}\n", plan))
     assert not trouble, f"{len(trouble)} of {len(asked)}:\n" + "\n\n".join(trouble)
     return costs
 
 
-def wrong(said: Mapping[str, Bound], calls: Sequence[Call], plan: dict[str, Any]) -> str | None:
-    """What is wrong with a plan, by the bounds of all its parts."""
+def wrong(said: Mapping[str, Bound], calls: Sequence[Call], plan: dict[str, Any], more: float) -> str | None:
+    """What is wrong with a plan, by the bounds of all its parts, each taken so many times."""
     parts = [said[call.statement] for call in calls]
     if not rows_of(plan) and not NOTHING.issuperset(call.statement for call in calls):
         return "it found nothing, so that it proves nothing: see samples.py"
@@ -150,7 +150,6 @@ def wrong(said: Mapping[str, Bound], calls: Sequence[Call], plan: dict[str, Any]
     # Each explain is rolled back and leaves dead versions of the same few rows behind, which a vacuum would remove, and
     # with them the plans; and in a fuller store an index may be a page deeper. What the test is for, a walk over what
     # the store holds, touches thousands.
-    more = MORE if len(calls) == 1 else MORE_COMPOSED
     bound = SLACK + more * sum(part.of(rows) for part, rows in zip(parts, rows_in(calls, plan), strict=True))
     if touched(plan) > bound:
         return f"{touched(plan)} buffers, and its bound is {bound:g}"

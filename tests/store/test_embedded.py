@@ -189,11 +189,11 @@ def test_writers_queue_on_the_file_lock(backend: str, tmp_path: Path) -> None:
     order: list[str] = []
 
     def write() -> None:
-        with second.taken():
+        with second:
             order.append("second")
 
     thread = threading.Thread(target=write)
-    with first.taken():
+    with first:
         thread.start()
         time.sleep(0.1)
         order.append("first")
@@ -260,7 +260,7 @@ def test_a_forked_child_does_not_keep_the_turn_to_write_of_a_parent_that_died_in
             taken = threading.Event()
 
             def take() -> None:
-                with turn.taken():
+                with turn:
                     taken.set()
 
             threading.Thread(target=take, daemon=True).start()

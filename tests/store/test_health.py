@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from stepwell import Aside, Context, Store, connect, sleep, sync, workflow
+from stepwell import Aside, Context, Count, Store, connect, sleep, sync, workflow
 from stepwell.base.clock import TestClock
 from stepwell.store import schema
 from stepwell.store.sql import Statements
@@ -76,14 +76,16 @@ async def test_runs_that_go_on_only_when_somebody_lets_them(store: Store, clock:
         await trigger.options(require_worker="ignore").execute(store)
         await drained(store, asks, sleeps, parent)
         clock.advance(60)
-    assert await store.set_aside() == [Aside("signal", 1, 240.0)], "neither what has an end, nor who waits for it"
+    assert await store.set_aside() == [Aside("signal", Count(1), 240.0)], (
+        "neither what has an end, nor who waits for it"
+    )
     held = [run.id for run in await store.runs("sleeps")] + [run.id for run in await store.runs("parent")]
     for run_id in held:
         await store.pause(run_id)
         clock.advance(60)
-    assert await store.set_aside() == [Aside("unpause", 2, 120.0), Aside("signal", 1, 360.0)]
+    assert await store.set_aside() == [Aside("unpause", Count(2), 120.0), Aside("signal", Count(1), 360.0)]
     await store.delete(held[0])
-    assert (await store.set_aside())[0] == Aside("unpause", 1, 60.0)
+    assert (await store.set_aside())[0] == Aside("unpause", Count(1), 60.0)
     async with connect(store_url, tenant="other") as tenant:
         assert await tenant.set_aside() == []
 

@@ -143,6 +143,7 @@ def reading(one: Filled) -> dict[str, Verb]:
         "metrics_by_workflow": lambda store: store.metrics_by_workflow(),
         "prometheus": _told_of_approvals,
         "set_aside": lambda store: store.set_aside(),
+        "stored_versions": lambda store: store.stored_versions(),
         "unserved": lambda store: store.unserved(),
         "workers": lambda store: store.workers(),
         "maintenance": lambda store: store.maintenance(),

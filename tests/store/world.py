@@ -246,6 +246,7 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(of.held, "RUN", of.flow, "PAUSED"),
         _rows(of.suspects, "MESSAGE", of.messages, "PENDING", run_at="1"),
         _rows(of.accepting, "RUN", of.flow, "PAUSED", run_at=str(NEVER)),
+        f"update {{task}} set last_error = 'NotThisCode: it is newer' where id in ({_listed(of.accepting)})",
         f"update {{task}} set held_at = 1 where id in ({_listed(of.held)})",
         f"update {{task}} set losses = 1, lost_by = {of.worker + 2} where id in ({_listed(of.suspects)})",
         f"update {{worker}} set held = 1 where id = {of.worker + 2}",

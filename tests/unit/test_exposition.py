@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepwell import Aside, DeadCount, Metrics, QueueMetrics, QueueStats, RunStatus, Serving, TaskKind
+from stepwell import Aside, Count, DeadCount, Metrics, QueueMetrics, QueueStats, RunStatus, Serving, TaskKind
 from stepwell.store.exposition import MetricFamily, Readings, _lines, exposition
 from stepwell.store.metrics import Durations, Lengths, base_of
 
@@ -21,15 +21,16 @@ def took(**seconds: float) -> Durations:
 
 
 def readings() -> Readings:
-    runs = dict.fromkeys(RunStatus, 0) | {RunStatus.SUCCESS: 3, RunStatus.ERROR: 1, RunStatus.PAUSED: 2}
+    counts = {RunStatus.SUCCESS: 3, RunStatus.ERROR: 1, RunStatus.PAUSED: 2}
+    runs = {status: Count(counts.get(status, 0)) for status in RunStatus}
     durations = took(average=1.5, p50=1, p95=2, longest=2.25)
-    measured = Metrics(("process.v2",), NOW, NOW, runs, 1, durations, {}, Serving(1, 2, NOW))
+    measured = Metrics(("process.v2",), NOW, NOW, runs, Count(1), durations, {}, Serving(1, 2, NOW))
     return Readings(
         window=300.0,
-        queues=[QueueStats("a", True, False, ready=1, waiting=2, running=3, dead=4, oldest=0.25, suspects=5)],
+        queues=[QueueStats("a", True, False, Count(1), Count(2), Count(3), Count(4), oldest=0.25, suspects=Count(5))],
         settled={"a": QueueMetrics(5, 1, 2, durations, None)},
-        dead=[DeadCount("a", TaskKind.TIMER, 4)],
-        aside=[Aside("signal", 2, 60.0)],
+        dead=[DeadCount("a", TaskKind.TIMER, Count(4))],
+        aside=[Aside("signal", Count(2), 60.0)],
         live=1,
         stale=2,
         workflows={"process.v2": measured},

@@ -200,11 +200,14 @@ def test_a_part_that_says_a_number_beside_its_answer_has_a_column_for_it_which_i
 class TestEmbedded:
     def test_a_row_set_is_a_row_of_named_parameters(self) -> None:
         rendered = Rendered(Statements("sqlite", "s"), many_rows=True)
-        statement = Statements("sqlite", "s")["find_added"]
-        text = rendered._text(statement)
+        call, rows = Call("find_added"), [(1, 2, "k"), (2, 2, "l")]
+        [(text, values)] = rendered.each(call, rows[:1])
         assert "select :row_id as id, :row_queue_id as queue_id, :row_key as key" in text
-        assert rendered._text(statement) is text
-        assert "select value ->> 0 as id, value ->> 1 as queue_id" in rendered._text(statement, many=True)
+        assert (values["row_id"], values["row_queue_id"], values["row_key"]) == (1, 2, "k")
+        assert rendered.each(call, rows[1:])[0][0] is text, "it is spelled once"
+        [(text, values)] = rendered.each(call, rows)
+        assert "select value ->> 0 as id, value ->> 1 as queue_id" in text
+        assert values["rows"] == '[[1,2,"k"],[2,2,"l"]]'
 
     def test_what_one_call_returned_feeds_the_next_by_name(self) -> None:
         call = Call("count_settled", {"shard": 1}, fed_by=0)

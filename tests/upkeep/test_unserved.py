@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from stepwell import NoWorkerAvailable, Store, Unserved, Worker, connect, handler, workflow
-from stepwell.base import telemetry
+from stepwell.base import count, telemetry
 from stepwell.base.clock import TestClock
+from stepwell.base.count import Count
 from stepwell.base.events import WorkUnserved
 from stepwell.base.telemetry import LogBudget
-from stepwell.store import maintenance as serving
 from stepwell.store.sessions import Identity
 from stepwell.work import upkeep
 from stepwell.work.upkeep import Tidying
@@ -49,7 +49,7 @@ async def test_queues_with_work_that_nobody_serves_are_listed(store: Store) -> N
     await finished(store, [9], days_ago=1, queue="done")
     await put(store, [10], queue="deleted", deleted_at=1)
     await store.create_queue("empty")
-    assert await store.unserved() == [Unserved("later", 1), Unserved("zip", 5)]
+    assert await store.unserved() == [Unserved("later", Count(1)), Unserved("zip", Count(5))]
     await store.pause_queue("later")
     await store.drain_queue("zip")
     assert [one.queue for one in await store.unserved()] == ["later", "zip"]  # they wait all the same
@@ -60,14 +60,14 @@ async def test_queues_with_work_that_nobody_serves_are_listed(store: Store) -> N
 async def test_it_is_not_counted_to_the_end_and_is_one_tenants(
     store: Store, store_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "MOST_COUNTED", 3)
+    monkeypatch.setattr(count, "MOST_COUNTED", 3)
     await put(store, range(1, 6), queue="zip", ready=True)
     await put(store, range(6, 11), queue="zip", run_at=10**17)
-    assert await store.unserved() == [Unserved("zip", 3)]
+    assert await store.unserved() == [Unserved("zip", Count(3, is_floor=True))]
     async with connect(store_url, clock=clock, tenant="ann") as ann:
         await serve(ann, "zip")
         assert await ann.unserved() == []
-        assert await store.unserved() == [Unserved("zip", 3)]
+        assert await store.unserved() == [Unserved("zip", Count(3, is_floor=True))]
 
 
 @pytest.mark.proves("DP-08", "PR-16")
@@ -131,7 +131,7 @@ async def test_a_worker_that_is_silent_for_longer_than_its_lease_serves_nothing(
     clock.advance(LEASE / 1_000_000 + 1, leases=True)
     [dead] = await store.workers()
     assert (dead.alive, dead.stopped_at) == (False, None), "nobody has taken over yet"
-    assert await store.unserved() == [Unserved("mail", 1)]
+    assert await store.unserved() == [Unserved("mail", Count(1))]
 
 
 @pytest.mark.proves("PR-16", "Q-26")
@@ -140,7 +140,7 @@ async def test_a_process_that_is_known_to_be_gone_serves_nothing_from_then_on(st
     await put(store, [1], queue="mail", ready=True)
     await change(store, f"update {{beat}} set gone = true where worker_id = {worker}")  # as its helper notes it
     assert [one.alive for one in await store.workers()] == [False]
-    assert await store.unserved() == [Unserved("mail", 1)]
+    assert await store.unserved() == [Unserved("mail", Count(1))]
     await store.create_workflow("mail.flow")
     with pytest.raises(NoWorkerAvailable):
         await workflow("mail.flow").trigger().options(require_worker="error").execute(store)
@@ -173,6 +173,6 @@ async def test_the_only_worker_is_killed(live_store: Store, store_url: str, tmp_
 
     async def noticed() -> bool:
         gone = [one.alive for one in await live_store.workers()] == [False]
-        return gone and await live_store.unserved() == [Unserved("emails", 1)]
+        return gone and await live_store.unserved() == [Unserved("emails", Count(1))]
 
     await until(noticed, 20)

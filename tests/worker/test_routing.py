@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import InvalidName, InvalidOption, Store, Worker, handler, poll_all, workflow
+from stepwell import Count, InvalidName, InvalidOption, Store, Worker, handler, poll_all, workflow
 from tests.ground.waiting import until
 
 
@@ -36,7 +36,7 @@ async def living(store: Store, count: int) -> bool:
     return sum(worker.alive for worker in await store.workers()) == count
 
 
-async def statuses(store: Store) -> dict[str, dict[str, int]]:
+async def statuses(store: Store) -> dict[str, dict[str, Count]]:
     return {queue.name: await store.counts(queue.name) for queue in await store.queues()}
 
 

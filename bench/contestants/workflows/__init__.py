@@ -5,12 +5,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol, runtime_checkable
 
 STEPS: Final = 5
+AT_ONCE: Final = 16  # runs of `execute_few`
 
 
 class Workflows(Protocol):
     """A contestant's workflows as the workloads use them: each step adds one to a number, which the run returns."""
 
-    api: Mapping[str, str]  # for `execute`, `here`, `elsewhere`: the call that is measured, its settings
+    api: Mapping[str, str]  # for `execute`, `execute_few`, `here`, `elsewhere`: the call that is measured, its settings
     unfinished: str  # SQL: how many runs wait or are under way
     finished: str  # SQL: how many runs have succeeded
     steps: str  # SQL: how many steps are recorded as done
@@ -23,6 +24,9 @@ class Workflows(Protocol):
 
     async def execute(self, count: int) -> None:
         """Execute the `count` runs that were triggered, every step of each recorded before its next one begins."""
+
+    async def execute_few(self, count: int) -> None:
+        """The same, never more than `AT_ONCE` runs at once."""
 
     def serving(self, *, here: bool) -> AbstractAsyncContextManager[None]:
         """Execute runs as they come: for callers of `here` in this process, or of `elsewhere` in another."""

@@ -11,7 +11,7 @@ from dbos import DBOS  # type: ignore[import-not-found]
 
 from bench.asking import path_of
 from bench.contestants import QUEUE
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 from bench.durability import check_sqlite
 
 CONCURRENCY: Final = 20
@@ -65,6 +65,7 @@ class Dbos:
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"a queue with worker_concurrency={CONCURRENCY}, polled every {1000 * POLL:g} ms (default 1 s), "
         "after queue.enqueue for each",
+        "execute_few": f"the same with worker_concurrency={AT_ONCE}",
         "here": "the workflow called directly, without a queue",
         "elsewhere": f"DBOS.enqueue_workflow, the queue polled every {1000 * POLL:g} ms (default 1 s), get_result "
         f"every {1000 * ASK:g} ms (default 1 s)",
@@ -106,7 +107,14 @@ class Dbos:
 
     async def execute(self, count: int) -> None:
         """Let the queue go, whose runs are executed in threads."""
-        await asyncio.to_thread(self._queue.set_worker_concurrency, CONCURRENCY)
+        await self._execute(count, CONCURRENCY)
+
+    async def execute_few(self, count: int) -> None:
+        """The same in fewer threads."""
+        await self._execute(count, AT_ONCE)
+
+    async def _execute(self, count: int, concurrency: int) -> None:
+        await asyncio.to_thread(self._queue.set_worker_concurrency, concurrency)
         while Executed.count < count:
             await asyncio.sleep(0.002)
 

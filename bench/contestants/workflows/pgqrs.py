@@ -9,7 +9,7 @@ import pgqrs  # type: ignore[import-not-found]
 import psycopg
 from pgqrs.decorators import step, workflow  # type: ignore[import-not-found]
 
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 
 CONSUMERS: Final = 16
 BATCH: Final = 10
@@ -66,6 +66,7 @@ class Pgqrs:
 
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"{CONSUMERS} consumers at once: dequeue().batch({BATCH}).poll_interval({POLL}).handle_workflow",
+        "execute_few": f"the same with {AT_ONCE} consumers of one run each",
         "here": f"trigger, a consumer that polls every {POLL} ms, a select every {1000 * ASK:g} ms until it is done",
         "elsewhere": "the same, the consumer in another process",
     }
@@ -91,8 +92,15 @@ class Pgqrs:
 
     async def execute(self, count: int) -> None:
         """Let several consumers execute what there is."""
-        for _ in range(CONSUMERS):
-            await self._consume(five, BATCH)
+        await self._execute(count, CONSUMERS, BATCH)
+
+    async def execute_few(self, count: int) -> None:
+        """The same, each with one run at a time."""
+        await self._execute(count, AT_ONCE, 1)
+
+    async def _execute(self, count: int, consumers: int, batch: int) -> None:
+        for _ in range(consumers):
+            await self._consume(five, batch)
         while Executed.count < count:
             await asyncio.sleep(0.002)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import asyncpg
 
 from bench.contestants import chunks
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 
 BATCH: Final = 500
 CHUNK: Final = 1000
@@ -54,6 +54,7 @@ class RawPostgres:
 
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"{BATCH} runs a commit: claim, five times an awaited no-op and an insert of the steps, update",
+        "execute_few": f"the same, {AT_ONCE} runs a commit",
         "here": "insert, claim, an awaited no-op and an insert for each step, update: a commit each, one connection",
         "elsewhere": "insert and pg_notify; a listener claims one, records the step, updates, pg_notify; select",
     }
@@ -80,6 +81,11 @@ class RawPostgres:
     async def execute(self, count: int) -> None:
         """Claim, record step after step, finish."""
         while rows := await self._executing.fetch(CLAIM, BATCH):
+            await self._executed(rows, STEPS)
+
+    async def execute_few(self, count: int) -> None:
+        """The same in smaller batches."""
+        while rows := await self._executing.fetch(CLAIM, AT_ONCE):
             await self._executed(rows, STEPS)
 
     async def _executed(self, rows: Sequence[Any], steps: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.asking import path_of
 from bench.contestants import chunks
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 from bench.durability import check_sqlite
 
 BATCH: Final = 500
@@ -50,6 +50,7 @@ class RawSqlite:
 
     api = {  # noqa: RUF012 - nobody changes it
         "execute": f"{BATCH} runs a commit: claim, five times an awaited no-op and an insert of the steps, update",
+        "execute_few": f"the same, {AT_ONCE} runs a commit",
         "here": "insert, claim, an awaited no-op and an insert for each step, update: a commit each",
         "elsewhere": f"insert; the worker and the caller each ask every {1000 * POLL:g} ms",
     }
@@ -77,6 +78,11 @@ class RawSqlite:
     async def execute(self, count: int) -> None:
         """Claim, record step after step, finish."""
         while rows := self._claim(BATCH):
+            await self._executed(rows, STEPS)
+
+    async def execute_few(self, count: int) -> None:
+        """The same in smaller batches."""
+        while rows := self._claim(AT_ONCE):
             await self._executed(rows, STEPS)
 
     async def _executed(self, rows: Sequence[tuple[int, str]], steps: int) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from bench.contestants.stepwell import check_writer
-from bench.contestants.workflows import STEPS
+from bench.contestants.workflows import AT_ONCE, STEPS
 from stepwell import Store, Worker, sleep, step, workflow
 from stepwell import connect as open_store
 
@@ -49,11 +49,12 @@ class StepwellWorkflows:
     """The workflows as stepwell executes them."""
 
     api = {  # noqa: RUF012 - nobody changes it
-        "execute": f"Worker(concurrency={CONCURRENCY}).drain() after store.trigger_many, async workflow and step; "
-        "everything else at its default",
-        "here": "workflow.trigger(...).wait().execute(store) beside `async with Worker(store, [workflow])`; defaults",
+        "execute": f"Worker(concurrency={CONCURRENCY}, tune_gc=True).drain() after store.trigger_many, async workflow "
+        "and step; everything else at its default",
+        "execute_few": f"the same with concurrency={AT_ONCE}",
+        "here": "workflow.trigger(...).wait().execute(store) beside `Worker(store, [workflow], tune_gc=True)`",
         "elsewhere": "the same, the worker in another process",
-        "sleep": "async with Worker(store, [workflow]); defaults",
+        "sleep": "async with Worker(store, [workflow], tune_gc=True)",
     }
 
     def __init__(self, store: Store, url: str) -> None:
@@ -75,12 +76,16 @@ class StepwellWorkflows:
 
     async def execute(self, count: int) -> None:
         """Let a worker drain the queue."""
-        await Worker(self._store, [five], concurrency=CONCURRENCY).drain()
+        await Worker(self._store, [five], concurrency=CONCURRENCY, tune_gc=True).drain()
+
+    async def execute_few(self, count: int) -> None:
+        """Let a worker with few places drain the queue."""
+        await Worker(self._store, [five], concurrency=AT_ONCE, tune_gc=True).drain()
 
     @contextlib.asynccontextmanager
     async def serving(self, *, here: bool) -> AsyncIterator[None]:
         """Have a worker in the background."""
-        async with Worker(self._store, [five, once, sleeper]):
+        async with Worker(self._store, [five, once, sleeper], tune_gc=True):
             yield
 
     async def here(self, number: int, steps: int) -> int:
@@ -95,7 +100,7 @@ class StepwellWorkflows:
     async def put_to_sleep(self, count: int) -> None:
         """Execute runs until each sleeps."""
         await self._store.trigger_many([sleeper.trigger(number) for number in range(count)])
-        await Worker(self._store, [sleeper], concurrency=CONCURRENCY).drain()
+        await Worker(self._store, [sleeper], concurrency=CONCURRENCY, tune_gc=True).drain()
 
     async def close(self) -> None:
         """Close the store."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 LOOK_EVERY: Final = 0.002
@@ -21,6 +22,26 @@ def resolve(future: asyncio.Future[T], answer: T | BaseException) -> None:
         future.exception()  # retrieved, or asyncio would log it if no task waits
     else:
         future.set_result(answer)
+
+
+class LoopAnswer(NamedTuple, Generic[T]):
+    """A future that a thread answers, in place of a `concurrent.futures.Future` that is chained to it."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether its caller still waits."""
+        return not self.future.done()
+
+    def set_result(self, answer: T | BaseException) -> None:
+        """Answer the caller, if its loop is not closed."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(resolve, self.future, answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Tell the caller what went wrong."""
+        self.set_result(error)
 
 
 def resolve_all(futures: Iterable[asyncio.Future[T]], error: BaseException) -> None:

@@ -113,6 +113,11 @@ def is_served(queue: str, handlers: Iterable[str]) -> bool:
     return any(queue == one or (one.endswith("*") and queue.startswith(one[:-1])) for one in handlers)
 
 
+def is_version(handler: str) -> bool:
+    """True if what a worker has registered is a version that it reads, and no queue: no name has a slash."""
+    return "/" in handler
+
+
 def check_whole(option: str, value: object, least: int, most: int) -> int:
     """The number, if it is an integer within these bounds."""
     if isinstance(value, bool) or not isinstance(value, int):

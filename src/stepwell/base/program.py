@@ -47,6 +47,15 @@ def declare(definition: object, name: str, function: object) -> None:
         _lasting[definition] = name
 
 
+def declared() -> list[object]:
+    """The steps and workflows of this process."""
+    while True:
+        try:
+            return list(_declared)
+        except RuntimeError:  # another thread has defined something meanwhile
+            continue
+
+
 def declared_names(*, lasting: bool = False) -> frozenset[str]:
     """The names that are declared now; the lasting ones are the same in every process with the same modules."""
     while True:

@@ -29,8 +29,11 @@ ALONE = 200  # messages that are written one by one, each with its own commit
 )
 @click.option("--join-versions", is_flag=True, help="Count process.v1 and process_v2 as one workflow.")
 @click.option("--prometheus", is_flag=True, help="Print everything in the text format of Prometheus.")
+@click.option("--exact", is_flag=True, help="Count all, instead of 10,000 of each sort; in a full store it takes long.")
 @asks_store
-def metrics(asked: Invocation, workflow: str | None, *, window: str, join_versions: bool, prometheus: bool) -> None:
+def metrics(
+    asked: Invocation, workflow: str | None, *, window: str, join_versions: bool, prometheus: bool, exact: bool
+) -> None:
     """Show what workflows did lately: how many runs, how long they took.
 
     With WORKFLOW, or the beginning of names as in 'process*', it shows the steps, too. Unfinished runs are counted as
@@ -45,9 +48,9 @@ def metrics(asked: Invocation, workflow: str | None, *, window: str, join_versio
       stepwell metrics --prometheus --window 5m > stepwell.prom
     """
     if prometheus:
-        asked.do(lambda store: _expose(store, workflow, window))
+        asked.do(lambda store: _expose(store, workflow, window, exact=exact))
     else:
-        asked.do(lambda store: _tell(store, asked, workflow, window, join_versions=join_versions))
+        asked.do(lambda store: _tell(store, asked, workflow, window, join_versions=join_versions, exact=exact))
 
 
 @click.command()
@@ -72,19 +75,22 @@ def bench(asked: Invocation, *, messages: int) -> None:
         here.do(lambda store: _bench(store, here, messages), install=True)
 
 
-async def _expose(store: Store, workflow: str | None, window: str) -> None:
+async def _expose(store: Store, workflow: str | None, window: str, *, exact: bool) -> None:
 
     if workflow is not None:
         raise Stop(USAGE, "--prometheus is about the whole store", "stepwell metrics --prometheus")
-    click.echo(await store.prometheus(window=window, events=False), nl=False)
+    click.echo(await store.prometheus(window=window, events=False, exact=exact), nl=False)
 
 
-async def _tell(store: Store, asked: Invocation, workflow: str | None, window: str, *, join_versions: bool) -> None:
+async def _tell(
+    store: Store, asked: Invocation, workflow: str | None, window: str, *, join_versions: bool, exact: bool
+) -> None:
 
+    steps = workflow is not None or asked.as_json
     found = await store.metrics_by_workflow(
-        workflow, window=window, join_versions=join_versions, steps=workflow is not None or asked.as_json
+        workflow, window=window, join_versions=join_versions, steps=steps, exact=exact
     )
-    dead = [] if workflow is not None else await store.dead_letter_counts()
+    dead = [] if workflow is not None else await store.dead_letter_counts(exact=exact)
     queues = {} if workflow is not None else await store.queue_metrics(window=window)
     if asked.as_json:
         settled = {name: _settled(one) for name, one in queues.items()}

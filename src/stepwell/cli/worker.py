@@ -148,7 +148,7 @@ async def _work(
         tell(f"note: {app} only imports {', '.join(others)}: not served here")
     serves, limits = _chosen(found, _limits(queues), store)
     names = [name for each in serves for name in names_of(each)]
-    one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace)
+    one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace, tune_gc=True)
     if above is not None:
         Heartbeat.of(store).helper.supervised(above.pipe)
     async with healthy(health, store, one, 0 if above is None else above.number):

@@ -50,7 +50,7 @@ class DeciderBodies:
             dead_letter=inputs if told else None,
         )
         deliver = partial(self._readable, partial(self._deliver, family))
-        return [effects, Served(inputs, deliver, Retry(ATTEMPTS))]
+        return [effects, Served(inputs, deliver, Retry(ATTEMPTS), reads=family.reads)]
 
     async def _readable(
         self,
@@ -70,6 +70,8 @@ class DeciderBodies:
         kept = await self._kept_answer(task)
         if kept is None:
             effect = _read(family.effects, envelope)
+            if effect is None:
+                return DONE
             answer = await self._handled(family, effect, _context(family, envelope, task), threads, slot)
             if answer is None:
                 return DONE
@@ -96,6 +98,8 @@ class DeciderBodies:
         """Decide an input and settle the task that it came with, in one transaction."""
         family = self._owner(envelope)
         value = _read(family.inputs, envelope)
+        if value is None:
+            return DONE
         timer_key = None
         if task.kind is TaskKind.TIMER and task.key is not None:
             timer_key = task.key.partition(":")[2]
@@ -150,7 +154,7 @@ class DeciderBodies:
             return None  # requeued or dropped by an operator since
         envelope = Envelope.read(dead["input"])
         effect = _read(family.effects, envelope)
-        return family.decider.on_dead_letter(effect, dead["last_error"] or "")
+        return None if effect is None else family.decider.on_dead_letter(effect, dead["last_error"] or "")
 
     def _written(self, answer: object) -> Envelope:
         return enveloped(self._registry.of_input(answer), answer, limit=self._store.options.payload_limit)
@@ -175,8 +179,11 @@ def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext
 
 
 def _read(kinds: Kinds, envelope: Envelope) -> Any:
-    """What stands in a task; it was read back when it was written, so what does not fit here is for other code."""
+    """What stands in a task, None if an upcaster drops it.
+
+    It was read back when it was written, so what does not fit here is for other code.
+    """
     try:
-        return kinds.read(envelope.type, envelope.version, bytes(envelope.data).decode())
+        return next(iter(kinds.read(envelope.type, envelope.version, bytes(envelope.data).decode())), None)
     except SerializationError as error:
         raise Misfit(error, was_read=True) from error

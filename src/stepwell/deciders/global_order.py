@@ -25,6 +25,7 @@ class At:
     event_version: int
     cause: str | None  # the input that led to it
     recorded_at: datetime
+    part: int = 0  # of an event that upcasters split; all parts have one position
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +61,19 @@ class FeedReader:
         """The first events after a position."""
         horizon, head = await self._feed.horizon()
         rows, reached = await self._feed.between(position, horizon, None, limit)
-        return Feed([FeedEvent(place_of(row), self.value(row)) for row in rows], reached, horizon, head)
+        events = [FeedEvent(at, event) for row in rows for at, event in self.parts(row)]
+        return Feed(events, reached, horizon, head)
 
-    def value(self, row: FeedRow) -> Any:
-        """The event itself."""
+    def parts(self, row: FeedRow) -> Sequence[tuple[At, Any]]:
+        """The event with its place: none if upcasters drop it, several if they split it."""
         if (family := self._registry.known(row.instance_type)) is None:
-            return decode(row.data)
+            return [(place_of(row, 0), decode(row.data))]
         what = f"event {row.version} of {row.instance_type} {row.name}"
-        return family.events.read(row.type, row.type_version, row.data, what=what)
+        parts = family.events.read(row.type, row.type_version, row.data, what=what)
+        return [(place_of(row, number), event) for number, event in enumerate(parts)]
 
 
-def place_of(row: FeedRow) -> At:
+def place_of(row: FeedRow, part: int) -> At:
     """Where an event stands."""
     return At(
         row.position,
@@ -81,4 +84,5 @@ def place_of(row: FeedRow) -> At:
         row.type_version,
         row.cause,
         datetime_of(row.recorded_at),
+        part,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from stepwell.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class EventInfo:
-    """An event of an instance, as it was recorded; `event` is the value itself."""
+    """An event of an instance; `type` is the name that it was recorded under, `event` the value as this code has it."""
 
     version: int
     position: int  # its number in the order of all events of the store
@@ -28,6 +28,7 @@ class EventInfo:
     event: Any
     cause: str | None  # the input that led to it
     recorded_at: datetime
+    part: int = 0  # its place among the events that an upcaster has split it into, which share version and position
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class InstanceReader:
         if instance is None or instance.version <= after:
             return []
         rows = await self._store.decisions.events(instance.id, after, instance.version)
-        return [_event_info(family, id, row) for row in rows]
+        return [info for row in rows for info in _event_infos(family, id, row)]
 
     async def instances(self, type: str | None, limit: int, after: str | None) -> Page[InstanceInfo]:
         """Instances by type and id."""
@@ -113,10 +114,10 @@ class InstanceReader:
         return await self._store.decisions.look(query)
 
 
-def _event_info(family: Family, id: str, row: EventRow) -> EventInfo:
-    what = f"event {row.version} of {family.type} {id}"
-    event = family.events.read(row.type, row.type_version, row.data, what=what)
-    return EventInfo(row.version, row.position, row.type, event, row.cause, datetime_of(row.recorded_at))
+def _event_infos(family: Family, id: str, row: EventRow) -> Iterator[EventInfo]:
+    what, at = f"event {row.version} of {family.type} {id}", datetime_of(row.recorded_at)
+    for part, event in enumerate(family.events.read(row.type, row.type_version, row.data, what=what)):
+        yield EventInfo(row.version, row.position, row.type, event, row.cause, at, part)
 
 
 def _instance_info(row: Mapping[str, Any]) -> InstanceInfo:

@@ -111,7 +111,6 @@ class Mailbox:
             self._begin()
 
     async def _work(self) -> None:
-        await asyncio.sleep(0)  # inputs of the same moment go together
         while batch := self._take():
             places = {one.place for one in batch}
             self._batches.append(batch)

@@ -189,7 +189,7 @@ def events_of(family: Family, instance: Instance) -> Iterator[Any]:
     for row in instance.tail:
         what = f"event {row.version} of {instance.type} {instance.name}"
         try:
-            yield family.events.read(row.type, row.type_version, row.data, what=what)
+            yield from family.events.read(row.type, row.type_version, row.data, what=what)
         except UnknownRecord:
             raise
         except SerializationError as error:  # the code that wrote it has read it back, so its class has changed since

@@ -16,11 +16,12 @@ from stepwell.base.durations import Duration, microseconds_of, timeout_of
 from stepwell.base.names import check_key, check_name
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, Decider
 from stepwell.deciders.snapshots import States
-from stepwell.deciders.type_names import Kinds, Written, classes_of, version_of
+from stepwell.deciders.type_names import Kinds, Written, classes_of
 from stepwell.decision import Decision, Outgoing
 from stepwell.errors import DeciderNotFound, DuplicateDecider, InvalidOption
 from stepwell.store.draft import Asked
 from stepwell.values.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
+from stepwell.values.versions import version_of
 
 AnyDecider = Decider[Any, Any, Any, Any]
 NO_EFFECT: Final = "write `Never` instead if there are none"
@@ -78,18 +79,27 @@ class Family:
         _check_routes(decider, inputs)
         if effects and type(decider).handle is Decider.handle:
             raise InvalidOption("decider", name, f"it has effects, so it needs `async def handle`; {NO_EFFECT}")
+        happened = Kinds("event", type_, events, ENGINE_EVENTS)
         return cls(
             decider,
             type_,
             Kinds("input", type_, inputs),
-            Kinds("event", type_, events, ENGINE_EVENTS),
+            happened,
             Kinds("effect", type_, effects),
-            States.of(decider, state),
+            States.of(decider, state, happened.routes.links),
             _takes_now(decider.decide),
             _window(decider),
             Retry.of(decider.retry),
             timeout_of(decider.timeout),
         )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What a worker registers: every stored name that can be read, and its newest version; nothing if all are 1."""
+        routes = [kinds.routes for kinds in (self.inputs, self.events, self.effects)]
+        if not any(one.is_used for one in routes):
+            return ()
+        return tuple(f"{self.type}/{name}@{newest}" for one in routes for name, newest in one.newest.items())
 
     def identify(self, input: Any) -> str:
         """The id of the instance that the input is for."""

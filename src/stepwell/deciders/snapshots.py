@@ -7,7 +7,7 @@ as the same state.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,9 +17,11 @@ from typing import Any
 import msgspec
 
 from stepwell.decider import Decider
-from stepwell.deciders.type_names import Kinds, classes_of, version_of
+from stepwell.deciders.type_names import Kinds, classes_of
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
+from stepwell.values.upcasters import STATE, Upcaster
+from stepwell.values.versions import version_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +33,13 @@ class States:
     kinds: Kinds | None  # for a union of classes, which are stored with their names
 
     @classmethod
-    def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any) -> States:
-        """The snapshots of a decider whose state is of this type; none are stored if JSON cannot hold the type."""
+    def of(cls, decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Upcaster] = ()) -> States:
+        """The snapshots of a decider whose state is of this type; none are stored if JSON cannot hold the type.
+
+        `upcasters` are those of its events: a state that was computed through another one is not used.
+        """
         kinds = _kinds(decider, type_)
-        return cls(_fingerprint(decider, type_), None if kinds else _readable(type_), kinds)
+        return cls(_fingerprint(decider, type_, upcasters), None if kinds else _readable(type_), kinds)
 
     def write(self, state: Any, *, limit: int = PAYLOAD_LIMIT) -> str | None:
         """The state as text; None if it would not read back as the same, or is larger than the limit."""
@@ -59,8 +64,8 @@ class States:
 
 def _kinds(decider: Decider[Any, Any, Any, Any], type_: Any) -> Kinds | None:
     try:
-        classes = classes_of(type_, type(decider).__module__, "state")
-        return Kinds("state", decider.type, classes) if classes else None
+        classes = classes_of(type_, type(decider).__module__, STATE)
+        return Kinds(STATE, decider.type, classes) if classes else None
     except (InvalidOption, SerializationError):
         return None
 
@@ -74,14 +79,16 @@ def _readable(type_: Any) -> Any:
     return None if type_ is Any or type_ is object else type_
 
 
-def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any) -> str:
-    """A hash that changes with the code of `initial` and `evolve`, and with the decider's `__stepwell_version__`.
+def _fingerprint(decider: Decider[Any, Any, Any, Any], type_: Any, upcasters: Sequence[Upcaster]) -> str:
+    """A hash that changes with the code of `initial`, `evolve` and upcasters, and with `__stepwell_version__`.
 
     It does not include functions that they call: change the version for those.
     """
     cls = type(decider)
-    codes = (getattr(getattr(cls, name), "__code__", None) for name in ("initial", "evolve"))
+    functions = [*(getattr(cls, name) for name in ("initial", "evolve")), *(link.fn for link in upcasters)]
+    codes = (getattr(function, "__code__", None) for function in functions)
     parts = [str(version_of(cls)), *_shape(type_), *(part for code in codes if code for part in _parts(code))]
+    parts += [f"{link.name} {link.version} {link.led_to}" for link in upcasters]
     return blake2b("\0".join(parts).encode(errors="replace"), digest_size=8).hexdigest()
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, ForwardRef, NamedTuple, Never, NoReturn, TypeVar
 
-from stepwell.base.names import check_name, check_whole
-from stepwell.errors import InvalidOption, SerializationError, UnknownRecord
+from stepwell.errors import InvalidOption, SerializationError
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.upcasters import STATE, Routes, made_of
+from stepwell.values.versions import NAME, check_place, name_of, version_of
 
-NAME: Final = "__stepwell_name__"
-VERSION: Final = "__stepwell_version__"
 RESERVED: Final = "stepwell."  # what the names of the engine's own events begin with
 
 
@@ -41,6 +40,7 @@ class Kinds:
         self._written: Mapping[type, tuple[str, int]] = {
             cls: (name, version_of(cls)) for name, cls in self.by_name.items()
         }
+        self.routes = Routes(part, of, self.by_name)  # from what is stored to these classes
 
     @property
     def classes(self) -> tuple[type, ...]:
@@ -49,7 +49,7 @@ class Kinds:
 
     def stored_names(self, cls: type) -> tuple[str, ...]:
         """The names under which values are stored that are read as this class; none if it is not declared."""
-        return tuple(name for name, known in self.by_name.items() if known is cls)
+        return self.routes.names_of(cls) if cls in self._written else ()
 
     def name(self, value: object) -> str:
         """The name that the value's class is stored under; InvalidOption if the decider does not declare the class."""
@@ -63,16 +63,17 @@ class Kinds:
         refuse_unnamed(value, type(value), what=what)
         return Written(name, version, text, decode(text, type(value), what=what))
 
-    def read(self, name: str, version: int, text: str, *, what: str = "") -> Any:
-        """The stored value; `what` names it in errors, like "event 7 of order 123"."""
+    def read(self, name: str, version: int, text: str, *, what: str = "") -> Sequence[Any]:
+        """The stored value, upcast if it is older; none if it was dropped, and several if an event was split.
+
+        `what` names it in errors, like "event 7 of order 123".
+        """
         what = what or f"{self.part} {name} of {self.of}"
         cls = self.by_name.get(name)
-        if cls is None:
-            raise UnknownRecord(what, name, version, f"{self.of} declares {self._names()}")
-        known = self._written[cls][1]
-        if version != known:
-            raise UnknownRecord(what, name, version, f"this code has version {known}")
-        return decode(text, cls, what=what)
+        if cls is not None and version == self._written[cls][1]:
+            return (decode(text, cls, what=what),)
+        found = self.routes.follow((name, version), decode(text, what=what), what)
+        return [made_of(data, cls, what, (name, version)) for cls, data in found]
 
     def read_named(self, payload: Any) -> Any:
         """The value of `{"Create": {"order_id": "123"}}`: the name of a class, and its fields."""
@@ -97,16 +98,6 @@ class Kinds:
 
     def _first(self) -> str:
         return next(iter(self.by_name), "Name")
-
-
-def version_of(cls: type) -> int:
-    """The version that is stored with values of the class: its own `__stepwell_version__`, or 1."""
-    return check_whole(f"{VERSION} of {cls.__name__}", vars(cls).get(VERSION, 1), 1, 2**31 - 1)
-
-
-def name_of(cls: type) -> str:
-    """The name that values of the class are stored under: its own `__stepwell_name__`, or the class's."""
-    return check_name(f"class ({NAME})", vars(cls).get(NAME, cls.__name__))
 
 
 def classes_of(annotation: Any, module: str, option: str) -> tuple[type, ...]:
@@ -138,6 +129,8 @@ def _storable(cls: Any, option: str) -> type:
     if not (is_dataclass(cls) or hasattr(cls, "__struct_fields__") or hasattr(cls, "model_validate_json")):
         raise InvalidOption(option, cls, f"{_ONES}; make it one, or name the union of its subclasses instead")
     check_type(cls, what=f"{option} {cls.__name__}")
+    if option != STATE:
+        check_place(cls, f"{option} {cls.__name__}")
     return cls
 
 

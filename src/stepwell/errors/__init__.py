@@ -23,7 +23,7 @@ from stepwell.errors.store import (
     UnknownStore,
     WrongLoop,
 )
-from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError
+from stepwell.errors.values import InvalidName, InvalidOption, PayloadTooLarge, SerializationError, UpcastFailed
 from stepwell.errors.work import (
     DeciderNotFound,
     DuplicateDecider,
@@ -99,6 +99,7 @@ __all__ = [
     "UnknownRecord",
     "UnknownStore",
     "UnknownWorkflowType",
+    "UpcastFailed",
     "WorkflowNotFound",
     "WrongLoop",
 ]

@@ -46,3 +46,14 @@ class PayloadTooLarge(SerializationError):
         )
         self.size = size
         self.limit = limit
+
+
+class UpcastFailed(StepwellError):
+    """An upcaster raised, or returned what does not fit; nothing was changed."""
+
+    def __init__(self, what: str, name: str, version: int, why: str) -> None:
+        super().__init__(f"{what} cannot be read: the upcaster of {name} {version} failed: {why}; correct it")
+        self.what = what
+        self.name = name
+        self.version = version
+        self.why = why

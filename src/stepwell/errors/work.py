@@ -259,7 +259,7 @@ class ProjectionNotFound(StepwellError):
 
 
 class UnknownRecord(SerializationError):
-    """A stored input, event or effect is of a class or version that this code does not have; other code may.
+    """A stored value is of a class or version that this code does not have; other code may.
 
     Or an event does not fit its class any more.
     """
@@ -267,7 +267,7 @@ class UnknownRecord(SerializationError):
     def __init__(self, what: str, name: str, version: int, known: str) -> None:
         super().__init__(
             f"it was stored as {shown(name)[1:-1]}, version {version}, and {known}; run the code that wrote it, "
-            "or let the decider declare the class again",
+            "or declare the class again, with `@upcast` for its older versions",
             what=what,
         )
         self.name = name

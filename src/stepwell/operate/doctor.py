@@ -10,7 +10,7 @@ from typing import Final, Literal
 from stepwell._version import __version__
 from stepwell.base.names import is_served
 from stepwell.operate.format import ago, many, span
-from stepwell.records import Aside, Health, Maintenance, QueueStats, WorkerInfo
+from stepwell.records import Aside, Health, Maintenance, QueueStats, StoredVersion, WorkerInfo
 from stepwell.store.horizon import Appender
 from stepwell.store.projections import ProjectionInfo
 from stepwell.store.schema import latest
@@ -46,6 +46,7 @@ class Facts:
     aside: Sequence[Aside] = ()
     appenders: Sequence[Appender] = ()
     projections: Sequence[ProjectionInfo] = ()
+    versions: Sequence[StoredVersion] = ()
 
     @property
     def living(self) -> list[WorkerInfo]:
@@ -65,17 +66,21 @@ class Finding:
 
 async def facts_of(store: Store, place: str) -> Facts:
     """Read the facts; `place` is the redacted URL of the store."""
+    queues = await store.queue_stats()
+    workers = await store.workers()
+    used = any(one.reads for one in workers) or any(one.unreadable for one in queues)
     return Facts(
         place=place,
         needed_schema=latest(store.statements),
         health=await store.health(),
-        queues=await store.queue_stats(),
-        workers=await store.workers(),
+        queues=queues,
+        workers=workers,
         maintenance=await store.maintenance(),
         now=datetime.now(UTC),
         aside=await store.set_aside(),
         appenders=await store.appenders(),
         projections=await store.projections(),
+        versions=await store.stored_versions() if used else (),
     )
 
 
@@ -228,6 +233,26 @@ def _queues(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
 
 
+def _versions(facts: Facts) -> Iterator[Finding]:
+    """What is stored under a name and version that no living worker of its queue reads."""
+    for one in facts.versions:
+        queue = f"{one.of}:inputs" if one.kind == "event" else one.of
+        serving = [worker for worker in facts.living if is_served(queue, worker.handlers)]
+        if serving and not any(_reads(worker, one) for worker in serving):
+            stored = f"{many(one.number, one.kind)} of {one.of} stored as {one.name}, version {one.version}"
+            next_ = f"deploy code that has {one.name} {one.version}, or an upcaster for it"
+            yield Finding("problem", "versions", f"{stored}, and no living worker reads that", next_)
+
+
+def _reads(worker: WorkerInfo, stored: StoredVersion) -> bool:
+    owner = stored.of.removesuffix(":inputs").removesuffix(":effects")
+    named = [one.rpartition("@") for one in worker.reads if one.startswith((f"{owner}/", "/"))]
+    if stored.kind == "task" or named:
+        newest = [int(version) for place, _, version in named if place.rpartition("/")[2] == stored.name]
+        return max(newest, default=0) >= stored.version
+    return stored.version == 1  # it has registered nothing: all that it reads is of version 1
+
+
 def _unserved(queue: str, waiting: int) -> Finding:
     type_, _, part = queue.rpartition(":")
     if type_ and part in ("effects", "inputs"):
@@ -296,6 +321,7 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _workers,
     _helpers,
     _queues,
+    _versions,
     _aside,
     _projections,
     _dead,

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
+from stepwell.base.count import Count
+
 # The words for a status, each with the statuses of its runs; a word of `IN_PART` means only some runs of a status.
 IN_PART: Final[Mapping[str, tuple[str, ...]]] = {
     "queued": ("PENDING",),
@@ -76,10 +78,17 @@ def plain(value: Any) -> Any:
         case datetime():
             return value.isoformat()
         case Mapping():
-            return {str(name): plain(each) for name, each in value.items()}
+            return _with_floors({str(name): each for name, each in value.items()})
         case list() | tuple() | set() | frozenset():
             return [plain(each) for each in value]
         case _ if dataclasses.is_dataclass(value):
-            return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+            return _with_floors({each.name: getattr(value, each.name) for each in dataclasses.fields(value)})
         case _:
             return str(value)
+
+
+def _with_floors(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON has them; `at_least` names the counts among them that are floors, if there are any."""
+    floors = [name for name, each in values.items() if isinstance(each, Count) and each.is_floor]
+    told = {name: plain(each) for name, each in values.items()}
+    return {**told, "at_least": floors} if floors else told

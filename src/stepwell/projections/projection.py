@@ -78,7 +78,8 @@ class Projection:
 
     name: str
     options: ProjectionOptions
-    wanted: frozenset[tuple[str, str]]  # a decider's type, and the stored name of an event
+    classes: tuple[type, ...]  # of the events that it wants
+    wanted: frozenset[tuple[str, str]]  # a decider's type, and the stored name of an event that is read as one of them
     handle: Callable[..., Any]
     begin: Callable[[Tx], Any] | None
     takes_tx: bool
@@ -96,8 +97,8 @@ class Projection:
         begin = getattr(target, "begin", None)
         if begin is not None and not inspect.iscoroutinefunction(begin):
             raise InvalidOption("projection", type(target).__name__, "it has `async def begin(self, tx)`, or none")
-        wanted = _wanted(options.events or _annotated(handle), registry)
-        return cls(options.name, options, wanted, handle, begin, takes == 3)
+        classes = options.events or _annotated(handle)
+        return cls(options.name, options, classes, _wanted(classes, registry), handle, begin, takes == 3)
 
     @property
     def types(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from stepwell.base.backoff import waits
 from stepwell.base.events import InstanceParked, ProjectionFailed, ProjectionUnreadable, StoreLost
-from stepwell.deciders.global_order import At, FeedReader, place_of
+from stepwell.deciders.global_order import At, FeedReader
 from stepwell.errors import LeaseLost, Refused, SerializationError, StoreBusy, StoreUnavailable
 from stepwell.projections.projection import Projection
 from stepwell.store.driver import Script
@@ -33,11 +33,10 @@ OVER: Final = "a projection only reads: it writes its own rows through `tx`, and
 
 
 class ReadEvent(NamedTuple):
-    """An event ready to be handled."""
+    """An event ready to be handled, with all parts into which upcasters split it: they count as one."""
 
     row: FeedRow
-    at: At
-    value: Any
+    parts: Sequence[tuple[At, Any]]
 
 
 class HandlerFailed(Exception):  # noqa: N818 - it is raised to be caught here
@@ -182,7 +181,7 @@ class Runner:
             if row.instance_id in self._parked:
                 continue
             try:
-                found.append(ReadEvent(row, place_of(row), self._reader.value(row)))
+                found.append(ReadEvent(row, self._reader.parts(row)))
             except SerializationError:
                 if not found:
                     raise
@@ -206,7 +205,9 @@ class Runner:
         self._failures = 0
 
     async def _call(self, event: ReadEvent, tx: Tx | None) -> None:
-        await self._tried(self._projection.call(event.value, event.at, tx))
+        for at, value in event.parts:
+            if isinstance(value, self._projection.classes):  # a part may be of a class that it has not asked for
+                await self._tried(self._projection.call(value, at, tx))
 
     async def _tried(self, work: Awaitable[None]) -> None:
         """Wait for code of the projection; an error is its own, unless it says that the database is away or busy."""
@@ -287,7 +288,7 @@ class Runner:
         """Handle an event that was passed over, if it is wanted; returns the next version."""
         if not self._projection.wants(row):
             return row.version + 1
-        event = ReadEvent(row, place_of(row), self._reader.value(row))
+        event = ReadEvent(row, self._reader.parts(row))
         passed = lambda: self._verbs.caught_up(held, row.instance_id, row.version + 1)  # noqa: E731
         if self._projection.takes_tx:
             async with self._transaction(passed) as tx:

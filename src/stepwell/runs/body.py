@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.base.events import StepsUnasked
-from stepwell.errors import SerializationError
+from stepwell.errors import SerializationError, UpcastFailed
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
@@ -20,8 +20,9 @@ from stepwell.runs.sync_turn import SyncTurn
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import decode, encode, names_unknown_class
+from stepwell.values.codec import names_unknown_class
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
+from stepwell.values.stamp import read_value, write_value
 from stepwell.work.body import Body, Slot
 from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
@@ -109,16 +110,16 @@ def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
     if unasked := run.journal.unasked:
         store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
-    output = encode(returned, limit=store.options.payload_limit, what=what)
+    output = write_value(returned, returns, limit=store.options.payload_limit, what=what)
     refuse_unnamed(returned, returns, what=what)
     if returns is not Any and type(returned) is not returns:
-        refuse_cut(returned, decode(output, returns, what=what), what=what)  # raises if it could not be read back
+        refuse_cut(returned, read_value(output, returns, what=what), what=what)  # raises if it could not be read back
     return Done(output)
 
 
 def _unwound(run: RunTurn) -> Ended | None:
     """Why the run does not go on in this turn; None if that was not its own doing."""
-    if isinstance(run.held, Misfit):
+    if isinstance(run.held, Misfit | UpcastFailed):
         raise run.held
     if run.held is not None:
         return run.held

@@ -20,7 +20,9 @@ from stepwell.runs.turn import RunTurn
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import check_type, encode_ordered
+from stepwell.values.codec import check_type
+from stepwell.values.stamp import write_ordered
+from stepwell.values.versions import check_place
 from stepwell.work.current import current_branch
 
 
@@ -66,7 +68,7 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
             stored = args[1:] if arguments.takes_context else args
             if definition.queue is not None:  # otherwise the text is only compared
                 arguments.refuse_losses(stored, kwargs)
-            text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, encode_ordered)
+            text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, write_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 
     @property
@@ -142,6 +144,7 @@ def checked_step(name: object) -> str:
 
 def _checked(returns: Any) -> Any:
     check_type(returns, what="returns")
+    check_place(returns, "what a step returns")
     return returns
 
 

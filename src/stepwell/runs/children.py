@@ -13,7 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from stepwell.errors import ExecutionFailed, InvalidOption, RunCancelled, RunNotFound, SerializationError, Timeout
+from stepwell.errors import (
+    ExecutionFailed,
+    InvalidOption,
+    RunCancelled,
+    RunNotFound,
+    SerializationError,
+    Timeout,
+    UnknownRecord,
+    UpcastFailed,
+)
 from stepwell.records import RunId, RunStatus
 from stepwell.runs.branches import Branch
 from stepwell.runs.call import StepCall
@@ -28,6 +37,7 @@ from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 from stepwell.values.codec import decode, encode
+from stepwell.values.stamp import read_value
 from stepwell.work.outcome import GAVE_UP
 
 LOOK_AGAIN: Final = 5_000_000  # microseconds between looks at runs that are not its children
@@ -139,7 +149,7 @@ def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
     verdict = _verdict(run, row)
     types = [one.returns if isinstance(one, RunId) else Any for one in ids]
     if isinstance(verdict, Replay):
-        outputs = decode(verdict.output or "[]", list[Any])
+        outputs = decode(verdict.output or "[]", list[msgspec.Raw])
     else:
         yield from in_order(run, row.key, verdict)
         making = partial(_all_returned, row, types, run.slot.store.options.payload_limit)
@@ -147,8 +157,8 @@ def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
         ended = yield from _until_ended(run, row, [int(one) for one in ids], None, making, is_new=is_new)
         if ended.status is not RunStatus.SUCCESS:
             raise _failure_of(row.key, ended.error or "{}")
-        outputs = decode(ended.output or "[]", list[Any])
-    return [_typed(run, output, type_, row.key) for output, type_ in zip(outputs, types, strict=True)]
+        outputs = decode(ended.output or "[]", list[msgspec.Raw])
+    return [_typed(run, bytes(output).decode(), type_, row.key) for output, type_ in zip(outputs, types, strict=True)]
 
 
 def _verdict(run: RunTurn, row: StepRow) -> Verdict:
@@ -239,7 +249,9 @@ def _misfit(row: StepRow, ends: Sequence[End], types: Sequence[Any]) -> StepRow 
     for end, type_ in zip(ends, types, strict=True):
         try:
             if end.output is not None:
-                decode(end.output, type_, what=f"result of {row.key}")
+                read_value(end.output, type_, what=f"result of {row.key}")
+        except (UnknownRecord, UpcastFailed):
+            continue  # newer code reads it: the run waits for that, and nothing is recorded as its failure
         except SerializationError as error:
             told = {"type": "Misfit", "message": str(error.source), "path": error.path, "run_id": end.id}
             return msgspec.structs.replace(row, status=RunStatus.ERROR, output=None, error=encode(told))
@@ -299,8 +311,8 @@ def _result(run: RunTurn, output: str | None, type_: Any, key: str) -> Any:
     return None if output is None else run.read(output, type_, f"result of {key}")
 
 
-def _typed(run: RunTurn, output: Any, type_: Any, key: str) -> Any:
-    return output if type_ is Any or output is None else run.read(json.dumps(output), type_, f"result of {key}")
+def _typed(run: RunTurn, output: str, type_: Any, key: str) -> Any:
+    return None if output == "null" else run.read(output, type_, f"result of {key}")
 
 
 def course(call: StepCall) -> Course:

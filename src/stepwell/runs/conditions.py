@@ -12,7 +12,7 @@ from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption
 from stepwell.records import Run
 from stepwell.runs.turn import RunTurn
-from stepwell.values.codec import decode, encode
+from stepwell.values.stamp import read_value, write_value
 
 Asked = Callable[[Run[Any]], object]
 C = TypeVar("C", bound=Asked)
@@ -50,9 +50,9 @@ async def is_met(run: RunTurn, name: str, type_: Any) -> object:
         try:
             answer = await _answer(run, asked, await store.get_run(run.task.id))
             what = f"answer of condition {name}"
-            text = encode(answer, limit=store.options.payload_limit, what=what)
+            text = write_value(answer, type_, limit=store.options.payload_limit, what=what)
             if answer is not None and not isinstance(answer, bool):
-                decode(text, type_, what=what)
+                read_value(text, type_, what=what)
         except Exception as error:  # noqa: BLE001 - a condition that fails is not the step's failure: asked again
             why = repr(error)
         else:

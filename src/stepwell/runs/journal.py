@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 from stepwell.errors import NonDeterminismError
 from stepwell.records import RunStatus
 from stepwell.store.rows import ACCEPTED, MARK, StepRow
+from stepwell.values.versions import may_be_equal
 
 BRANCH_ENDS: Final = "/"
 # Calls, and branches, that are named by stepwell and not by the workflow.
@@ -91,7 +92,7 @@ class Journal:
         row = self._recorded.get(key)
         if row is None:
             return _ANEW
-        if row.input != input:
+        if row.input != input and not may_be_equal(row.input, input):
             recorded, asked = f"{key} with {row.input}", f"{key} with {input}"
             self._contradict(recorded, asked)
         match row.status:

@@ -19,9 +19,10 @@ from stepwell.runs.steps import retry_at
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import StepRow
-from stepwell.values.codec import decode, encode
+from stepwell.values.codec import encode
 from stepwell.values.exceptions import error_of
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.stamp import read_value, write_value
 from stepwell.work.outcome import STORED_ERROR_LIMIT
 
 T_co = TypeVar("T_co", covariant=True)
@@ -49,7 +50,7 @@ class Execute:
     async def success(self, value: object) -> None:
         """Record what the step returned."""
         limit = self._run.slot.store.options.payload_limit
-        text = encode(value, limit=limit, what=f"result of {self.key}")
+        text = write_value(value, limit=limit, what=f"result of {self.key}")
         refuse_unnamed(value, what=f"result of {self.key}")
         await self._record(RunStatus.SUCCESS, output=text)
 
@@ -128,7 +129,7 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
     run.journal.ask(key)
     answer = run.journal.answer(key, None)
     if isinstance(answer, Replay):
-        return Skipped(decode(answer.output or "null"))
+        return Skipped(read_value(answer.output or "null"))
     if isinstance(answer, GaveUp):
         raise _failure(key, answer.error)
     run.admit(key)

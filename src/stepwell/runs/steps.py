@@ -42,6 +42,7 @@ from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Recorded, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
+from stepwell.values.stamp import read_value, write_value
 from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
 
 
@@ -115,7 +116,8 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         if met is None or met is False:
             row = msgspec.structs.replace(row, output=str(_next_check(run)))
             continue
-        text = encode(met, limit=run.slot.store.options.payload_limit, what=f"result of {call.key}")
+        limit = run.slot.store.options.payload_limit
+        text = write_value(met, call.definition.returns, limit=limit, what=f"result of {call.key}")
         done = msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=text, error=None, accepts=None)
         yield from recorded(run, done)
         return Replay(text)
@@ -222,10 +224,10 @@ def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
     """A result as JSON text, and as it is read back: the caller gets the latter on the first run too."""
     declared, kind = call.definition.returns, type(value)
     limit = call.run.slot.store.options.payload_limit
-    text = encode(value, limit=limit, what=f"result of {call.key}")
+    text = write_value(value, declared, limit=limit, what=f"result of {call.key}")
     if kind in _SAME and (declared is kind or declared is Any):
         return text, value
-    back = decode(text, declared, what=f"result of {call.key}")
+    back = read_value(text, declared, what=f"result of {call.key}")
     if declared is Any and not _same(back, value):
         why = f"a {kind.__qualname__} would come back as {type(back).__name__}; annotate what the function returns"
         raise SerializationError(f"{why}, or say `ctx.step(name, fn, returns=...)`", what=f"result of {call.key}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
-from stepwell.errors import LeaseLost, SerializationError
+from stepwell.errors import LeaseLost, SerializationError, UpcastFailed
 from stepwell.records import RunStatus
 from stepwell.runs.background_writes import Progress, keep, noted
 from stepwell.runs.branches import Branch, Made
@@ -27,7 +27,7 @@ from stepwell.runs.pause import Pause, Unwinding, first_of
 from stepwell.store.pending import Operation
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import decode
+from stepwell.values.stamp import read_value
 from stepwell.work.body import Slot
 from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.outcome import Held
@@ -64,7 +64,7 @@ class RunTurn:
         self.arguments: Arguments | None = None  # of the workflow
         self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
         self.restarts_with: str | None = None  # the input of its next generation
-        self.held: Held | Misfit | None = None  # the reason why this code must not continue it
+        self.held: Held | Misfit | UpcastFailed | None = None  # the reason why this code must not continue it
         self._progress: Progress | None = None  # few runs report any
         self.notes: list[asyncio.Task[None]] = []  # background writes
         self.made = Made()
@@ -116,7 +116,7 @@ class RunTurn:
         self.restarts_with = input
         return self._unwound()
 
-    def hold(self, held: Held | Misfit) -> Unwinding:
+    def hold(self, held: Held | Misfit | UpcastFailed) -> Unwinding:
         """Hold the run, even if its code catches the exception: nothing more of it is executed or written.
 
         A sync workflow may call this in its own thread.
@@ -131,9 +131,11 @@ class RunTurn:
     def read(self, text: str | None, type_: Any, what: str) -> Any:
         """What is recorded, as this type; if it does not fit, the run is left to code like that which recorded it."""
         try:
-            return decode(text or "null", type_, what=what)
+            return read_value(text or "null", type_, what=what)
         except SerializationError as error:
             raise self.hold(Misfit(error, was_read=True)) from None
+        except UpcastFailed as error:  # not to be caught by the workflow, as the failure of a step is
+            raise self.hold(error) from None
 
     def _unwound(self) -> Unwinding:
         if asyncio.current_task() is self._job:

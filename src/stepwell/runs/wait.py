@@ -14,7 +14,7 @@ import msgspec
 from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.events import SignalSetAside
 from stepwell.base.names import check_name
-from stepwell.errors import InvalidOption, SerializationError
+from stepwell.errors import InvalidOption, SerializationError, UnknownRecord, UpcastFailed
 from stepwell.records import RunStatus
 from stepwell.runs.background_writes import note
 from stepwell.runs.branches import CALLS, Branch
@@ -38,6 +38,8 @@ from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import EndRace, Recorded, Stake, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.fields import schema_of
+from stepwell.values.stamp import has_version, read_value
+from stepwell.values.versions import version_at
 from stepwell.work.current import current_branch
 
 NOTHING: Final = object()
@@ -134,13 +136,18 @@ class WantedSignal:
 def accepts(type_: Any) -> str | None:
     """The type that a wait accepts, as stored for senders of signals: schema and name; None if it has no schema."""
     schema = schema_of(type_)
-    return None if schema is None else encode({"schema": schema, "named": getattr(type_, "__qualname__", str(type_))})
+    if schema is None:
+        return None
+    version = {"version": version_at(type_, None)} if has_version(type_) else {}
+    return encode({"schema": schema, "named": getattr(type_, "__qualname__", str(type_)), **version})
 
 
 def misfit_of(name: str, type_: Any, data: str) -> str | None:
-    """Why the data of a signal cannot be read as the type of the wait; None if it can."""
+    """Why the data of a signal cannot be read as the type of the wait; None if this code, or newer code, can."""
     try:
-        decode(data, type_, what=f"signal {name}")
+        read_value(data, type_, what=f"signal {name}")
+    except (UnknownRecord, UpcastFailed):
+        return None  # the wait takes it, and its run waits for code that reads it
     except SerializationError as error:
         return str(error)
     return None

@@ -15,6 +15,7 @@ from stepwell.store.driver import Call, Columns, Row, Same, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.rows import NewTask
 from stepwell.store.workflows import Living, create_workflow, find_workflow
+from stepwell.values.versions import are_same_payload
 
 CHUNK: Final = 1000
 CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -122,7 +123,7 @@ def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> 
     found: dict[int, TaskId] = {}
     for row in rows:
         task, own = asked[row["asked"]], row["asked"] == row["id"]
-        if not own and row["payload_hash"] != task.payload_hash:
+        if not own and not are_same_payload(row["payload_hash"], task.payload_hash):
             raise IdempotencyConflict(task.queue, task.key or "", row["id"])
         if own or row["asked"] not in found:
             found[row["asked"]] = TaskId(row["id"]) if own else TaskId.found(row["id"])

@@ -24,7 +24,7 @@ from stepwell.store.poll import SWEEP_EVERY, Fairness, Polling
 from stepwell.store.recovery import Recovery
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.tasks import in_claim_order, wanted_of
-from stepwell.values.codec import decode
+from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -277,7 +277,7 @@ class Message(Generic[T]):
     @functools.cached_property
     def payload(self) -> T:
         """The payload, as the type asked for. It is decoded here, so that one that does not fit spoils no other."""
-        value: T = decode(self._text, self._type)
+        value: T = read_value(self._text, self._type)
         return value
 
     async def archive(self) -> bool:

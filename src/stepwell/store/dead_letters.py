@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families
+from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -208,4 +208,4 @@ def _dead_letter(row: Any) -> DeadLetter:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else read_value(text)

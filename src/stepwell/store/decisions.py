@@ -271,19 +271,24 @@ class Decisions:
         moves = [_move(one) for one in changes if one.after > one.before]
         if moves and len((yield Call("move_instances", params, moves))) < len(moves):
             raise StoreBusy("an instance was moved on by a transaction that does not wait for its lock")
-        yield from self._each("append_events", [row for one in changes for row in one.events])
         # One statement may write a row only once.
         receipts = {(row.instance_id, row.key): row for one in changes for row in one.receipts}
-        yield from self._each("add_receipts", receipts.values())
-        yield from self._settle([delivery for one in changes for delivery in one.settled])
-        yield from self._each("cancel_timers", sorted((task_id,) for one in changes for task_id in one.cancelled))
-        yield from self._each("end_timers", [(one.id,) for one in changes if one.completed])
-        yield from self._add([task for one in changes for task in one.tasks], supply)
-        yield from self._each("unmake_instances", [(one.id,) for one in changes if one.is_made and not one.after])
+        if events := [row for one in changes for row in one.events]:
+            yield Call("append_events", params, events)
+        if receipts:
+            yield Call("add_receipts", params, list(receipts.values()))
+        if settled := [delivery for one in changes for delivery in one.settled]:
+            yield from self._settle(settled)
+        if cancelled := sorted((task_id,) for one in changes for task_id in one.cancelled):
+            yield Call("cancel_timers", params, cancelled)
+        if ended := [(one.id,) for one in changes if one.completed]:
+            yield Call("end_timers", params, ended)
+        if tasks := [task for one in changes for task in one.tasks]:
+            yield from self._add(tasks, supply)
+        if unmade := [(one.id,) for one in changes if one.is_made and not one.after]:
+            yield Call("unmake_instances", params, unmade)
 
     def _settle(self, deliveries: Sequence[Delivery]) -> Script[None]:
-        if not deliveries:
-            return
         rows = [settle_row(one.task_id, one.worker, one.turn, one.settlement) for one in deliveries]
         rows.sort(key=lambda row: row.id)
         settling = Call("settle", self._params(slot=self._slot), rows)
@@ -293,8 +298,6 @@ class Decisions:
             raise StoreBusy("a task was taken away under its lock")
 
     def _add(self, tasks: Sequence[NewInstanceTask], supply: Supply) -> Script[None]:
-        if not tasks:
-            return
         ids = yield from supply.take(len(tasks))
         rows = [(task_id, *task) for task_id, task in zip(ids, tasks, strict=True)]
         added = yield Call("add_of_instances", self._params(), rows)
@@ -303,10 +306,6 @@ class Decisions:
                 if row["draining"] is not None:
                     raise QueueDraining(row["name"])
             raise Refused("a queue of effects or timers is not there any more")
-
-    def _each(self, statement: str, rows: Iterable[tuple[Value, ...]]) -> Script[None]:
-        if given := list(rows):
-            yield Call(statement, self._params(), given)
 
     async def _repeated(self, work: Callable[[], Awaitable[T]], *, patience: int = 1) -> T:
         within = patience * self._timeout

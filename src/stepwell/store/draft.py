@@ -16,8 +16,9 @@ from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
 from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
-from stepwell.values.codec import decode, encode, encode_many, encode_ordered, payload_hash, value_hash
+from stepwell.values.codec import encode, payload_hash, value_hash
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
+from stepwell.values.stamp import hash_with_version, read_value, write_ordered, write_value, write_values
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -63,8 +64,8 @@ class Asked(Generic[R_co]):
 def ordered_input(asked: Asked[Any]) -> str:
     """The input as text that is the same in every process; the stored text need not be, since sets have no order."""
     with suppress(SerializationError):
-        if asked.again is not None and asked.again(encode) == asked.input:
-            return asked.again(encode_ordered)
+        if asked.again is not None and asked.again(write_value) == asked.input:
+            return asked.again(write_ordered)
     return asked.input  # its arguments have changed since
 
 
@@ -127,21 +128,23 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
-        texts = encode_many(payloads, limit=self._payload_limit)
+        texts = write_values(payloads, self._type, limit=self._payload_limit)
         for payload, text in zip(payloads, texts, strict=True):
             self._check(payload, text)
         if keys is None:
             tasks: Sequence[NewTask] = Alike(self._of(""), texts)
         else:
             each = zip(texts, keys, payloads, strict=True)
-            tasks = [self._of(text, check_key(key), value_hash(payload)) for text, key, payload in each]
+            hashed = [(text, key, hash_with_version(value_hash(payload), text)) for text, key, payload in each]
+            tasks = [self._of(text, check_key(key), its_hash) for text, key, its_hash in hashed]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
     def one(self, payload: Any, key: str | None) -> Drafted:
         """The task for one payload, with its key if it has one."""
-        text = encode(payload, limit=self._payload_limit)
+        text = write_value(payload, self._type, limit=self._payload_limit)
         self._check(payload, text)
-        task = self._of(text) if key is None else self._of(text, check_key(key), value_hash(payload))
+        hashed = None if key is None else hash_with_version(value_hash(payload), text)
+        task = self._of(text, None if key is None else check_key(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
@@ -149,14 +152,17 @@ class Draft:
         text, key = asked.input, asked.key
         if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
-        return self._of(text) if key is None else self._of(text, check_key(key), payload_hash(ordered_input(asked)))
+        if key is None:
+            return self._of(text)
+        ordered = ordered_input(asked)
+        return self._of(text, check_key(key), hash_with_version(payload_hash(ordered), ordered))
 
     def _check(self, payload: Any, text: str) -> None:
         """Refuse a payload that the handler could not read, or would read as another value."""
         refuse_unnamed(payload, self._type, what="payload")
         if self._type is not Any:
             what = f"payload of {self._queue}"
-            refuse_cut(payload, decode(text, self._type, what=what), what=what)
+            refuse_cut(payload, read_value(text, self._type, what=what), what=what)
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, without the number of its queue."""

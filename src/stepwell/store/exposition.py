@@ -53,7 +53,7 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
     states = ("ready", "waiting", "running", "dead")
     yield MetricFamily(
         "stepwell_queue_tasks",
-        "Tasks of a queue, by state.",
+        "Tasks of a queue, by state; counted to 10,000.",
         [({"queue": one.queue, "state": state}, getattr(one, state)) for one in readings.queues for state in states],
     )
     yield MetricFamily(
@@ -78,7 +78,7 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
     )
     yield MetricFamily(
         "stepwell_dead_letters",
-        "Dead letters of a queue, by kind.",
+        "Dead letters of a queue, by kind; counted to 10,000.",
         [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
     )
 
@@ -161,7 +161,7 @@ def _of_workflows(readings: Readings) -> Iterator[MetricFamily]:
     yield MetricFamily("stepwell_window_seconds", "How far back runs that have ended count.", [({}, readings.window)])
     yield MetricFamily(
         "stepwell_workflow_runs",
-        "Runs of a workflow that are not finished, by status.",
+        "Runs of a workflow that are not finished, by status; counted to 10,000.",
         _by_status(readings, finished=False),
     )
     yield MetricFamily(

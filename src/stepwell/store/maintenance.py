@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from stepwell.base.count import MOST_COUNTED, Count, limit_of
 from stepwell.base.durations import Duration, datetime_of, seconds_of
 from stepwell.base.names import is_served
 from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
@@ -22,7 +23,6 @@ from stepwell.store.workflows import living
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
-MOST_COUNTED: Final = 10_000
 PATIENCE: Final = 0.5  # seconds to wait for transactions that add tasks
 
 
@@ -71,8 +71,11 @@ class Admission:
         serving = await self._db.driver.read(Call("living_handlers", params))
         handlers = {name for row in living(serving, self._db.driver.guards) for name in json.loads(row["handlers"])}
         alone = [row for row in queues if not is_served(row["name"], handlers)]
-        counts = [(row["name"], await self._unfinished([row["id"]])) for row in alone]
-        return [Unserved(name, min(count, MOST_COUNTED)) for name, count in counts if count]
+        rows, limit = [(row["id"],) for row in alone], limit_of(exact=False)
+        found = await self._db.driver.read(Call("queue_stats", self._db.params(most=limit), rows))
+        counted = {row["queue_id"]: row["ready"] + row["idle"] + row["owned"] for row in found}
+        counts = [(row["name"], counted[row["id"]]) for row in alone]
+        return [Unserved(name, Count.of(count, count, limit - 1)) for name, count in counts if count]
 
     async def begin_maintenance(self, reason: str | None) -> None:
         """Stop all claims."""
@@ -85,8 +88,12 @@ class Admission:
 
     async def maintenance(self) -> Maintenance | None:
         """Since when and why nothing is claimed; None if claims are allowed."""
-        rows = await self._db.driver.read(Call("maintenance", self._db.params()))
-        return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], rows[0]["running"]) if rows else None
+        limit = limit_of(exact=False)
+        rows = await self._db.driver.read(Call("maintenance", self._db.params(most=limit)))
+        if not rows:
+            return None
+        running = Count.of(rows[0]["running"], rows[0]["looked_at"], limit - 1)
+        return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], running)
 
     async def delete(self, task_id: int, reason: str | None) -> bool:
         """Delete a task softly; False if it does not exist, or is deleted already. Waiting callers are told."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from stepwell.base.count import Count
 from stepwell.base.names import is_served
 from stepwell.records import RunStatus, TaskKind, WorkerInfo
 
+# How the counts of a minute name the ends of runs; what was cancelled is not among them.
+ENDS: Final = {RunStatus.SUCCESS: "succeeded", RunStatus.ERROR: "failed", RunStatus.CANCELLED: ""}
 _VERSION: Final = re.compile(r"(.+)[._]v[0-9]+")
 
 
@@ -34,8 +37,8 @@ class StepMetrics:
     a moment, such as when a sleep is to end, or a signal that came.
     """
 
-    succeeded: int
-    failed: int
+    succeeded: Count
+    failed: Count
     durations: Durations | None
 
 
@@ -57,7 +60,7 @@ class DeadCount:
 
     queue: str
     kind: TaskKind
-    count: int
+    count: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,17 @@ class Metrics:
     `runs` has every status: those that are not finished as they stand, the others if they ended in the window.
     `dead_letters` are those that were neither retried nor dropped. `durations` is of the runs that succeeded in the
     window, from their start to their end, their waits included; None if none did.
+
+    Of each workflow and status at most 10,000 are looked at, the newest if they ended, unless exact numbers are asked
+    for: a larger number is a floor, and `durations` and `steps` are of the newest. More than that which succeeded or
+    failed are counted by the minute.
     """
 
     workflows: tuple[str, ...]
     since: datetime
     until: datetime
-    runs: Mapping[RunStatus, int]
-    dead_letters: int
+    runs: Mapping[RunStatus, Count]
+    dead_letters: Count
     durations: Durations | None
     steps: Mapping[str, StepMetrics]
     workers: Serving
@@ -166,27 +173,77 @@ class Lengths:
 class Tally:
     """What was counted of one workflow, or of several together."""
 
-    runs: Counter[RunStatus] = field(default_factory=Counter)
-    dead_letters: int = 0
+    runs: dict[RunStatus, Count] = field(default_factory=lambda: defaultdict(Count))
+    dead_letters: Count = field(default_factory=Count)
     lengths: Lengths = field(default_factory=Lengths)
-    steps: dict[str, tuple[Counter[RunStatus], Lengths]] = field(default_factory=dict)
+    steps: dict[str, tuple[dict[RunStatus, Count], Lengths]] = field(default_factory=dict)
 
-    def add_live(self, row: Any) -> None:
+    def add_live(self, row: Any, most: int) -> None:
         """Count runs of one status that are not finished."""
-        self.runs[RunStatus(row["status"])] += row["counted"]
+        self.runs[RunStatus(row["status"])] += Count.of(row["counted"], row["looked_at"], most)
 
-    def add_ended(self, row: Any) -> None:
-        """Count runs that ended with one status, and if they succeeded, of one length."""
-        status = RunStatus(row["status"])
-        self.runs[status] += row["counted"]
-        if status == RunStatus.SUCCESS:
+    def add_ended(self, counted: EndedOfQueue, settled: QueueTally | None) -> None:
+        """Count runs that ended, of one queue: too many to look at by what was `settled`; time those that succeeded."""
+        by_minutes = Counter[str]() if settled is None else settled.counts
+        for status, name in ENDS.items():
+            count = Count(counted.counts[status], is_floor=counted.is_floor(status))
+            self.runs[status] += Count(by_minutes[name]) if count.is_floor and by_minutes[name] >= count else count
+        for row in counted.succeeded:
             self.lengths.add(row)
 
-    def add_steps(self, row: Any) -> None:
+    def add_steps(self, row: Any, *, are_all: bool) -> None:
         """Count steps of one name, status and length."""
-        counts, lengths = self.steps.setdefault(row["name"], (Counter(), Lengths()))
-        counts[RunStatus(row["status"])] += row["counted"]
+        counts, lengths = self.steps.setdefault(row["name"], (defaultdict(Count), Lengths()))
+        counts[RunStatus(row["status"])] += Count(row["counted"], is_floor=not are_all)
         lengths.add(row)
+
+
+@dataclass(slots=True)
+class EndedOfQueue:
+    """The runs of one queue that ended in a window, while they are counted."""
+
+    most: int
+    counts: Counter[RunStatus] = field(default_factory=Counter)  # of the runs
+    succeeded: list[Any] = field(default_factory=list)  # rows that tell how long they took
+    _looked_at: Counter[bool] = field(default_factory=Counter)  # tasks of every kind, by whether they failed
+
+    def add(self, row: Any) -> None:
+        """Count the tasks of one kind, status and length."""
+        status = RunStatus(row["status"])
+        self._looked_at[status == RunStatus.ERROR] += row["counted"]
+        if row["kind"] == TaskKind.RUN:
+            self.counts[status] += row["counted"]
+            if status == RunStatus.SUCCESS:
+                self.succeeded.append(row)
+
+    def is_floor(self, status: RunStatus) -> bool:
+        """Whether there are more than were looked at."""
+        return self._looked_at[status == RunStatus.ERROR] > self.most
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are more of any status."""
+        return max(self._looked_at.values(), default=0) > self.most
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRuns:
+    """The runs that ended in a window, by queue."""
+
+    by_queue: Mapping[int, EndedOfQueue]
+
+    @classmethod
+    def of(cls, rows: Iterable[Any], most: int) -> EndedRuns:
+        """What was counted, at most so many of each queue."""
+        found: dict[int, EndedOfQueue] = {}
+        for row in rows:
+            found.setdefault(row["queue_id"], EndedOfQueue(most)).add(row)
+        return cls(found)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether a queue has more than were looked at."""
+        return any(one.is_cut for one in self.by_queue.values())
 
 
 @dataclass(slots=True)
@@ -244,6 +301,14 @@ def serving(names: Sequence[str], living: Sequence[OpenSession], ended: Sequence
     seen = [one.heard_at for one in theirs]
     seen += [one.stopped_at for one in ended if one.stopped_at is not None and _serves(one.handlers, names)]
     return Serving(len(theirs) - stale, stale, max(seen, default=None))
+
+
+def looked_at_by_queue(rows: Iterable[Any], column: str) -> Counter[int]:
+    """How many tasks of each queue were looked at, in counts by queue and something else."""
+    looked_at = Counter[int]()
+    for row in rows:
+        looked_at[row["queue_id"]] += row[column]
+    return looked_at
 
 
 def base_of(name: str) -> str:

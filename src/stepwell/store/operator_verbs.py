@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from stepwell.base.count import Count
 from stepwell.base.durations import Duration, microseconds_of
 from stepwell.base.names import check_filter, check_id, check_name
 from stepwell.records import (
@@ -20,6 +21,7 @@ from stepwell.records import (
     Page,
     QueueInfo,
     QueueStats,
+    StoredVersion,
     TaskKind,
     Unserved,
     WorkerInfo,
@@ -61,10 +63,13 @@ class OperatorVerbs:
         self._db.check()
         return await self._db.queues.all()
 
-    async def counts(self, queue: str) -> dict[str, int]:
-        """How many messages of a queue have each status; a status that none has is left out."""
+    async def counts(self, queue: str, *, exact: bool = False) -> dict[str, Count]:
+        """How many messages of a queue have each status; a status that none has is left out.
+
+        Of each sort at most 10,000 are counted, unless `exact` numbers are asked for: a larger one is a floor (`10k+`).
+        """
         await self._db.queue_id(queue)
-        return {str(status): count for status, count in (await self._db.queues.counts(queue)).items()}
+        return {str(status): count for status, count in (await self._db.queues.counts(queue, exact=exact)).items()}
 
     async def pause_queue(self, queue: str) -> None:
         """Stop claims from the queue until it is resumed; tasks that are being executed go on."""
@@ -271,17 +276,24 @@ class OperatorVerbs:
         self._db.check()
         return await self._db.sessions.latest()
 
-    async def queue_stats(self) -> Sequence[QueueStats]:
-        """How full every queue is, by name; the cost grows with unfinished tasks and dead letters only."""
-        return await self._measure.queue_stats()
+    async def queue_stats(self, *, exact: bool = False) -> Sequence[QueueStats]:
+        """How full every queue is, by name; counted to 10,000 of each sort, or with `exact` to the end."""
+        return await self._measure.queue_stats(exact=exact)
 
-    async def dead_letter_counts(self) -> Sequence[DeadCount]:
-        """How many dead letters there are, by queue and kind; a queue without any is left out."""
-        return await self._measure.dead_letter_counts()
+    async def dead_letter_counts(self, *, exact: bool = False) -> Sequence[DeadCount]:
+        """How many dead letters there are, by queue and kind; a queue without any is left out. See `queue_stats`."""
+        return await self._measure.dead_letter_counts(exact=exact)
 
-    async def set_aside(self) -> Sequence[Aside]:
-        """The runs that go on only when a person lets them: what they need, how many, and for how long."""
-        return await self._measure.set_aside()
+    async def set_aside(self, *, exact: bool = False) -> Sequence[Aside]:
+        """The runs that go on only when a person lets them: what they need, how many, and for how long.
+
+        Of each workflow the 10,000 that were made first are looked at, or with `exact` all.
+        """
+        return await self._measure.set_aside(exact=exact)
+
+    async def stored_versions(self) -> Sequence[StoredVersion]:
+        """Under which names and versions the newest million events are stored, and tasks that no worker could read."""
+        return await self._measure.stored_versions()
 
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
@@ -329,22 +341,30 @@ class OperatorVerbs:
             verbs.change("skip_failed_event", name) if instance is None else verbs.retry(name, instance, skipped=1)
         )
 
-    async def metrics(self, name: str | None = None, *, window: Duration = "1h") -> Metrics:
+    async def metrics(self, name: str | None = None, *, window: Duration = "1h", exact: bool = False) -> Metrics:
         """What a workflow did in the last `window`, and how it stands; of all workflows together if none is named.
 
         `"process*"` is every workflow whose name begins so, such as all versions of one. Raises `WorkflowNotFound` if
-        there is none.
+        there is none. Of each workflow and status at most 10,000 runs are looked at, or with `exact` all.
         """
-        return await self._measure.metrics(name, window)
+        return await self._measure.metrics(name, window, exact=exact)
 
     async def metrics_by_workflow(
-        self, name: str | None = None, *, window: Duration = "1h", join_versions: bool = False, steps: bool = False
+        self,
+        name: str | None = None,
+        *,
+        window: Duration = "1h",
+        join_versions: bool = False,
+        steps: bool = False,
+        exact: bool = False,
     ) -> Mapping[str, Metrics]:
         """The same for each workflow, by its name; for those whose name begins so, with `"process*"`.
 
         With `join_versions`, `process.v1` and `process_v2` are one, called `process`. Steps are told if asked for.
         """
-        return await self._measure.metrics_by_workflow(name, window, join_versions=join_versions, steps=steps)
+        return await self._measure.metrics_by_workflow(
+            name, window, join_versions=join_versions, steps=steps, exact=exact
+        )
 
     async def queue_metrics(self, *, window: Duration = "1h") -> Mapping[str, QueueMetrics]:
         """How tasks of each queue were settled in the last `window`, by its name; a queue without any is left out.
@@ -353,9 +373,10 @@ class OperatorVerbs:
         """
         return await self._measure.queue_metrics(window)
 
-    async def prometheus(self, *, window: Duration = "5m", events: bool = True) -> str:
+    async def prometheus(self, *, window: Duration = "5m", events: bool = True, exact: bool = False) -> str:
         """What is measured of queues, workers and workflows, in the text format of Prometheus.
 
         `window` is how far back runs that have ended count; `events` adds what this process has told in its log.
+        Numbers of tasks end at 10,000 unless they are to be `exact`.
         """
-        return await self._measure.prometheus(window, events=events)
+        return await self._measure.prometheus(window, events=events, exact=exact)

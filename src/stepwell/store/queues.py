@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import is_served
 from stepwell.errors import QueueInUse, QueueNotFound, WorkflowNotFound
@@ -18,6 +19,7 @@ from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.workflows import living
+from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -72,10 +74,11 @@ class Queues:
         await self._db.driver.transact(lambda: self._delete(name, of_workflow=of_workflow))
         self.names.forget(name)
 
-    async def counts(self, name: str) -> dict[RunStatus, int]:
-        """How many tasks of a queue have each status."""
-        rows = await self._db.driver.read(Call("counts", self._db.params(queue=name)))
-        return {RunStatus(row["status"]): row["count"] for row in rows}
+    async def counts(self, name: str, *, exact: bool = False) -> dict[RunStatus, Count]:
+        """How many tasks of a queue have each status; a status that none has is left out."""
+        limit = limit_of(exact=exact)
+        rows = await self._db.driver.read(Call("counts", self._db.params(queue=name, most=limit)))
+        return _counted(rows, limit - 1)
 
     async def task(self, task_id: int, *, deleted: bool = False) -> Task | None:
         """One task as it stands."""
@@ -103,17 +106,39 @@ class Queues:
     def _delete(self, name: str, *, of_workflow: bool) -> Script[None]:
         # Locked first and counted in a statement of its own: what the lock waited for is in the second snapshot only.
         yield Call("lock_queues", self._db.params(name=name, other=name))
-        found = yield Call("uses_of_queue", self._db.params(name=name))
+        limit = limit_of(exact=False)
+        found = yield Call("uses_of_queue", self._db.params(name=name, most=limit))
         if not found or (of_workflow and not found[0]["workflows"]):
             raise WorkflowNotFound(name) if of_workflow else QueueNotFound(name)
         serving = yield Call("living_handlers", self._db.params(beat_now=self._db.clock.beat_now()))
         workers = sum(is_served(name, json.loads(row["handlers"])) for row in living(serving, self._db.driver.guards))
         uses = found[0]
         if uses["tasks"] or (uses["workflows"] and not of_workflow) or workers:
-            raise QueueInUse(name, uses["tasks"], workers, uses["workflows"])
+            tasks = Count.of(uses["tasks"], uses["tasks"], limit - 1)
+            raise QueueInUse(name, tasks, workers, uses["workflows"])
         if of_workflow:
             yield Call("delete_workflow", self._db.params(id=uses["id"]))
         yield Call("delete_queue", self._db.params(id=uses["id"]))
+
+
+# Each part of a queue that is counted by itself, with its statuses: if it has more than are counted, any of them may.
+PARTS: Final = {
+    "ready": (RunStatus.PENDING,),
+    "idle": (RunStatus.PENDING, RunStatus.PAUSED, RunStatus.RUNNING),
+    "owned": (RunStatus.RUNNING,),
+    "finished": (RunStatus.SUCCESS, RunStatus.CANCELLED),
+    "dead": (RunStatus.ERROR,),
+}
+
+
+def _counted(rows: Sequence[Row], most: int) -> dict[RunStatus, Count]:
+    counts: dict[RunStatus, Count] = {}
+    for part, statuses in PARTS.items():
+        found = {row["status"]: row["tasks"] for row in rows if row["part"] == part}
+        looked_at = sum(found.values())
+        for status in statuses:
+            counts[status] = counts.get(status, Count()) + Count.of(found.get(status, 0), looked_at, most)
+    return {status: count for status, count in counts.items() if count or count.is_floor}
 
 
 def _queue_info(row: Any) -> QueueInfo:
@@ -153,4 +178,4 @@ def _task(row: Any) -> Task:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else read_value(text)

@@ -34,11 +34,12 @@ from stepwell.store.driver import Call, Driver, Row
 from stepwell.store.hints.wakeups import Wakeups
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.values.codec import decode
+from stepwell.values.stamp import read_value
 
 LONGEST_WAIT: Final = 1.0  # before a database that does not answer is asked again
 LOOK_AT_NEW: Final = SHORTEST_POLL  # after which a run that has only just been written is read first
 MOST_AT_ONCE: Final = 1000  # runs of one read: their results may be large
-SHORTEST_REST: Final = 0.02  # between two reads of all, however often others say that any of them may have ended, ...
+SHORTEST_REST: Final = 0.001  # between two reads of all, however often others say that any of them may have ended, ...
 REST_EACH: Final = 0.0001  # ... and this long for each run that was read: some times what reading it takes
 
 Waiting = asyncio.Future["Ending"]
@@ -260,7 +261,7 @@ def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
             return None  # another run has gone on for it
         case RunStatus.SUCCESS:
             type_ = _type_of(run_id, as_, ending.workflow)
-            return decode(ending.output or "null", type_, what=f"result of run {int(run_id)}")
+            return read_value(ending.output or "null", type_, what=f"result of run {int(run_id)}")
         case RunStatus.CANCELLED:
             raise RunCancelled(run_id, _error_of(ending))
         case _:

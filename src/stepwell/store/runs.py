@@ -20,8 +20,9 @@ from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.new_tasks import NewTasks
 from stepwell.store.results import returned
 from stepwell.store.rows import ANSWERED, MARK
-from stepwell.values.codec import encode
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.stamp import read_value, write_value
+from stepwell.values.versions import stamped_like
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -220,7 +221,7 @@ def _moment(microseconds: int | None) -> datetime | None:
 
 
 def _value(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    return None if text is None else read_value(text)
 
 
 @dataclass(eq=False)
@@ -246,7 +247,7 @@ class Forks:
         return forked
 
     def _output(self, step: str, value: Any) -> str:
-        text = encode(value, limit=self._db.options.payload_limit, what=f"output of {step}")
+        text = write_value(value, limit=self._db.options.payload_limit, what=f"output of {step}")
         refuse_unnamed(value, what=f"output of {step}")
         return text
 
@@ -264,7 +265,8 @@ class Forks:
         first = step_called(run_id, steps, at)
         edited: list[tuple[Value, ...]] = []
         for step, output in edits.items():
-            edited.append((fork_id, _before(step_called(run_id, steps, step), first), output))
+            replaced = step_called(run_id, steps, step)
+            edited.append((fork_id, _before(replaced, first), stamped_like(output, replaced["output"])))
         if (yield Call("fork_run", params)):  # else an earlier try whose reply was lost did it
             yield Call("copy_steps", {**params, "generation": generation, "place": first["place"]})
             edited += yield from self._answers(run_id, fork_id, [row for row in steps if row["place"] < first["place"]])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.clock import Clock
 from stepwell.base.durations import datetime_of
+from stepwell.base.names import is_version
 from stepwell.records import RunStatus, WorkerInfo
 from stepwell.store.audit import Audit
 from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
@@ -186,6 +187,7 @@ class Sessions:
 
 
 def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
+    named = json.loads(row["handlers"])
     in_time = row["silent"] is not None and abs(row["silent"]) <= row["lease"]
     moment: Callable[[int | None], Any] = lambda value: None if value is None else datetime_of(value)  # noqa: E731
     return WorkerInfo(
@@ -195,7 +197,7 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
         pid=row["pid"],
         port=row["port"],
         version=row["version"],
-        handlers=tuple(json.loads(row["handlers"])),
+        handlers=tuple(name for name in named if not is_version(name)),
         lease=row["lease"] / 1_000_000,
         alive=in_time and not row["gone"] and not guards.proves_dead(row["id"]),
         silent=None if row["silent"] is None else row["silent"] / 1_000_000,
@@ -203,6 +205,7 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
         stopped_at=moment(row["stopped_at"]),
         stop_reason=row["stop_reason"],
         helper=row["helper"],
+        reads=tuple(name for name in named if is_version(name)),
     )
 
 

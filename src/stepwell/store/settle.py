@@ -12,6 +12,7 @@ from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.pending import Operation
 from stepwell.store.rows import NewTask, Settlement, SettleRow, StepRow
+from stepwell.values.versions import unstamped
 
 CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose steps may still be executed
 
@@ -78,7 +79,7 @@ def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[
     rows = []
     for letter, task_id in zip(letters, ids, strict=False):
         said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
-        said |= {name: json.loads(letter[name] or "null") for name in ("input", "error")}
+        said |= {name: json.loads(unstamped(letter[name] or "null")[1]) for name in ("input", "error")}
         task = NewTask(
             TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
         )

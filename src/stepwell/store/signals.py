@@ -14,9 +14,11 @@ from stepwell.records import SignalAnswer, TaskKind
 from stepwell.store.audit import Audit, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.transaction import Transactions
-from stepwell.values.codec import decode, encode
+from stepwell.values.codec import decode
 from stepwell.values.fields import misfit
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.stamp import write_value
+from stepwell.values.versions import unstamped
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -65,7 +67,7 @@ class Signals:
         return answer
 
     def _sending(self, run_id: int, name: str, data: Any, key: str | None, *, check: bool = True) -> Sending:
-        text = encode(data, limit=self._db.options.payload_limit, what=f"signal {name}")
+        text = write_value(data, limit=self._db.options.payload_limit, what=f"signal {name}")
         refuse_unnamed(data, what=f"signal {name}")
         params: dict[str, Value] = {
             "id": check_id(run_id),
@@ -127,7 +129,10 @@ def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
     accepted = [decode(row["accepts"]) for row in waiting if row["accepts"] is not None]
     if len(accepted) < len(waiting):
         return
-    data = decode(str(params["data"]))
+    version, text = unstamped(str(params["data"]))
+    if any(one.get("version", 1) != version for one in accepted):
+        return  # it is upcast when it is read, or waits for newer code
+    data = decode(text)
     why = [misfit(one["schema"], data) for one in accepted]
     if all(why):
         named, name = accepted[0]["named"], params["name"]

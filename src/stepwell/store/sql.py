@@ -39,9 +39,13 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """The place of a set of rows in a statement; a statement has at most one."""
+    """The place of a set of rows in a statement; a statement has at most one.
+
+    If they go `singly`, an embedded database is told one of them at a time, each in a statement of its own.
+    """
 
     columns: tuple[Column, ...]
+    singly: bool = False
 
 
 Token = str | Parameter | RowSet
@@ -54,10 +58,12 @@ class Statement:
     name: str
     tokens: tuple[Token, ...]
     columns: tuple[Column, ...] = field(init=False)  # of its row set; none if it takes no rows
+    singly: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        columns = next((token.columns for token in self.tokens if isinstance(token, RowSet)), ())
-        object.__setattr__(self, "columns", columns)  # now: it is asked for with every call
+        rows = next((token for token in self.tokens if isinstance(token, RowSet)), RowSet(()))
+        object.__setattr__(self, "columns", rows.columns)  # now: it is asked for with every call
+        object.__setattr__(self, "singly", rows.singly)
 
 
 class Statements:
@@ -107,14 +113,14 @@ class Statements:
     def _tokens(self, body: str, row_sets: dict[str, tuple[Column, ...]]) -> Iterator[Token]:
         """Cut a statement's text at its row set and its parameters, macros filled in."""
         text = body
-        columns: tuple[Column, ...] = ()
+        rows = RowSet(())
         if found := _ROWS.search(body):
-            named = found.group(1).strip()
-            columns = row_sets.get(named) or _columns(named)
+            named = found.group(2).strip()
+            rows = RowSet(row_sets.get(named) or _columns(named), singly=found.group(1) == "row")
             text = body[: found.start()] + ":rows" + body[found.end() :]
         for piece in _PARAMETER.split(self._macros.fill(text)):
             if piece == ":rows":
-                yield RowSet(columns)
+                yield rows
             elif _PARAMETER.fullmatch(piece):
                 yield Parameter(piece[1:])
             elif piece:
@@ -167,6 +173,11 @@ class Macros:
             # come first, to use more than one column; Postgres needs no join, which could be one of all with all.
             "each_of": lambda: "" if self._postgres else f"{argument} cross join ",
             "found_by": lambda: self._found_by(argument),
+            # A walk of its own for each row of a set, with a bound of its own: `{walk_of rows} (select ... where
+            # task.queue_id = {its rows.queue_id} limit :most) as walk`, and `{beside}` another. An embedded database
+            # has no such join: it takes the set as `{row ...}`, one at a time.
+            "walk_of": lambda: f"{argument} cross join lateral" if self._postgres else "",
+            "its": lambda: self._its(argument),
             # The one row of another table that each row before it names, looked up after that: `{one_of worker.id
             # beat.worker_id}`. A plain join lets the planner begin at either side, and on an empty table it cannot tell
             # which of them will grow.
@@ -220,6 +231,9 @@ class Macros:
     def _found_by(self, argument: str) -> str:
         column, _, source = argument.partition(" ")
         return f"{column} {self._any_of(source)}" if self._postgres else f"{column} = {source}"
+
+    def _its(self, source: str) -> str:
+        return source if self._postgres else f"(select {source} from {source.partition('.')[0]})"
 
     def _one_of(self, argument: str) -> str:
         place, _, value = argument.partition(" ")
@@ -301,6 +315,7 @@ _SPELLINGS = {
     "for_update": ("for update", ""),
     "for_update_of_task": ("for update of task", ""),
     "for_update_of_instance": ("for update of instance", ""),
+    "beside": ("cross join lateral", "cross join"),
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
     # Whether a row of `settle` lets its task restart.
@@ -320,7 +335,7 @@ _SPELLINGS = {
 }
 
 _MACRO = re.compile(r"\{([a-z_]+)( [^{}]*)?\}")
-_ROWS = re.compile(r"\{rows ([^{}]*)\}")
+_ROWS = re.compile(r"\{(rows?) ([^{}]*)\}")
 _ROW_SETS = re.compile(r"^-- rows (\w+): ((?:.*\n)(?:--     .*\n)*)", re.MULTILINE)
 _PARAMETER = re.compile(r"((?<![:\w]):[a-z_]+\b)")
 
@@ -372,6 +387,6 @@ def _row_columns() -> Mapping[str, Sequence[str]]:
         row_sets = {name: _columns(columns) for name, columns in _ROW_SETS.findall(text)}
         for name, _, body in _named(text):
             if rows := _ROWS.search(body):
-                named = rows.group(1).strip()
+                named = rows.group(2).strip()
                 found[name] = [column.name for column in row_sets.get(named) or _columns(named)]
     return found

@@ -62,6 +62,7 @@ class Store:
     reset_projection = verb(store_.Store.reset_projection)
     retry_projection = verb(store_.Store.retry_projection)
     skip_in_projection = verb(store_.Store.skip_in_projection)
+    stored_versions = verb(store_.Store.stored_versions)
     health = verb(store_.Store.health)
     metrics = verb(store_.Store.metrics)
     metrics_by_workflow = verb(store_.Store.metrics_by_workflow)

@@ -12,6 +12,7 @@ from stepwell import engine as engine_
 from stepwell import worker
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, seconds_of
+from stepwell.base.signals import caught_signals
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.global_order import Feed
 from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
@@ -53,6 +54,7 @@ class Worker:
         poll: Duration = LONGEST_POLL,
         prefixes: Iterable[str] | None = None,
         on_missing_handler: OnMissing = "fail",
+        tune_gc: bool = False,
     ) -> None:
         if not isinstance(store, Store):
             raise InvalidOption("store", store, "it is not a sync store; an async one is served by `stepwell.Worker`")
@@ -68,6 +70,7 @@ class Worker:
             poll=poll,
             prefixes=prefixes,
             on_missing_handler=on_missing_handler,
+            tune_gc=tune_gc,
         )
         self._grace = seconds_of(grace, "grace")
         self._entered = False
@@ -97,7 +100,7 @@ class Worker:
 
         A second signal ends the grace period: tasks that are being executed are given back at once.
         """
-        with worker.caught_signals(self.stop) if signals else contextlib.nullcontext():
+        with caught_signals(self.stop) if signals else contextlib.nullcontext():
             self._until_ended(self._worker.run)
 
     def poll_forever(self) -> None:

@@ -17,9 +17,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from stepwell.errors import InvalidOption, SerializationError
+from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError, UnknownRecord, UpcastFailed
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import may_be_cut, refuse_cut, refuse_unnamed
+from stepwell.values.stamp import has_version, read_value, write_value
+from stepwell.values.versions import KEY, VERSION, check_place, unstamped
 
 CONTEXT: Final = "ctx"
 CONTEXTS: Final = "stepwell.runs.context"  # the module of the context classes
@@ -27,9 +29,9 @@ _EMPTY: Final = inspect.Parameter.empty
 
 
 class Write(Protocol):
-    """How a value becomes text: `encode`, or `encode_ordered` where texts are compared."""
+    """How a value becomes text: `write_value`, or `write_ordered` where texts are compared."""
 
-    def __call__(self, value: Any, /, *, limit: int, what: str) -> str:
+    def __call__(self, value: Any, type_: Any = ..., /, *, limit: int, what: str) -> str:
         """The value as JSON text."""
 
 
@@ -68,6 +70,7 @@ class Arguments:
                 raise InvalidOption(what, name, why)
         for part in (*(one.name for one in parameters), "return"):
             check_type(types.get(part, Any), what=f"{part} of {name}")
+            check_place(types.get(part, Any), f"{part} of {name}")
         return cls(
             function=name,
             takes_context=takes_context,
@@ -80,20 +83,24 @@ class Arguments:
         )
 
     def encode(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int = PAYLOAD_LIMIT, write: Write = encode
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int = PAYLOAD_LIMIT, write: Write = write_value
     ) -> str:
         """The arguments of a call as JSON text; TypeError if the function could not be called with them."""
         if not kwargs and len(args) == len(self.names) and not self.keywords:  # nearly every call
             if len(args) == 1:
-                return write(args[0], limit=limit, what=self.what)
-            return write(dict(zip(self.names, args, strict=True)), limit=limit, what=self.what) if args else "null"
+                return write(args[0], self.types[self.names[0]], limit=limit, what=self.what)
+            return self._by_name(dict(zip(self.names, args, strict=True)), limit, write) if args else "null"
         given = self._named(args, kwargs)
         if not self.names:
             return "null"
         if len(self.names) == 1:  # null would be read as None, so the default itself is stored
             [name] = self.names
-            return write(given[name] if name in given else self.defaults[name], limit=limit, what=self.what)
-        return write(given, limit=limit, what=self.what)
+            value = given[name] if name in given else self.defaults[name]
+            return write(value, self.types[name], limit=limit, what=self.what)
+        return self._by_name(given, limit, write)
+
+    def _by_name(self, given: Mapping[str, Any], limit: int, write: Write) -> str:
+        return text_by_name(given, self.types, limit, write, self.what)
 
     def refuse_losses(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Refuse an argument that would come back as something else, or without some of its fields."""
@@ -102,8 +109,8 @@ class Arguments:
             declared = self.types.get(name, Any)
             refuse_unnamed(value, declared, what=f"{name} of {self.function}")
             if kind is not declared and may_be_cut(kind, declared):
-                text = encode(value, limit=sys.maxsize, what=self.what)
-                refuse_cut(value, decode(text, declared, what=self.what), what=f"{name} of {self.function}")
+                text = write_value(value, declared, limit=sys.maxsize, what=self.what)
+                refuse_cut(value, read_value(text, declared, what=self.what), what=f"{name} of {self.function}")
 
     def decode(self, text: str) -> dict[str, Any]:
         """The arguments of a call by name; SerializationError if the stored value does not fit."""
@@ -118,7 +125,7 @@ class Arguments:
         if missing := [name for name in self.names if name not in stored and name not in self.defaults]:
             raise SerializationError(f"{self.function} needs it", path=f"$.{missing[0]}", what=self.what)
         types, whose = self.types, self.function
-        return {name: decode(bytes(raw), types[name], what=f"{name} of {whose}") for name, raw in stored.items()}
+        return {name: read_value(bytes(raw), types[name], what=f"{name} of {whose}") for name, raw in stored.items()}
 
     def _only(self, text: str) -> Any:
         """The only argument; a caller that triggers by name, as from a terminal, cannot know that it is the only one.
@@ -127,14 +134,16 @@ class Arguments:
         """
         [name] = self.names
         try:
-            value = decode(text, self.types[name], what=self.what)
-        except SerializationError:
+            value = read_value(text, self.types[name], what=self.what)
+        except UnknownRecord:
+            raise
+        except (SerializationError, UpcastFailed):
             if (given := _given_by_name(text, name)) is None:
                 raise
-            return decode(given, self.types[name], what=self.what)
+            return read_value(given, self.types[name], what=self.what)
         if text.startswith(f'{{"{name}":') and _passes_over(value, name):  # nearly never
-            with contextlib.suppress(SerializationError):
-                return decode(_given_by_name(text, name) or text, self.types[name])
+            with contextlib.suppress(SerializationError, UpcastFailed):
+                return read_value(_given_by_name(text, name) or text, self.types[name])
         return value
 
     def _stored(self, text: str) -> dict[str, msgspec.Raw]:
@@ -142,6 +151,8 @@ class Arguments:
 
         So a parameter with a default may be added while runs are open, or while other processes trigger without it.
         """
+        if unstamped(text)[1] is not text:  # with a version, as only one value has
+            return {self.names[0]: msgspec.Raw(text.encode())}
         given: Any = decode(text, what=self.what)
         if not (isinstance(given, dict) and given.keys() <= self.types.keys()):
             first, *added = self.names
@@ -170,6 +181,20 @@ class Arguments:
         if missing := [name for name in self.names if name not in given and name not in self.defaults]:
             raise TypeError(f"{self.function} needs {', '.join(missing)}")
         return given
+
+
+def text_by_name(given: Mapping[str, Any], types: Mapping[str, Any], limit: int, write: Write, what: str) -> str:
+    """Several arguments as an object; each has its own version."""
+    text = write(given, limit=limit, what=what)
+    has_none = KEY not in text and not any(VERSION in type(one).__dict__ for one in given.values())
+    if has_none and not any(map(has_version, types.values())):
+        return text
+    each = {name: write(one, types.get(name, Any), limit=limit, what=what) for name, one in given.items()}
+    order = decode(text, dict[str, msgspec.Raw])  # that of `write`
+    text = f"{{{','.join(f'{encode(name)}:{each[name]}' for name in order)}}}"
+    if (size := len(text.encode())) > limit:
+        raise PayloadTooLarge(size, limit, what=what)
+    return text
 
 
 def _given_by_name(text: str, name: str) -> bytes | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from stepwell.errors import PayloadTooLarge, SerializationError
+from stepwell.errors import PayloadTooLarge, SerializationError, UnknownRecord
 from stepwell.values.fields import fields_of
 from stepwell.values.lossless import loss_of
 from stepwell.values.ordering import holds_sets_in_sets, in_order, ordered_text
@@ -117,7 +117,9 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
 
 
 def names_unknown_class(error: SerializationError) -> bool:
-    """True if what did not fit names a class, by the tag of a union, that the type asked for does not have."""
+    """True if what did not fit names a class, by the tag of a union, or a version that the type does not have."""
+    if isinstance(error, UnknownRecord):
+        return True
     cause = error.__cause__
     if isinstance(cause, msgspec.MsgspecError):
         return str(cause).startswith("Invalid value ")  # what it says of tags; of enums, "Invalid enum value"

@@ -83,3 +83,4 @@ class Served:
     cleanup: float | None = None  # seconds that a cancelled run may clean up
     while_served: Callable[[], AbstractContextManager[None]] = nullcontext  # held while a worker serves it
     lease: float | None = None  # seconds; None is the lease of the store
+    reads: tuple[str, ...] = ()  # the versions that its code reads, as `WorkerInfo.reads` has them; none if all are 1

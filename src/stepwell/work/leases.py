@@ -92,7 +92,9 @@ class Leases:
     def _handlers(self, served: Mapping[str, Served]) -> Mapping[float, Sequence[str]]:
         handlers: defaultdict[float, list[str]] = defaultdict(list)
         for name in self._identity.handlers:
-            handlers[self.lease_of(served.get(name))].append(name)
+            body = served.get(name)
+            registered = handlers[self.lease_of(body)]
+            registered += [name, *(() if body is None else (one for one in body.reads if one not in registered))]
         return handlers or {self._store.options.lease: []}
 
     async def _end(self, session: Session, *, stopping: bool) -> None:

@@ -371,37 +371,6 @@ CREATE VIEW stepwell.outbox AS
     deleted_at
    FROM stepwell.tasks task
   WHERE (kind = 'OUTBOX'::text);
-CREATE TABLE stepwell.parked (
-    tenant text DEFAULT ''::text NOT NULL,
-    projection text NOT NULL,
-    instance_id bigint NOT NULL,
-    version bigint NOT NULL,
-    error text NOT NULL,
-    retried boolean DEFAULT false NOT NULL,
-    parked_at bigint NOT NULL
-);
-CREATE TABLE stepwell.projection (
-    tenant text DEFAULT ''::text NOT NULL,
-    name text NOT NULL,
-    state text DEFAULT 'running'::text NOT NULL,
-    "position" bigint DEFAULT 0 NOT NULL,
-    begun boolean DEFAULT false NOT NULL,
-    owner bigint,
-    turn bigint DEFAULT 0 NOT NULL,
-    suspect boolean DEFAULT false NOT NULL,
-    tried bigint DEFAULT 0 NOT NULL,
-    failed_at bigint,
-    error text,
-    handled bigint DEFAULT 0 NOT NULL,
-    failures bigint DEFAULT 0 NOT NULL,
-    window_at bigint NOT NULL,
-    window_handled bigint DEFAULT 0 NOT NULL,
-    moved_at bigint,
-    created_at bigint NOT NULL,
-    CONSTRAINT projection_name_check CHECK (((length(name) >= 1) AND (length(name) <= 255))),
-    CONSTRAINT projection_state_check CHECK ((state = ANY (ARRAY['running'::text, 'paused'::text, 'stopped'::text])))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 CREATE VIEW stepwell.queue_counts AS
  SELECT queue.tenant,
     queue.name AS queue,
@@ -636,24 +605,24 @@ CREATE TABLE stepwell.workflow (
 );
 INSERT INTO stepwell.audit VALUES (2, 1, 'failed', 1, 1, 1, '"PermanentError: no such address"', 1767225600000000);
 INSERT INTO stepwell.audit VALUES (3, 2, 'failed', 1, 1, 1, '"PermanentError: nothing is ordered"', 1767225600000000);
-INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', '54ac6e5d5d1355f4-1', 1767225600000000);
+INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', 'e3c1a2e7d6b6a06a-1', 1767225600000000);
 INSERT INTO stepwell.instance VALUES (9, '', 'account', 'a', 1, NULL, NULL, NULL, NULL, 1767225600000000, 1767225600000000);
-INSERT INTO stepwell.migration VALUES (1, 'initial', 1795021570094660);
-INSERT INTO stepwell.migration VALUES (2, 'projections', 1795021570103719);
+INSERT INTO stepwell.migration VALUES (1, 'initial', 1795019851980948);
+INSERT INTO stepwell.migration VALUES (2, 'dead_in_queue', 1795019851988388);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (1, '', 'mail', false, false, 1767225600000000);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (2, '', 'order', false, false, 1767225600000000);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (3, '', 'basket', false, false, 1767225600000000);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (5, '', 'account:effects', false, false, 1767225600000000);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (6, '', 'account:inputs', false, false, 1767225600000000);
-INSERT INTO stepwell.rollup VALUES (29453760, 1, 4126656868483070534, 3, 3, 2, 1, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 4126656868483070534, 3, 3, 1, 0, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 3, 4126656868483070534, 0, 3, 1, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 4126656868483070534, 0, 3, 2, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~099c028678eb47d6bed127feecb89e8e', '1', 1767225600000000, NULL, NULL);
-INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999969, 1767225600000000, '5', '5', NULL, NULL);
+INSERT INTO stepwell.rollup VALUES (29453760, 1, 1202249354529034641, 3, 3, 2, 1, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 1202249354529034641, 3, 3, 1, 0, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 3, 1202249354529034641, 0, 3, 1, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 1202249354529034641, 0, 3, 2, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~161c0c3772b04dd08ff81f5310a2e840', '1', 1767225600000000, NULL, NULL);
+INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999966, 1767225600000000, '5', '5', NULL, NULL);
 INSERT INTO stepwell.step VALUES (5, 0, 'order()#1', 1, 'PAUSED', 1, 1767225600000000, NULL, '7', '{"ids": [6], "until": null}', NULL, NULL);
 INSERT INTO stepwell.step VALUES (4, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999974, 1767225600000000, '7', '7', NULL, NULL);
+INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999968, 1767225600000000, '7', '7', NULL, NULL);
 INSERT INTO stepwell.step VALUES (6, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 INSERT INTO stepwell.task VALUES (1, 1, 'MESSAGE', 'SUCCESS', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"ann"', NULL);
 INSERT INTO stepwell.task VALUES (2, 1, 'MESSAGE', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, 'PermanentError: no such address', '{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 235, in _outcome\n    return await self._called(self._served.body(tasks, threads, self))\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 85, in _body\n    await self.fn(argument)  # type: ignore[misc]\n    ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}', '"nobody"', NULL);
@@ -665,7 +634,7 @@ INSERT INTO stepwell.task VALUES (8, 1, 'MESSAGE', 'PENDING', false, false, 0, 1
 INSERT INTO stepwell.task VALUES (4, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 1, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'order-5', 'ever', '6152bc863269f1d04b4d21185d6bb25e', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '5', NULL);
 INSERT INTO stepwell.task VALUES (10, 5, 'EFFECT', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Tell","data":{"amount":3}}', NULL);
 INSERT INTO stepwell.task VALUES (11, 6, 'TIMER', 'PENDING', false, false, 0, 1767312000000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '9:daily', 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Add","data":{"id":"a","amount":1}}', NULL);
-INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 11123, NULL, '0.1.0.dev0', '["mail", "order", "basket"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
+INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 21322, NULL, '0.1.0.dev0', '["mail", "order", "basket"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
 INSERT INTO stepwell.workflow VALUES (2, NULL, NULL, 1767225600000000);
 INSERT INTO stepwell.workflow VALUES (3, NULL, NULL, 1767225600000000);
 SELECT pg_catalog.setval('stepwell.audit_place', 2, true);
@@ -693,10 +662,6 @@ ALTER TABLE ONLY stepwell.maintenance
     ADD CONSTRAINT maintenance_pkey PRIMARY KEY (tenant);
 ALTER TABLE ONLY stepwell.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (number);
-ALTER TABLE ONLY stepwell.parked
-    ADD CONSTRAINT parked_pkey PRIMARY KEY (tenant, projection, instance_id);
-ALTER TABLE ONLY stepwell.projection
-    ADD CONSTRAINT projection_pkey PRIMARY KEY (tenant, name);
 ALTER TABLE ONLY stepwell.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY stepwell.queue
@@ -719,6 +684,7 @@ CREATE INDEX audit_recorded ON stepwell.audit USING btree (recorded_at);
 CREATE INDEX receipt_recorded ON stepwell.receipt USING btree (recorded_at);
 CREATE UNIQUE INDEX signal_key ON stepwell.signal USING btree (run_id, name, key) WHERE (key IS NOT NULL);
 CREATE INDEX task_dead ON stepwell.task USING btree (finished_at, id) WHERE (status = 'ERROR'::text);
+CREATE INDEX task_dead_in_queue ON stepwell.task USING btree (queue_id, finished_at, id) WHERE (((status = 'ERROR'::text) IS TRUE) AND (deleted_at IS NULL));
 CREATE INDEX task_deleted ON stepwell.task USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
 CREATE INDEX task_due ON stepwell.task USING btree (run_at) WHERE ((NOT ready) AND (owner IS NULL) AND (deleted_at IS NULL) AND (held_at IS NULL) AND (losses = 0) AND (status = ANY (ARRAY['PENDING'::text, 'PAUSED'::text, 'RUNNING'::text])));
 CREATE INDEX task_finished ON stepwell.task USING btree (queue_id, finished_at) WHERE ((status = ANY (ARRAY['SUCCESS'::text, 'CANCELLED'::text])) AND (deleted_at IS NULL));

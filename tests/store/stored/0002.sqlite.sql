@@ -40,7 +40,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','02578573c4d1dfaf-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','f37553b82cc1a964-1',1767225600000000);
 CREATE TABLE stepwell_fence (
     worker_id bigint not null references stepwell_worker (id),
     slot bigint not null,
@@ -67,38 +67,8 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795021569288876);
-INSERT INTO "stepwell_migration" VALUES(2,'projections',1795021569293662);
-CREATE TABLE stepwell_parked (
-    tenant text not null default '',
-    projection text not null,
-    instance_id bigint not null,
-    version bigint not null,
-    error text not null,
-    retried boolean not null default false,
-    parked_at bigint not null,
-    primary key (tenant, projection, instance_id)
-);
-CREATE TABLE stepwell_projection (
-    tenant text not null default '',
-    name text not null check (length(name) between 1 and 255),
-    state text not null default 'running' check (state in ('running', 'paused', 'stopped')),
-    position bigint not null default 0,
-    begun boolean not null default false,
-    owner bigint,
-    turn bigint not null default 0,
-    suspect boolean not null default false,
-    tried bigint not null default 0,
-    failed_at bigint,
-    error text,
-    handled bigint not null default 0,
-    failures bigint not null default 0,
-    window_at bigint not null,
-    window_handled bigint not null default 0,
-    moved_at bigint,
-    created_at bigint not null,
-    primary key (tenant, name)
-);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795019846641692);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795019846666149);
 CREATE TABLE stepwell_queue (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -136,10 +106,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,3673885983810581206,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3673885983810581206,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,3673885983810581206,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3673885983810581206,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,1608490910730017958,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,1608490910730017958,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,1608490910730017958,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,1608490910730017958,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_signal (
     run_id bigint not null,
     name text not null,
@@ -151,7 +121,7 @@ CREATE TABLE stepwell_signal (
     taken_at bigint,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~b09c62928e6c4cd685cf85b0e04c2daa','1',1767225600000000,NULL,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~4b0863b9de394511ab82525d059bf1ec','1',1767225600000000,NULL,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -167,10 +137,10 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999970,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999962,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999983,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999965,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 CREATE TABLE stepwell_task (
     id bigint not null primary key,
@@ -250,7 +220,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',11123,NULL,'0.1.0.dev0','["mail", "order", "basket"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',21322,NULL,'0.1.0.dev0','["mail", "order", "basket"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,
@@ -413,6 +383,8 @@ select queue.tenant, queue.name as queue, queue.paused,
   left join (select task.queue_id, count(*) as tasks
                from stepwell_task as task where task.status = 'ERROR' and task.deleted_at is null
               group by task.queue_id) as dead on dead.queue_id = queue.id;
+CREATE INDEX stepwell_task_dead_in_queue on stepwell_task (queue_id, finished_at, id)
+    where (status = 'ERROR') is true and deleted_at is null;
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('stepwell_queue',6);
 INSERT INTO "sqlite_sequence" VALUES('stepwell_worker',1);

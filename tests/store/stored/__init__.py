@@ -143,7 +143,8 @@ async def load(text: str, url: str) -> None:
         file.execute("pragma journal_mode = wal")
 
 
-def _dumped(url: str) -> str:
+def dumped(url: str) -> str:
+    """The store as SQL text."""
     if not url.startswith("postgresql"):
         with closing(sqlite3.connect(urlsplit(url).path)) as file:
             return "\n".join(file.iterdump()) + "\n"
@@ -161,7 +162,7 @@ async def _store(backend: str, url: str) -> None:
     async with connect(url) as store:
         number = await schema.version(store.driver)
     # Tracebacks that are stored name no folder of the machine that wrote them.
-    (FOLDER / f"{number:04}.{backend}.sql").write_text(_dumped(url).replace(str(FOLDER.parents[2]), "/app"))
+    (FOLDER / f"{number:04}.{backend}.sql").write_text(dumped(url).replace(str(FOLDER.parents[2]), "/app"))
 
 
 def main() -> None:

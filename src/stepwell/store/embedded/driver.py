@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from stepwell.base.futures import ended
+from stepwell.base.futures import LoopAnswer, ended, resolve
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.store.driver import (
     SAVEPOINT,
@@ -44,6 +44,7 @@ from stepwell.store.joins.connection import AwaitedCursor, join_through
 from stepwell.store.sql import Statements, fed_rows
 
 T = TypeVar("T")
+Answer = concurrent.futures.Future[Any] | LoopAnswer[Any]
 BEGIN_WRITING: Final = Call("begin_writing")
 
 
@@ -106,6 +107,7 @@ class Embedded:
         self._timeout = timeout
         self._writing = Writing()
         self._watched = watched  # the file, if other processes may have it open
+        self._ear: FileEar | None = None
         self.hears_others = watched is not None
         self._writer = ConnectionThread(f"stepwell-{engine.name}-writer", lambda: engine.connect(reading=False))
         self._reader = (
@@ -116,7 +118,7 @@ class Embedded:
 
     async def open(self) -> None:
         """Open the file; it is made if it is missing."""
-        await self._wait(self._writer.submit(lambda _: None), self._timeout)
+        await self._asked(self._writer, lambda _: None, self._timeout)
 
     async def close(self) -> None:
         """Close both connections after what is under way."""
@@ -126,18 +128,17 @@ class Embedded:
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls as statements of one transaction in the writer's thread."""
-        return await self._wait(self._writer.submit(lambda connection: self._flush(connection, calls)), self._timeout)
+        return await self._asked(self._writer, lambda connection: self._flush(connection, calls), self._timeout)
 
     async def transact(
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
         """Play a script in the writer's thread."""
-        work = self._writer.submit(
-            lambda connection: self._in_transaction(
-                connection, lambda: play(script(), partial(self._answer, connection))
-            )
-        )
-        return await self._wait(work, timeout or self._timeout)
+
+        def work(connection: Any) -> T:
+            return self._in_transaction(connection, lambda: play(script(), partial(self._answer, connection)))
+
+        return await self._asked(self._writer, work, timeout or self._timeout)
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement in a transaction of the writer."""
@@ -146,8 +147,7 @@ class Embedded:
 
     async def read(self, call: Call) -> list[Row]:
         """Run one statement in the reader's thread."""
-        work = self._reader.submit(partial(self._read, call))
-        return await self._wait(work, self._timeout)
+        return await self._asked(self._reader, partial(self._read, call), self._timeout)
 
     def _read(self, call: Call, connection: Any) -> list[Row]:
         self._engine.check_file()
@@ -207,9 +207,9 @@ class Embedded:
         return Outside(self.name, *file, said, [])
 
     async def listen(self, heard: Heard, lost: Lost) -> Ear:
-        """Watch the file's version in a thread of its own."""
+        """Watch the file in a thread of its own."""
         assert self._watched is not None
-        return FileEar(
+        self._ear = FileEar(
             name=f"stepwell-{self.name}-watch",
             connect=lambda: self._engine.connect(reading=True),
             watched=self._watched,
@@ -217,6 +217,7 @@ class Embedded:
             heard=heard,
             lost=lost,
         )
+        return self._ear
 
     async def notify(self, hint: Hint) -> None:
         """Nothing to do: who watches the file sees the commit."""
@@ -232,12 +233,15 @@ class Embedded:
         return self._in_transaction(connection, body)
 
     def _in_transaction(self, connection: Any, body: Callable[[], T]) -> T:
+        ear = self._ear
         self._writing.waits_for("another process")
         with self._engine.write_turn():
             self._writing.waits_for("another connection")
             try:
                 # IMMEDIATE: a transaction that reads first and writes later could not wait for another writer.
                 connection.execute("begin immediate")
+                if ear is not None:
+                    ear.begin_writing()
                 self._writing.began("this process")
                 self._engine.check_file()
                 value = body()
@@ -251,6 +255,9 @@ class Embedded:
                 if type(translated) is StoreBusy:
                     translated = StoreBusy(f"{self._writing}: {translated}")
                 raise translated from error
+            finally:
+                if ear is not None:
+                    ear.end_writing()
             self._engine.after_commit(connection)
             return value
 
@@ -277,15 +284,20 @@ class Embedded:
             raise translated from error
         return found
 
-    async def _wait(self, work: concurrent.futures.Future[T], timeout: float) -> T:
+    async def _asked(self, thread: ConnectionThread, work: Callable[[Any], T], timeout: float) -> T:
+        """Have the work done by a thread; what has not begun when the time is over is not done."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        thread.put(LoopAnswer(loop, answer), work)
+        timer = loop.call_later(timeout, self._late, answer, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.wrap_future(work)
-        except TimeoutError as error:
-            raise StoreUnavailable(
-                f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
-                "end it, or pass its connection as `tx=`"
-            ) from error
+            return await answer
+        finally:
+            timer.cancel()
+
+    def _late(self, answer: asyncio.Future[Any], timeout: float) -> None:
+        why = f"{self.name}: no answer in {timeout:g} s, {self._writing}; if that is a transaction of this program, "
+        resolve(answer, StoreUnavailable(why + "end it, or pass its connection as `tx=`"))
 
 
 class Writing:
@@ -335,9 +347,7 @@ class ConnectionThread:
 
     def __init__(self, name: str, connect: Callable[[], Any]) -> None:
         self._connect = connect
-        self._pending: collections.deque[tuple[concurrent.futures.Future[Any], Callable[[Any], Any]]] = (
-            collections.deque()
-        )
+        self._pending: collections.deque[tuple[Answer, Callable[[Any], Any]]] = collections.deque()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # half the price of a semaphore
         self._closing = False
         # A daemon: a process may end while another one holds the file.
@@ -347,15 +357,19 @@ class ConnectionThread:
     def submit(self, work: Callable[[Any], T], *, first: bool = False) -> concurrent.futures.Future[T]:
         """Have the work done with the connection; cancelling the answer before its turn means it is not done."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self.put(future, work, first=first)
+        return future
+
+    def put(self, answer: Answer, work: Callable[[Any], T], *, first: bool = False) -> None:
+        """Have the work done, and its result told, unless nothing waits for it any more when its turn comes."""
         if self._closing:
-            future.set_exception(StoreClosed())
-            return future
-        (self._pending.appendleft if first else self._pending.append)((future, work))
+            answer.set_exception(StoreClosed())
+            return
+        (self._pending.appendleft if first else self._pending.append)((answer, work))
         self._wake.put(None)
         with self._started:
             if self._thread.ident is None:
                 self._thread.start()
-        return future
 
     async def close(self) -> None:
         """Finish what is pending and close the connection."""
@@ -372,15 +386,15 @@ class ConnectionThread:
                 if self._closing:
                     break
                 continue
-            future, work = self._pending.popleft()
-            if not future.set_running_or_notify_cancel():
+            answer, work = self._pending.popleft()
+            if not answer.set_running_or_notify_cancel():
                 continue
             try:
                 if connection is None:
                     connection = self._connect()
-                future.set_result(work(connection))
+                answer.set_result(work(connection))
             except BaseException as error:  # noqa: BLE001 - every failure belongs to the caller, not to this thread
-                future.set_exception(error)
-            del future, work  # or a connection without work would keep what it read last
+                answer.set_exception(error)
+            del answer, work  # or a connection without work would keep what it read last
         if connection is not None:
             connection.close()

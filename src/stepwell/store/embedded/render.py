@@ -7,7 +7,8 @@ what JSON can say of them: text, whole numbers of 64 bits, booleans (1 and 0) an
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
@@ -15,9 +16,21 @@ import msgspec
 
 from stepwell.base.clock import boot_microseconds, wall_microseconds
 from stepwell.store.driver import Call, Row, Value
-from stepwell.store.sql import Column, Parameter, RowSet, Statement, Statements
+from stepwell.store.sql import Column, Parameter, RowSet, Statements
 
 Rows = Sequence[Sequence[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelled:
+    """A statement as an embedded database takes it."""
+
+    one: str  # with no row set, or for one row of it
+    many: str  # for any number of rows
+    columns: Sequence[Column]
+    names: tuple[str, ...]  # of the parameters that are the columns of one row
+    asks: frozenset[str]  # the clocks that it reads
+    singly: bool  # it is run for one row at a time
 
 
 class Rendered:
@@ -26,37 +39,45 @@ class Rendered:
     def __init__(self, statements: Statements, *, many_rows: bool) -> None:
         self._statements = statements
         self._many_rows = many_rows
-        self._texts: dict[tuple[str, bool], str] = {}
+        self._spelled: dict[str, Spelled] = {}
 
     def execute(self, connection: Any, call: Call, rows: Rows | None) -> list[Row]:
         """Run one call and return every row it returned."""
+        said = self.each(call, rows)
+        if len(said) == 1:
+            [(text, values)] = said
+            only: list[Row] = connection.execute(text, values).fetchall()
+            return only
         found: list[Row] = []
-        for text, values in self.each(call, rows):
+        for text, values in said:
             found.extend(connection.execute(text, values).fetchall())
         return found
 
-    def each(self, call: Call, rows: Rows | None) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    def each(self, call: Call, rows: Rows | None) -> list[tuple[str, dict[str, Value]]]:
         """The statements that one call is here, each with its values; none if its row set is empty."""
-        statement = self._statements[call.statement]
-        values = _with_clock(call.params)
-        many = self._many_rows and rows is not None and len(rows) > 1
-        text = self._text(statement, many=many)
-        if not statement.columns:
-            yield text, values
-        elif many:
-            values["rows"] = _as_json(statement.columns, list(rows or ()))  # gone through more than once
-            yield text, values
-        else:
-            names = [f"row_{column.name}" for column in statement.columns]
-            for row in rows or ():
-                values.update(zip(names, row, strict=True))
-                yield text, values
+        spelled = self._spelled.get(call.statement) or self._spell(call.statement)
+        values = dict(call.params)
+        if spelled.asks:
+            _fill_in(values, spelled.asks)
+        if not spelled.columns:
+            return [(spelled.one, values)]
+        if rows is not None and len(rows) > 1 and self._many_rows and not spelled.singly:
+            values["rows"] = _as_json(spelled.columns, list(rows))  # gone through more than once
+            return [(spelled.many, values)]
+        return [(spelled.one, {**values, **dict(zip(spelled.names, row, strict=True))}) for row in rows or ()]
 
-    def _text(self, statement: Statement, *, many: bool = False) -> str:
-        if (text := self._texts.get((statement.name, many))) is None:
-            text = "".join(_piece(token, many=many) for token in statement.tokens)
-            self._texts[statement.name, many] = text
-        return text
+    def _spell(self, name: str) -> Spelled:
+        statement = self._statements[name]
+        spelled = Spelled(
+            "".join(_piece(token, many=False) for token in statement.tokens),
+            "".join(_piece(token, many=True) for token in statement.tokens),
+            statement.columns,
+            tuple(f"row_{column.name}" for column in statement.columns),
+            frozenset(token.name for token in statement.tokens if isinstance(token, Parameter)) & CLOCKS.keys(),
+            statement.singly,
+        )
+        self._spelled[name] = spelled
+        return spelled
 
 
 def _piece(token: str | Parameter | RowSet, *, many: bool) -> str:
@@ -95,15 +116,15 @@ def _plain(value: object) -> Value:
 _ROWS: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _with_clock(params: Mapping[str, Value]) -> dict[str, Value]:
+def _fill_in(values: dict[str, Value], asks: Collection[str]) -> None:
     """Fill in the clock, unless a test brought its own: wall time for moments, boot time for beats.
 
     Boot time, so that setting the host's clock neither kills nor spares a session; after a reboot every old beat
     lies in the future or is stale, which is both dead.
     """
-    values = dict(params)
-    if values.get("now") is None:
-        values["now"] = wall_microseconds()
-    if values.get("beat_now") is None:
-        values["beat_now"] = boot_microseconds()
-    return values
+    for name in asks:
+        if values.get(name) is None:
+            values[name] = CLOCKS[name]()
+
+
+CLOCKS: Final = {"now": wall_microseconds, "beat_now": boot_microseconds}

@@ -11,7 +11,7 @@ import os
 import sqlite3
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from stepwell.errors import InvalidOption, Refused, StoreBusy, StoreUnavailable, StoreUnusable
 from stepwell.store.embedded.driver import Embedded
@@ -19,7 +19,7 @@ from stepwell.store.embedded.file import FileGuards, OpenedFile, ProcessGuards, 
 from stepwell.store.joins.connection import is_a, read_row
 from stepwell.store.sql import Statements
 
-CHECKPOINT_BYTES = 4 * 1024 * 1024
+LOG_BYTES: Final = 2 * 1024 * 1024
 JOINABLE = (
     "pass the connection whose transaction the call is to join: sqlite3's, aiosqlite's, "
     "SQLAlchemy's (or its session) on one of these, or Django's"
@@ -49,8 +49,9 @@ class SQLite:
         self.folder = Path(f"{path}-stepwell")
         self._turn = WriteTurn(self.folder)
         self._opened = OpenedFile(path)
-        self._log = Path(f"{path}-wal")
-        self._checkpoint_at = CHECKPOINT_BYTES
+        self.check_file = self._opened.check
+        self.log = f"{path}-wal"
+        self._fold_at = LOG_BYTES  # when the log is longer
 
     def connect(self, *, reading: bool) -> sqlite3.Connection:
         """Open a connection that commits durably and never checkpoints by itself."""
@@ -66,10 +67,10 @@ class SQLite:
             with self.write_turn():
                 connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = full")
-            # SQLite before 3.51.3 can lose a commit that runs beside a checkpoint. TRUNCATE takes the write lock, so
+            # SQLite before 3.51.3 can lose a commit that runs beside a checkpoint. RESTART takes the write lock, so
             # nothing commits beside it; the automatic one does not, so it is off.
             connection.execute("pragma wal_autocheckpoint = 0")
-            connection.execute("pragma journal_size_limit = 67108864")
+            connection.execute(f"pragma journal_size_limit = {LOG_BYTES}")  # cut to this when it begins anew
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB}:
                 raise StoreUnusable(f"{self._path}: {error}") from error
@@ -77,14 +78,10 @@ class SQLite:
         self._opened.note()
         return connection
 
-    def check_file(self) -> None:
-        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
-        self._opened.check()
-
     def touched(self) -> object:
         """Size and time of the log, to which every commit is written first."""
         try:
-            found = self._log.stat()
+            found = os.stat(self.log)  # noqa: PTH116 - as above
         except FileNotFoundError:
             return None
         return found.st_size, found.st_mtime_ns
@@ -142,32 +139,37 @@ class SQLite:
 
     def write_turn(self) -> contextlib.AbstractContextManager[None]:
         """Wait for this process's turn; a database in memory has no other process."""
-        return contextlib.nullcontext() if self._path is None else self._turn.taken()
+        return contextlib.nullcontext() if self._path is None else self._turn
 
     def file(self) -> tuple[str, str] | None:
         """The file, and the one on which its writers queue."""
         return None if self._path is None else (self._path, str(self._turn.path))
 
     def after_commit(self, connection: Any) -> None:
-        """Fold the log back into the file when it has grown; it is tried again later if a reader is in the way."""
+        """Fold the log into the file when it grows longer than it may be; tried again later if a reader is in the way.
+
+        It keeps its length, so that the commits after it overwrite it in place: one that makes a file longer takes
+        twice the time. The first of them cuts off what is too long.
+        """
         if self._path is None:
             return
         try:
-            size = self._log.stat().st_size
+            length = os.stat(self.log).st_size  # noqa: PTH116 - for every commit, and half the price
         except FileNotFoundError:
             return
-        if size < self._checkpoint_at:
-            return
-        self._checkpoint_at = size + CHECKPOINT_BYTES if self._checkpoint(connection) else CHECKPOINT_BYTES
+        if length <= LOG_BYTES:
+            self._fold_at = LOG_BYTES
+        elif length > self._fold_at:
+            self._fold_at = length + LOG_BYTES if self._fold(connection) else length
 
-    def _checkpoint(self, connection: Any) -> bool:
+    def _fold(self, connection: Any) -> bool:
         """Try to fold the log; True if another connection was in the way.
 
         Without waiting for them: what was just committed is not answered yet, and every writer waits behind us.
         """
         try:
             connection.execute("pragma busy_timeout = 0")
-            return bool(connection.execute("pragma wal_checkpoint(truncate)").fetchone()[0])
+            return bool(connection.execute("pragma wal_checkpoint(restart)").fetchone()[0])
         except sqlite3.Error:
             return True  # the commit stands whatever becomes of the log; the next one tries again
         finally:

@@ -1,51 +1,83 @@
 -- What a store and its database say of themselves; nothing here writes.
 
 -- name: queue_stats
--- unbounded: it counts for people, and looks at all that it counts.
--- scans task: the indexes of what is ready, idle and dead; that is counted.
--- Count, for each queue of a tenant, what is ready, waiting, running and dead, and say how long the oldest has been
--- ready. Each part walks an index that holds nothing else, so what has succeeded costs nothing; `owner > 0` because
+-- bound: 20 + 36 a row
+-- Count, for each of these queues, what is ready, waiting, running and dead. Each part looks at no more than :most, along
+-- an index that holds nothing else, in one snapshot: what moves from one part to another is in one. `owner > 0` because
 -- Turso scans the table for `is not null` alone.
-select queue.name, queue.paused, queue.draining, coalesce(ready.tasks, 0) as ready, coalesce(idle.waiting, 0) as waiting,
-       coalesce(owned.tasks, 0) + coalesce(idle.taken, 0) as running, coalesce(dead.tasks, 0) as dead,
-       {now} - ready.since as oldest, coalesce(idle.suspects, 0) as suspects,
-       coalesce(idle.set_aside, 0) as set_aside, coalesce(idle.unreadable, 0) as unreadable
-  from {queue} as queue
-  left join (select task.queue_id, count(*) as tasks, min(task.run_at) as since
-               from {task} as task where task.ready group by task.queue_id) as ready on ready.queue_id = queue.id
-  left join (select task.queue_id, count(case when task.status <> 'RUNNING' then 1 end) as waiting,
-                    count(case when task.status = 'RUNNING' then 1 end) as taken,
-                    count(case when task.losses > 0 and task.status = 'PENDING' then 1 end) as suspects,
-                    count(case when task.status = 'PAUSED' then 1 end) as set_aside,
-                    count(case when task.last_error like 'NotThisCode: %' then 1 end) as unreadable
-               from {task} as task
-              where not task.ready and task.owner is null and task.deleted_at is null
-                and task.status in ('PENDING', 'PAUSED', 'RUNNING')
-              group by task.queue_id) as idle on idle.queue_id = queue.id
-  left join (select task.queue_id, count(*) as tasks
-               from {task} as task where task.owner is not null and task.owner > 0 group by task.queue_id) as owned
-         on owned.queue_id = queue.id
-  left join (select task.queue_id, count(*) as tasks
-               from {task} as task where task.status = 'ERROR' and task.deleted_at is null
-              group by task.queue_id) as dead on dead.queue_id = queue.id
- where queue.tenant = :tenant
- order by queue.name;
+with rows as ({row queue_id bigint}),
+owned as materialized (
+    select task.queue_id from {task} as task where task.owner is not null and task.owner > 0 limit :most
+)
+select {its rows.queue_id} as queue_id, ready.tasks as ready, dead.tasks as dead, owned_here.tasks as owned,
+       (select count(*) from owned) as owned_in_all, idle.tasks as idle, idle.taken, idle.suspects, idle.set_aside,
+       idle.unreadable
+  from {walk_of rows} (
+           select count(*) as tasks
+             from (select 1 as one from {task} as task
+                    where task.queue_id = {its rows.queue_id} and task.ready
+                    limit :most) as walk) as ready
+  {beside} (
+           select count(*) as tasks
+             from (select 1 as one from {task} as task
+                    where task.queue_id = {its rows.queue_id} and (task.status = 'ERROR') is true and task.deleted_at is null
+                    limit :most) as walk) as dead
+  {beside} (select count(*) as tasks from owned where owned.queue_id = {its rows.queue_id}) as owned_here
+  {beside} (
+           select count(*) as tasks, count(case when walk.status = 'RUNNING' then 1 end) as taken,
+                  count(case when walk.losses > 0 and walk.status = 'PENDING' then 1 end) as suspects,
+                  count(case when walk.status = 'PAUSED' then 1 end) as set_aside,
+                  count(case when walk.last_error like 'NotThisCode: %' then 1 end) as unreadable
+             from (select task.status, task.losses, task.last_error from {task} as task
+                    where task.queue_id = {its rows.queue_id} and not task.ready and task.owner is null
+                      and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+                    order by task.run_at
+                    limit :most) as walk) as idle;
 
 -- name: set_aside
--- unbounded: it counts for people, and looks at every run that is paused.
--- scans workflow: a look for each.
--- Count the runs of a tenant that continue only on request, by what they need: an operator has paused them, they are
--- held for their code, or they wait for a signal without a deadline; and say since when the first of each has waited.
-with own as (
-    select queue.id from {workflow} as workflow {one_of queue.id workflow.queue_id} where queue.tenant = :tenant
+-- bound: 8 + 14 a row
+-- Count, of each of these workflows, the runs that continue only on request, by what they need: an operator has paused
+-- them, they are held for their code, or they wait for a signal without a deadline; and say since when the first of each
+-- has waited. It looks at the :most that were made first of those that are PAUSED, and says at how many.
+with rows as ({row queue_id bigint})
+select {its rows.queue_id} as queue_id, walk.needs, count(*) as runs, {now} - min(walk.since) as longest
+  from {walk_of rows} (
+           select case when task.deleted_at is not null then 'nothing' when task.held_at is not null then 'unpause'
+                       when task.run_at = :never then 'accept'
+                       when task.run_at is null and task.waiting <= 0 then 'signal' else 'nothing' end as needs,
+                  coalesce(task.held_at, task.paused_at, task.updated_at) as since
+             from {task} as task
+            where task.queue_id = {its rows.queue_id} and task.status = 'PAUSED' and task.kind = 'RUN'
+            order by task.created_at
+            limit :most) as walk
+ group by {its rows.queue_id}, walk.needs;
+
+-- name: stored_versions
+-- unbounded: it reads the newest events for a person who asks, at most :most of them.
+-- scans event: the newest of them.
+-- scans instance: perhaps a look for each.
+-- Say under which names and versions the newest events of a tenant are stored, by decider.
+with newest as (
+    select event.instance_id, event.type, event.type_version
+      from {event} as event order by event.position desc limit :most
 )
-select case when task.held_at is not null then 'unpause' when task.run_at = :never then 'accept' else 'signal' end as needs,
-       count(*) as runs, {now} - min(coalesce(task.held_at, task.paused_at, task.updated_at)) as longest
-  from {each_of own}{task} as task
- where {found_by task.queue_id own.id} and task.status = 'PAUSED' and task.kind = 'RUN' and task.deleted_at is null
-   and (task.held_at is not null or task.run_at = :never or (task.run_at is null and task.waiting <= 0))
- group by needs
- order by needs desc;
+select instance.type as decider, newest.type as name, newest.type_version as version, count(*) as number
+  from newest {one_of instance.id newest.instance_id}
+ where instance.tenant = :tenant
+ group by instance.type, newest.type, newest.type_version
+ order by instance.type, newest.type, newest.type_version;
+
+-- name: unread_tasks
+-- unbounded: it counts for people, and looks at all that waits.
+-- scans task: the index of what is idle.
+-- Say of the tasks that no code could read which error tells why, by queue.
+select queue.name as queue, task.last_error as error, count(*) as number
+  from {task} as task {one_of queue.id task.queue_id}
+ where not task.ready and task.owner is null and task.deleted_at is null
+   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.last_error like 'NotThisCode: %' and queue.tenant = :tenant
+ group by queue.name, task.last_error
+ order by queue.name, task.last_error
+ limit 1000;
 
 -- name: health [postgres]
 -- bound: 6

@@ -11,22 +11,31 @@ select queue.id, queue.name from {workflow} as workflow {one_of queue.id workflo
  order by queue.name;
 
 -- name: ended_runs
--- unbounded: it looks at all that ended since the moment given, and at nothing else.
--- Count, by length, the tasks of these queues that ended since the moment given; what ended before it is not looked at.
+-- bound: 12 + 9 a row
+-- Count, by length, the tasks of these queues that ended since the moment given: of each queue the newest :most that
+-- succeeded or were cancelled, and the newest :most dead letters. What ended before is not looked at.
 -- `kind` is told and not asked for: with it the index of runs, which knows no moment of their end, would do as well.
-with rows as ({rows queue_id bigint}),
+with rows as ({row queue_id bigint}),
 ended as (
-    select task.queue_id, task.kind, task.status,
-           case when task.finished_at > task.started_at then task.finished_at - task.started_at
-                when task.started_at is not null then 0 end as took
-      from {each_of rows}{task} as task
-     where {found_by task.queue_id rows.queue_id}
-       and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
+    select {its rows.queue_id} as queue_id, walk.kind, walk.status, walk.took
+      from {walk_of rows} (
+               select task.kind, task.status,
+                      case when task.finished_at > task.started_at then task.finished_at - task.started_at
+                           when task.started_at is not null then 0 end as took
+                 from {task} as task
+                where task.queue_id = {its rows.queue_id}
+                  and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
+                order by task.finished_at desc
+                limit :most) as walk
     union all
-    select task.queue_id, task.kind, task.status, null as took
-      from {task} as task
-     where task.status = 'ERROR' and task.finished_at >= :since and task.deleted_at is null
-       and task.queue_id {any_of rows.queue_id}
+    select {its rows.queue_id} as queue_id, walk.kind, 'ERROR' as status, null as took
+      from {walk_of rows} (
+               select task.kind
+                 from {task} as task
+                where task.queue_id = {its rows.queue_id}
+                  and (task.status = 'ERROR') is true and task.deleted_at is null and task.finished_at >= :since
+                order by task.finished_at desc
+                limit :most) as walk
 ),
 lengths as (select ended.queue_id, ended.kind, ended.status, ended.took, cast(ended.took as text) as digits from ended)
 select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1, 2) as first_two,
@@ -36,31 +45,39 @@ select lengths.queue_id, lengths.kind, lengths.status, substr(lengths.digits, 1,
  group by lengths.queue_id, lengths.kind, lengths.status, first_two, places;
 
 -- name: live_runs
--- unbounded: it counts for people, and looks at all that it counts.
--- Count the runs of these queues that are not finished, by status.
-with rows as ({rows queue_id bigint, status name})
-select task.queue_id, task.status, count(*) as counted
-  from {each_of rows}{task} as task
- where {found_by task.queue_id rows.queue_id} and {found_by task.status rows.status} and task.kind = 'RUN'
-   and task.deleted_at is null
- group by task.queue_id, task.status;
+-- bound: 8 + 9 a row
+-- Count the runs of these queues that are not finished, by status: of each at most :most are looked at.
+with rows as ({row queue_id bigint, status name})
+select {its rows.queue_id} as queue_id, {its rows.status} as status, walk.looked_at, walk.counted
+  from {walk_of rows} (
+           select count(*) as looked_at, count(case when part.deleted_at is null then 1 end) as counted
+             from (select task.deleted_at from {task} as task
+                    where task.queue_id = {its rows.queue_id} and task.status = {its rows.status} and task.kind = 'RUN'
+                    limit :most) as part) as walk;
 
 -- name: ended_steps
--- unbounded: it looks at all that ended since the moment given, and at nothing else.
--- Count, by name and length, the steps of the runs of these queues that ended since the moment given. A step's name is
--- what its key has after the path of its branch and before the number of the call. Its length is that of the attempt that
--- succeeded, from its beginning to its record; what is recorded in a moment has none.
-with rows as ({rows queue_id bigint}),
+-- bound: 150 + 9 a row
+-- Count, by name and length, the steps of the runs of these queues that ended since the moment given: of each queue's
+-- newest :most, ten times as many steps at most. A step's name is what its key has after the path of its branch and before
+-- the number of the call. Its length is that of the attempt that succeeded, from its beginning to its record; what is
+-- recorded in a moment has none.
+with rows as ({row queue_id bigint}),
 ended as materialized (
-    select task.id
-      from {each_of rows}{task} as task
-     where {found_by task.queue_id rows.queue_id}
-       and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
+    select walk.id
+      from {walk_of rows} (
+               select task.id from {task} as task
+                where task.queue_id = {its rows.queue_id}
+                  and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null and task.finished_at >= :since
+                order by task.finished_at desc
+                limit :most) as walk
     union all
-    select task.id
-      from {task} as task
-     where task.status = 'ERROR' and task.finished_at >= :since and task.deleted_at is null
-       and task.queue_id {any_of rows.queue_id}
+    select walk.id
+      from {walk_of rows} (
+               select task.id from {task} as task
+                where task.queue_id = {its rows.queue_id}
+                  and (task.status = 'ERROR') is true and task.deleted_at is null and task.finished_at >= :since
+                order by task.finished_at desc
+                limit :most) as walk
 ),
 lengths as (
     select (select task.queue_id from {task} as task where task.id = step.run_id) as queue_id, step.status,
@@ -69,6 +86,7 @@ lengths as (
                 then step.finished_at - step.started_at end as took
       from {each_of ended}{step} as step
      where {found_by step.run_id ended.id} and step.status in ('SUCCESS', 'ERROR') and step.place > 0
+     limit 10 * cast(:most as bigint)
 )
 select lengths.queue_id, rtrim(rtrim(lengths.call, '0123456789'), '#') as name, lengths.status,
        substr(cast(lengths.took as text), 1, 2) as first_two, length(cast(lengths.took as text)) as places,
@@ -95,18 +113,15 @@ select queue.name as queue, settled.wait_bucket, settled.run_bucket, settled.tur
  order by queue.name;
 
 -- name: dead_counts
--- unbounded: it counts for people, and looks at all that it counts.
--- scans task: the index of dead letters; those are counted.
--- Count the dead letters of a tenant by queue and kind.
-with dead as materialized (
-    select task.queue_id, task.kind, count(*) as counted
-      from {task} as task where task.status = 'ERROR' and task.deleted_at is null
-     group by task.queue_id, task.kind
-)
-select queue.name as queue, dead.kind, dead.counted
-  from dead join {queue} as queue on queue.id = dead.queue_id
- where queue.tenant = :tenant
- order by queue.name, dead.kind;
+-- bound: 8 + 8 a row
+-- Count the dead letters of these queues by kind: of each queue at most :most.
+with rows as ({row queue_id bigint})
+select {its rows.queue_id} as queue_id, walk.kind, count(*) as counted
+  from {walk_of rows} (
+           select task.kind from {task} as task
+            where task.queue_id = {its rows.queue_id} and (task.status = 'ERROR') is true and task.deleted_at is null
+            limit :most) as walk
+ group by {its rows.queue_id}, walk.kind;
 
 -- name: serving_sessions
 -- bound: 12 + 4 a row

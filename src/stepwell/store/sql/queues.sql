@@ -47,23 +47,26 @@ select queue.id, queue.draining from {queue} as queue
  where queue.tenant = :tenant and queue.name in (:name, :other) order by queue.id {for_update};
 
 -- name: uses_of_queue
--- unbounded: it counts for an operator who deletes a queue, and looks at all that it counts.
--- scans task: the index of dead letters, of all queues.
--- Count what keeps a queue from being deleted: its tasks, and whether a workflow or a living worker names it.
--- A task is ready, waits, is executed, has succeeded or was cancelled, is dead, or was deleted otherwise: an index for
--- each.
+-- unbounded: it steps over what is executed and what is deleted in other queues: none of its own may be missed.
+-- Count what keeps a queue from being deleted: its tasks, of each sort at most :most, and its workflow.
+-- A task is ready, waits, is executed, has succeeded or was cancelled, is dead, or was deleted: an index for each.
 select queue.id,
-       (select count(*) from {task} as task where task.queue_id = queue.id and task.ready)
-     + (select count(*) from {task} as task
-         where task.queue_id = queue.id and not task.ready and task.owner is null and task.deleted_at is null
-           and task.status in ('PENDING', 'PAUSED', 'RUNNING'))
+       (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = queue.id and task.ready limit :most) as ready)
+     + (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = queue.id and not task.ready and task.owner is null
+                                 and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+                               limit :most) as idle)
      + (select count(*) from {task} as task
          where task.owner is not null and task.owner > 0 and task.queue_id = queue.id)
+     + (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = queue.id and task.status in ('SUCCESS', 'CANCELLED')
+                                 and task.deleted_at is null limit :most) as finished)
+     + (select count(*) from (select 1 as one from {task} as task
+                               where task.queue_id = queue.id and (task.status = 'ERROR') is true and task.deleted_at is null
+                               limit :most) as dead)
      + (select count(*) from {task} as task
-         where task.queue_id = queue.id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null)
-     + (select count(*) from {task} as task where task.status = 'ERROR' and task.queue_id = queue.id)
-     + (select count(*) from {task} as task
-         where task.deleted_at is not null and task.deleted_at > 0 and task.owner is null and task.status <> 'ERROR'
+         where task.deleted_at is not null and task.deleted_at > 0 and task.owner is null
            and task.queue_id = queue.id) as tasks,
        (select count(*) from {workflow} as workflow where workflow.queue_id = queue.id) as workflows
   from {queue} as queue where queue.tenant = :tenant and queue.name = :name;
@@ -142,31 +145,39 @@ select task.id, task.kind, queue.name as queue, task.status, task.ready, task.pr
  where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
 
 -- name: counts
--- unbounded: it counts for people, and looks at all that it counts.
--- scans task: the index of dead letters, of all queues.
--- Count the tasks of a queue by status: each part walks an index that holds nothing else.
-with named as (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :queue),
-part as (
-    select 'PENDING' as status, count(*) as tasks
-      from {each_of named}{task} as task where {found_by task.queue_id named.id} and task.ready
-    union all
-    select task.status, count(*) as tasks
-      from {each_of named}{task} as task
-     where {found_by task.queue_id named.id} and not task.ready and task.owner is null and task.deleted_at is null
-       and task.status in ('PENDING', 'PAUSED', 'RUNNING')
-     group by task.status
-    union all
-    select 'RUNNING' as status, count(*) as tasks
-      from {task} as task
-     where task.owner is not null and task.owner > 0 and task.queue_id {any_of named} and task.deleted_at is null
-    union all
-    select task.status, count(*) as tasks
-      from {each_of named}{task} as task
-     where {found_by task.queue_id named.id} and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
-     group by task.status
-    union all
-    select 'ERROR' as status, count(*) as tasks
-      from {task} as task
-     where task.status = 'ERROR' and task.queue_id {any_of named} and task.deleted_at is null
-)
-select part.status, cast(sum(part.tasks) as bigint) as count from part where part.tasks > 0 group by part.status;
+-- bound: 48
+-- Count the tasks of a queue by status: each part looks at no more than :most, along an index that holds nothing else. A
+-- part without a status is what was looked at and is not counted.
+with named as (select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :queue)
+select 'ready' as part, 'PENDING' as status, count(*) as tasks
+  from (select 1 as one from {task} as task
+         where task.queue_id = (select named.id from named) and task.ready
+         limit :most) as walk
+union all
+select 'idle' as part, walk.status, count(*) as tasks
+  from (select task.status from {task} as task
+         where task.queue_id = (select named.id from named) and not task.ready and task.owner is null
+           and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+         order by task.run_at
+         limit :most) as walk
+ group by walk.status
+union all
+select 'owned' as part, walk.status, count(*) as tasks
+  from (select case when task.queue_id = (select named.id from named) and task.deleted_at is null
+                    then 'RUNNING' end as status
+          from {task} as task where task.owner is not null and task.owner > 0
+         limit :most) as walk
+ group by walk.status
+union all
+select 'finished' as part, walk.status, count(*) as tasks
+  from (select task.status from {task} as task
+         where task.queue_id = (select named.id from named) and task.status in ('SUCCESS', 'CANCELLED')
+           and task.deleted_at is null
+         order by task.finished_at desc
+         limit :most) as walk
+ group by walk.status
+union all
+select 'dead' as part, 'ERROR' as status, count(*) as tasks
+  from (select 1 as one from {task} as task
+         where task.queue_id = (select named.id from named) and (task.status = 'ERROR') is true and task.deleted_at is null
+         limit :most) as walk;

@@ -196,7 +196,7 @@ select rows.id, queue.draining, queue.name from rows left join {queue} as queue 
  where queue.id is null or queue.draining;
 
 -- name: unfinished
--- unbounded: it looks at all that is being executed, in this queue or others.
+-- unbounded: it looks at all that is being executed, in this queue or others: none of its own may be missed.
 -- Count the tasks of a queue, or of both of a decider, that are ready, waiting or being executed, of each at most :most:
 -- three walks over indexes that hold nothing else, in one snapshot: what moves from one queue to the other is in one. One
 -- that is deleted counts while it is executed. `owner > 0` because Turso scans the table for `is not null` alone.
@@ -222,10 +222,14 @@ returning tenant as id;
 delete from {maintenance} where tenant = :tenant returning tenant as id;
 
 -- name: maintenance
--- unbounded: it counts for people, and looks at all that is being executed.
--- Say since when and why nothing of a tenant is claimed, and how many of its tasks are still being executed.
+-- bound: 66
+-- Say since when and why nothing of a tenant is claimed, and how many of its tasks are still being executed: it looks at
+-- no more than :most that are, of whatever tenant.
 select maintenance.reason, maintenance.began_at,
-       (select count(*) from {task} as task
-         where task.owner is not null and task.owner > 0
-           and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant) as running
+       (select count(*) from (select 1 as one from {task} as task
+                               where task.owner is not null and task.owner > 0 limit :most) as walk) as looked_at,
+       (select count(*)
+          from (select task.queue_id from {task} as task
+                 where task.owner is not null and task.owner > 0 limit :most) as walk
+         where (select queue.tenant from {queue} as queue where queue.id = walk.queue_id) = :tenant) as running
   from {maintenance} as maintenance where maintenance.tenant = :tenant;
