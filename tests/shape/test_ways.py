@@ -14,7 +14,7 @@ from tests.shape import sources
 from tests.shape.ways import is_hop
 
 BOUNDS = {  # modules, functions: as counted by `make ways`. A shorter way lowers them, a longer one has to be worth it
-    "enqueue to settled": (39, 160),
+    "enqueue to settled": (39, 162),
     "trigger to result": (58, 259),
     "input to effect": (45, 231),
     "show a run": (50, 206),

@@ -24,7 +24,7 @@ def projection() -> None:
 @projection.command("ls")
 @asks_store
 def ls(asked: Invocation) -> None:
-    """List the projections: how far behind, how fast, and what they have set aside.
+    """List the projections: how far behind, how fast, what is set aside.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def ls(asked: Invocation) -> None:
 @click.argument("name")
 @asks_store
 def show(asked: Invocation, name: str) -> None:
-    """Show a projection, why it stands still, and the instances that it has set aside.
+    """Show a projection, why it stands still, and what it has set aside.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def resume(asked: Invocation, name: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @asks_store
 def reset(asked: Invocation, name: str, *, yes: bool) -> None:
-    """Let a projection begin again with the first event; its `begin` empties its tables.
+    """Let a projection begin again with the first event.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def reset(asked: Invocation, name: str, *, yes: bool) -> None:
 @click.argument("instance", metavar=INSTANCE, nargs=-1)
 @asks_store
 def retry(asked: Invocation, name: str, instance: tuple[str, ...]) -> None:
-    """Try again what failed: an instance that was set aside, or the event at which the projection has stopped.
+    """Try again what failed: an instance, or the event where it stopped.
 
     \b
     Examples:

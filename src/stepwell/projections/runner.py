@@ -12,10 +12,9 @@ from stepwell.base.events import InstanceParked, ProjectionFailed, ProjectionUnr
 from stepwell.deciders.global_order import At, FeedReader
 from stepwell.errors import LeaseLost, Refused, SerializationError, StoreBusy, StoreUnavailable
 from stepwell.projections.projection import Projection
-from stepwell.store.driver import Script
 from stepwell.store.horizon import FeedRow
 from stepwell.store.poll import LONGEST_POLL
-from stepwell.store.projections import HeldProjection, ParkedInstance
+from stepwell.store.projections import HeldProjection, Last, ParkedInstance
 from stepwell.store.store import Store
 from stepwell.store.transaction import Begin, EndedInside, Tx
 from stepwell.work.current import HIDDEN, current_branch
@@ -141,7 +140,7 @@ class Runner:
         begin = self._projection.begin
         try:
             if begin is None:
-                await self._store.driver.transact(lambda: self._verbs.begun(held))
+                await self._verbs.write(lambda: self._verbs.begun(held))
             else:
                 async with self._transaction(lambda: self._verbs.begun(held)) as tx:
                     await self._tried(begin(tx))
@@ -200,7 +199,7 @@ class Runner:
         else:
             for event in events:
                 await self._call(event, None)
-            await self._store.driver.transact(moved)
+            await self._verbs.write(moved)
         self._held = held._replace(position=position, tried=0)
         self._failures = 0
 
@@ -281,7 +280,7 @@ class Runner:
                     by = failed.by if isinstance(failed, HandlerFailed) else failed
                     await self._verbs.fail_parked(held, instance_id, f"{type(by).__name__}: {by}")
                     return
-        await self._store.driver.transact(lambda: self._verbs.caught_up(held, instance_id, None))
+        await self._verbs.write(lambda: self._verbs.caught_up(held, instance_id, None))
         del self._parked[instance_id]
 
     async def _handle_late(self, held: HeldProjection, row: FeedRow) -> int:
@@ -295,11 +294,11 @@ class Runner:
                 await self._call(event, tx)
         else:
             await self._call(event, None)
-            await self._store.driver.transact(passed)
+            await self._verbs.write(passed)
         return row.version + 1
 
     @contextlib.asynccontextmanager
-    async def _transaction(self, last: Callable[[], Script[None]]) -> AsyncIterator[Tx]:
+    async def _transaction(self, last: Last) -> AsyncIterator[Tx]:
         try:
             async with self._begin(last, OVER) as tx:
                 yield tx

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,6 +16,8 @@ from stepwell.store.horizon import FeedRow, feed_row
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
+
+Last = Callable[[], Script[None]]  # the statement that ends a batch: it is the fence
 
 ProjectionState = Literal["running", "paused", "stopped"]
 
@@ -115,9 +117,13 @@ class Projections:
         if not (yield call):
             raise LeaseLost(held.worker)
 
+    async def write(self, last: Last) -> None:
+        """Run the last statement of a batch alone: its read model is elsewhere, or it has no rows."""
+        await self._db.driver.transact(last)
+
     async def move(self, held: HeldProjection, position: int, handled: int, *, alone: bool = False) -> None:
         """Move on without rows of the read model in the same transaction."""
-        await self._db.driver.transact(lambda: self.moved(held, position, handled, alone=alone))
+        await self.write(lambda: self.moved(held, position, handled, alone=alone))
 
     def begun(self, held: HeldProjection) -> Script[None]:
         """The last statement of the transaction in which a projection has prepared its tables."""
