@@ -8,6 +8,7 @@ from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
 from stepwell.deciders.diagram import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
+from stepwell.deciders.global_order import At, Feed, FeedEvent
 from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.decision import Decision
 from stepwell.engine import Engine
@@ -31,6 +32,7 @@ from stepwell.errors import (
     PauseError,
     PayloadTooLarge,
     PermanentError,
+    ProjectionNotFound,
     QueueDraining,
     QueueInUse,
     QueueNotFound,
@@ -62,6 +64,7 @@ from stepwell.errors import (
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.projections.projection import projection
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     Aside,
@@ -93,8 +96,10 @@ from stepwell.runs.manual_steps import Execute, Skipped
 from stepwell.step import BackgroundStep as Future
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
+from stepwell.store.horizon import Appender
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
+from stepwell.store.projections import ParkedInfo, ProjectionInfo
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
@@ -107,7 +112,9 @@ WorkflowContext = Context
 
 __all__ = [
     "Admin",
+    "Appender",
     "Aside",
+    "At",
     "AuditInfo",
     "CancelAnswer",
     "Cancelled",
@@ -130,6 +137,8 @@ __all__ = [
     "EventInfo",
     "Execute",
     "ExecutionFailed",
+    "Feed",
+    "FeedEvent",
     "ForkError",
     "Future",
     "Handler",
@@ -148,10 +157,13 @@ __all__ = [
     "NotInRun",
     "OutstandingInfo",
     "Page",
+    "ParkedInfo",
     "PauseError",
     "Paused",
     "PayloadTooLarge",
     "PermanentError",
+    "ProjectionInfo",
+    "ProjectionNotFound",
     "QueueDraining",
     "QueueInUse",
     "QueueInfo",
@@ -227,6 +239,7 @@ __all__ = [
     "discover_workflows",
     "handler",
     "poll_all",
+    "projection",
     "race",
     "shield",
     "sleep",

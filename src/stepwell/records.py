@@ -186,7 +186,8 @@ class Health:
     """What a database reports of itself: `settings` decide whether a commit survives a power cut.
 
     `clock` is its own, `took` how many seconds it took to answer, `held` for how many seconds the oldest transaction
-    has kept it from cleaning up (None where there is no such thing).
+    has kept it from cleaning up (None where there is no such thing), `numbered_ahead` how many positions of events a
+    session takes at once: with more than 1 readers may miss events.
     """
 
     backend: str
@@ -196,6 +197,7 @@ class Health:
     clock: datetime
     took: float
     held: float | None
+    numbered_ahead: int = 1
 
 
 @dataclass(frozen=True, slots=True)

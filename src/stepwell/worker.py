@@ -25,7 +25,7 @@ from stepwell.store.by_hand import Message
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
-from stepwell.work.body import Served
+from stepwell.work.body import Beside, Served, distinct
 from stepwell.work.garbage import GARBAGE
 from stepwell.work.loop import Runtime
 from stepwell.workflow import Workflow, discover_workflows, is_of, workflows_of
@@ -73,9 +73,8 @@ class Worker:
             why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Worker`"
             raise InvalidOption("store", store, why)
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
-        routing = Routing.of(prefixes, on_missing_handler)
-        served = routing.chosen(_served(serves, limits or {}, store))
-        self._store = store
+        routing, (found, beside) = Routing.of(prefixes, on_missing_handler), _served(serves, limits or {}, store)
+        self._store, served = store, routing.chosen(found)
         self._queues = [one.queue for one in served]
         self._runtime = Runtime(
             store,
@@ -92,6 +91,7 @@ class Worker:
             concurrency=concurrency,
             grace=seconds_of(grace, "grace"),
             poll=_poll(poll),
+            beside=[one for one in beside if one.name.startswith(routing.prefixes or "")],
         )
         self._stop = asyncio.Event()
         self._started = self._draining = False
@@ -295,14 +295,14 @@ class Routing:
         return () if served else (DEFAULT_PREFIX,)
 
 
-def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -> list[Served]:
+def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -> tuple[list[Served], Sequence[Beside]]:
     found: dict[str, Served] = {}
     if not isinstance(limits, Mapping):
         raise InvalidOption("limits", limits, "it says of queues how many run at once: pass a dict")
     if isinstance(serves, Handler | Workflow | ModuleType) or not isinstance(serves, Iterable):
         raise InvalidOption("serves", serves, "pass a list of handlers and workflows")
-    serves, deciders = _apart(serves, store)
-    for decided in deciders:
+    serves, services = _apart(serves, store)
+    for decided in (one for service in services for one in service.served()):
         if decided.queue in found:
             raise InvalidOption("serves", decided.queue, "two engines of one worker have a decider of this type")
         found[decided.queue] = decided
@@ -316,11 +316,11 @@ def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -
         found[name] = one.served(store.options.retry, limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
-    return list(found.values())
+    return list(found.values()), distinct(one for service in services for one in service.beside())
 
 
-def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Served]]:
-    """What is served except for deciders, and the queues of those; what is named goes before what a module has."""
+def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Service]]:
+    """What is served except for deciders, and those; what is named goes before what a module has."""
     serves = list(serves)
     others: list[Serves] = [one for one in serves if not isinstance(one, Decider | Service)]
     modules = [one for one in others if isinstance(one, ModuleType)]
@@ -335,7 +335,7 @@ def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[S
     known = {family.type for engine in (*engines, alone) for family in engine.registry}
     for found in deciders_in(modules, known):
         alone.register(found)
-    return others, [one for engine in (*engines, alone) for one in engine.served()]
+    return others, [*engines, alone]
 
 
 def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:

@@ -8,6 +8,7 @@ from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.dedupe import DEDUPE_MUTANTS
+from tests.mutants.feed import FEED_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.helper import HELPER_MUTANTS
 from tests.mutants.joined import JOINED_MUTANTS
@@ -15,6 +16,7 @@ from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.plans import PLAN_MUTANTS
+from tests.mutants.projections import PROJECTION_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
 from tests.mutants.restart import RESTART_MUTANTS
@@ -641,6 +643,8 @@ MUTANTS = (
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
+    *FEED_MUTANTS,
+    *PROJECTION_MUTANTS,
     *HANDING_MUTANTS,
     *HELPER_MUTANTS,
     *JOINED_MUTANTS,

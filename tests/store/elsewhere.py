@@ -78,6 +78,17 @@ class Elsewhere:
         return await self.read(call)
 
     @contextlib.asynccontextmanager
+    async def transactions(
+        self, idle: float
+    ) -> AsyncIterator[Callable[[], contextlib.AbstractAsyncContextManager[Own]]]:
+        """There is one connection anyway."""
+        yield partial(self.transaction, idle)
+
+    def meaning(self, error: Exception) -> Exception:
+        """Whatever it is."""
+        return error
+
+    @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
         """Not offered: nobody has to."""
         raise NotImplementedError

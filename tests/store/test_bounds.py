@@ -25,14 +25,16 @@ pytestmark = pytest.mark.backends("postgres", reason="an embedded store tells it
 
 TABLES: Final = (
     "task", "step", "signal", "audit", "instance", "event", "receipt", "rollup", "worker", "beat", "fence",
-    "queue", "workflow", "maintenance", "control_request",
+    "queue", "workflow", "maintenance", "control_request", "projection", "parked",
 )  # fmt: skip
 # Rows that may be gone through for each page of a bound: a loop over a whole table costs time in memory too.
 ROWS_A_PAGE: Final = 25
 MORE: Final = 1.25  # what a statement may touch is so many times its bound, ...
 MORE_COMPOSED: Final = 1.5  # (as part of a flush: by then hundreds of others have left dead versions of the same rows)
 SLACK: Final = 4  # ... and so many pages
-NOTHING: Final = frozenset(("held_tasks", "oldest_writer"))  # what finds only what another transaction holds
+NOTHING: Final = frozenset(
+    ("held_tasks", "oldest_writer", "appenders")
+)  # what finds only what another transaction holds
 
 Asked = dict[str, list[Call]]
 

@@ -105,9 +105,9 @@ def said(backend: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     each = Rendered.each
 
     def overheard(self: Rendered, call: Call, rows: Any) -> Any:
-        for text, values in each(self, call, rows):
-            texts.append(text)
-            yield text, values
+        said = each(self, call, rows)
+        texts.extend(text for text, _ in said)
+        return said
 
     monkeypatch.setattr(Rendered, "each", overheard)
     return lambda: list(texts)

@@ -420,6 +420,9 @@ async def test_foreign_keys_and_checks_are_enforced(place: Place) -> None:
 
 
 SPELLED_TWICE = {
+    "append_events",
+    "appenders",
+    "horizon",
     "begin_writing",
     "catalogue",
     "check_turns",

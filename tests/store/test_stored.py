@@ -57,9 +57,9 @@ async def goes_on(store: Store, clock: TestClock) -> None:
     clock.advance("2d")
     await Worker(store, [send, order, basket, engine]).drain()
     assert await engine.state(Account, "a") >= 8
-    assert (await store.get_run(waiting.id)).output() == "5 approved by eve"
+    assert (await store.get_run(waiting.id)).output(str) == "5 approved by eve"
     [parent] = await store.runs("basket")
-    assert parent.output() == "7 approved by eve"
+    assert parent.output(str) == "7 approved by eve"
     counts = {one.queue: (one.ready, one.waiting, one.dead) for one in await store.queue_stats()}
     assert counts["mail"] == (0, 0, 1)
     assert await store.requeue(queue="mail") == 1

@@ -136,6 +136,18 @@ insert into {{receipt}} (instance_id, key, outcome, recorded_at)
 {NUMBERS}
 select n, 'key-' || n, 'applied', n from numbers
 """
+PROJECTIONS = f"""
+insert into {{projection}} (name, state, position, begun, turn, failed_at, window_at, created_at)
+{NUMBERS}
+select case n when 1 then 'flow' when 2 then 'paused' when 3 then 'stopped' else 'projection-' || n end,
+       case n when 2 then 'paused' when 3 then 'stopped' else 'running' end, 1000, true, 1, 2000, 1, 1
+  from numbers where n <= 20
+"""
+PARKED = f"""
+insert into {{parked}} (projection, instance_id, version, error, parked_at)
+{NUMBERS}
+select 'projection-' || (4 + n %% 10), n, 1, 'error', n from numbers
+"""
 ROLLUP = f"""
 insert into {{rollup}} (minute, queue_id, shard)
 {NUMBERS}
@@ -188,6 +200,8 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (INSTANCES, size.instances),
         (EVENTS, size.events - 1),
         (RECEIPTS, size.instances),
+        (PROJECTIONS, 20),
+        (PARKED, size.instances),
         (ROLLUP, tenth),
     )
     for text, rows in parts:
@@ -300,6 +314,10 @@ def _instances(of: Subjects) -> list[str]:
         (
             f"insert into {{receipt}} (instance_id, key, outcome, recorded_at)"
             f" {numbers} select n, 'key', 'applied', {NOW} from numbers"
+        ),
+        (
+            "insert into {parked} (projection, instance_id, version, error, parked_at)"
+            f" {numbers} select 'flow', n, 1, 'error', n from numbers"
         ),
     ]
 

@@ -35,7 +35,7 @@ async def test_every_walk_has_its_index(store: Store, backend: str) -> None:
     driver: Any = store.driver
 
     def plan(statement: str) -> list[str]:
-        text = driver._statements._text(store.statements[statement])
+        text = driver._statements._spell(statement).one
         given = dict(call_of(store, statement, 1).params)
         work = driver._writer.submit(lambda c: c.execute(f"explain query plan {text}", given).fetchall())
         return [str(row[3]) for row in work.result(10)]

@@ -230,6 +230,45 @@ class NotifyFailed:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectionFailed:
+    """A projection could not handle the event at a position; nothing of it was written, and it is tried again."""
+
+    projection: str
+    position: int
+    attempt: int
+    error: str
+
+    def __str__(self) -> str:
+        return f"projection {self.projection}: event {self.position} failed, attempt {self.attempt}: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceParked:
+    """A projection has set an instance aside, because one of its events failed too often; the others go on."""
+
+    projection: str
+    type: str
+    id: str
+    version: int
+    error: str
+
+    def __str__(self) -> str:
+        said = f"projection {self.projection} has set {self.type} {self.id} aside, from event {self.version} on"
+        return f"{said}: {self.error}; `stepwell projection retry {self.projection} {self.type} {self.id}`"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionUnreadable:
+    """The next event of a projection is of a class or version that this code does not have; other code may take it."""
+
+    projection: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"projection {self.projection} is left to other code: {self.why}"
+
+
 Event = (
     StoreLost
     | StoreBack
@@ -255,6 +294,9 @@ Event = (
     | ListenerLost
     | ListenerBack
     | NotifyFailed
+    | ProjectionFailed
+    | InstanceParked
+    | ProjectionUnreadable
 )
 
 

@@ -19,6 +19,7 @@ from stepwell.base.events import (
     ConditionUnanswered,
     Event,
     HelperLost,
+    InstanceParked,
     InternalTaskFailed,
     LateWriteRefused,
     ListenerBack,
@@ -29,6 +30,8 @@ from stepwell.base.events import (
     NoWorker,
     OrphansReleased,
     PoolerFound,
+    ProjectionFailed,
+    ProjectionUnreadable,
     RunHeld,
     SessionLost,
     SessionsRecovered,
@@ -133,8 +136,16 @@ def write_log(event: Event) -> None:
         logger.log(level, "%s (%d more)" if held else "%s", *((words, held) if held else (words,)), extra=about)
 
 
+# These say their sentence themselves.
+TELLING: Final = (
+    HelperLost, NoHelper, LoopBlocked, TaskUnreadable, ProjectionFailed, InstanceParked, ProjectionUnreadable
+)  # fmt: skip
+
+
 def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one case an event
     """The level of the event, the cause by which its rate is limited, and its sentence."""
+    if isinstance(event, TELLING):
+        return logging.WARNING, "", str(event)
     match event:
         case StoreLost(why):
             return logging.WARNING, "", f"the database does not answer ({why}); trying again"
@@ -168,8 +179,6 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
             return logging.WARNING, condition, f"{words}; it stays paused"
         case InternalTaskFailed(name, error):
             return logging.ERROR, name, f"the internal task {name} failed and is started again: {error}"
-        case HelperLost() | NoHelper() | LoopBlocked() | TaskUnreadable():
-            return logging.WARNING, "", str(event)
         case PoolerFound():
             return logging.INFO, "", "a pooler stands before the database: no settings, no prepared statements"
         case ListenerLost(why):

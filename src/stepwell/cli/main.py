@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from stepwell._version import __version__
-from stepwell.cli import change, control, decider, metrics, queues, runs, store, trigger, worker
+from stepwell.cli import change, control, decider, metrics, projection, queues, runs, store, trigger, worker
 from stepwell.cli.command import INTERRUPTED, OWN, Invocation
 
 
@@ -61,7 +61,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
         change.delete,
         change.restore,
     ],
-    "Deciders": [decider.decider],
+    "Deciders": [decider.decider, projection.projection],
     "Queues": [trigger.send, queues.queue, queues.message, queues.dead],
     "Operate": [
         store.top,

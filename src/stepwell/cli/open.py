@@ -23,6 +23,7 @@ from stepwell.store.store import Store
 LONGEST_WAIT: Final = 1.0  # seconds between two tries
 _HELPS: Final[dict[type[BaseException], str]] = {
     errors.DeciderNotFound: "--app with the module that has it",
+    errors.ProjectionNotFound: "stepwell projection ls",
     errors.CannotOpen: "start the database, or name another with --url or STEPWELL_URL",
     errors.SchemaDiffers: "stepwell migrate --sql, which prints what they should be",
     errors.SchemaNewer: "pip install --upgrade stepwell",
@@ -33,6 +34,7 @@ _HELPS: Final[dict[type[BaseException], str]] = {
 _CODES: Final = {
     NOT_FOUND: (
         errors.DeciderNotFound,
+        errors.ProjectionNotFound,
         errors.QueueNotFound,
         errors.RunNotFound,
         errors.StepNotFound,

@@ -207,6 +207,10 @@ class Registry:
             raise DeciderNotFound(type, tuple(self._by_type))
         return family
 
+    def known(self, type: str) -> Family | None:
+        """The family of a type, if it is registered."""
+        return self._by_type.get(type)
+
     def of_input(self, input: object) -> Family:
         """The family that the input's class belongs to."""
         if (family := self._by_input.get(type(input))) is None:

@@ -19,6 +19,7 @@ from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.decide import Decided, DecisionCase
 from stepwell.deciders.effects import DeciderBodies, enveloped
+from stepwell.deciders.global_order import Feed, FeedReader
 from stepwell.deciders.history import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
 from stepwell.deciders.optimistic import OptimisticDecisions
@@ -35,7 +36,7 @@ from stepwell.store.rows import NewTask
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.values.codec import decode, encode
-from stepwell.work.body import Served
+from stepwell.work.body import Beside, Served
 from stepwell.work.current import current_branch
 
 S = TypeVar("S")
@@ -60,6 +61,7 @@ class Service:
         self._memory = Memory()
         self._workers: dict[str, int] = {}
         self._snapshot_every: dict[str, int] = {}
+        self._feed = FeedReader(store.feed, self.registry)
         self._reader = InstanceReader(store, self.registry, self._memory)
         self._case = partial(DecisionCase, store, self._memory, self._snapshot_every)
         is_remote = store.decisions.is_remote
@@ -179,6 +181,16 @@ class Service:
         """The events of an instance after this version, in their order, including those of the engine."""
         return await self._reader.events(self.registry.of_type(type), id, check_whole("after", after, 0, 2**63 - 1))
 
+    async def events_since(self, position: int, limit: int = 100) -> Feed:
+        """The events of all instances after this position, in one order that never changes; `.position` goes on.
+
+        Nothing comes later before what was returned: events of transactions that may still be overtaken are not in it
+        yet. It reads from the primary: on a standby of Postgres it raises `StoreUnusable`.
+        """
+        self.store.check()
+        check_whole("position", position, 0, 2**63 - 1)
+        return await self._feed.since(position, check_whole("limit", limit, 1, 10_000))
+
     async def instances(
         self, type: str | None = None, *, limit: int = 100, after: str | None = None
     ) -> Page[InstanceInfo]:
@@ -203,6 +215,10 @@ class Service:
     def served(self) -> list[Served]:
         """The queues that a worker serves for these deciders."""
         return [one for family in self.registry for one in self._bodies.served(family, self._workers[family.type])]
+
+    def beside(self) -> Sequence[Beside]:
+        """What a worker does for this engine besides tasks."""
+        return ()
 
     def _pending(self, input: object, key: str | None) -> Pending:
         _refuse_in_workflow(input)

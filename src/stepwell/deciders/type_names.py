@@ -47,6 +47,10 @@ class Kinds:
         """The classes, including those of the engine."""
         return tuple(self._written)
 
+    def stored_names(self, cls: type) -> tuple[str, ...]:
+        """The names under which values are stored that are read as this class; none if it is not declared."""
+        return self.routes.names_of(cls) if cls in self._written else ()
+
     def name(self, value: object) -> str:
         """The name that the value's class is stored under; InvalidOption if the decider does not declare the class."""
         return self._found(value)[0]

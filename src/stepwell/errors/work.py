@@ -249,6 +249,15 @@ class DuplicateDecider(StepwellError):
         self.second = second
 
 
+class ProjectionNotFound(StepwellError):
+    """No projection of this name was ever served by a worker of this store."""
+
+    def __init__(self, name: str) -> None:
+        said = f"no projection is named {shown(name)}; a worker makes it when it serves an engine with the projection"
+        super().__init__(f"{said}, and `stepwell projection ls` lists them")
+        self.name = name
+
+
 class UnknownRecord(SerializationError):
     """A stored value is of a class or version that this code does not have; other code may.
 

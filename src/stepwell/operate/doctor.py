@@ -11,6 +11,8 @@ from stepwell._version import __version__
 from stepwell.base.names import is_served
 from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, StoredVersion, WorkerInfo
+from stepwell.store.horizon import Appender
+from stepwell.store.projections import ProjectionInfo
 from stepwell.store.schema import latest
 from stepwell.store.store import Store
 
@@ -42,6 +44,8 @@ class Facts:
     maintenance: Maintenance | None
     now: datetime
     aside: Sequence[Aside] = ()
+    appenders: Sequence[Appender] = ()
+    projections: Sequence[ProjectionInfo] = ()
     versions: Sequence[StoredVersion] = ()
 
     @property
@@ -74,6 +78,8 @@ async def facts_of(store: Store, place: str) -> Facts:
         maintenance=await store.maintenance(),
         now=datetime.now(UTC),
         aside=await store.set_aside(),
+        appenders=await store.appenders(),
+        projections=await store.projections(),
         versions=await store.stored_versions() if used else (),
     )
 
@@ -131,6 +137,23 @@ def _horizon(facts: Facts) -> Iterator[Finding]:
     if held is not None and held > LONG_HELD:
         said = f"a transaction has been open for {span(held)}: nothing that was changed since can be cleaned up"
         yield Finding("warning", "transactions", said, "look for the oldest xact_start in pg_stat_activity")
+
+
+def _events(facts: Facts) -> Iterator[Finding]:
+    """What keeps readers of events from going on, or makes them miss some."""
+    if facts.health.numbered_ahead > 1:
+        said = f"sessions take {facts.health.numbered_ahead} positions of events at once: readers may miss events"
+        next_ = "set the cache of the sequence of event.position to 1"
+        yield Finding("problem", "events", said, next_)
+    first = next(iter(facts.appenders), None)
+    if first is not None and (first.seconds or 0.0) > LONG_HELD:
+        who = f"the prepared transaction {first.prepared}" if first.pid is None else f"process {first.pid}"
+        by = f" of {first.user}" + (f" ({first.application})" if first.application else "")
+        said = (
+            f"{who}{by} has appended events and not ended for {span(first.seconds)}: readers stop at {first.position}"
+        )
+        end = f"rollback prepared '{first.prepared}'" if first.pid is None else f"pg_terminate_backend({first.pid})"
+        yield Finding("warning", "events", said, f"commit or end that transaction: {end}")
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:
@@ -258,6 +281,29 @@ def _aside(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "runs", said, listed)
 
 
+def _projections(facts: Facts) -> Iterator[Finding]:
+    for one in facts.projections:
+        look = f"stepwell projection show {one.name}"
+        if one.state == "stopped":
+            said = f"{one.name} has stopped before event {one.failed_at}: {one.error}"
+            yield Finding("problem", "projection", said, f"stepwell projection retry {one.name}, or skip")
+        elif one.state == "paused" and one.lag:
+            said = f"{one.name} is paused and {many(one.lag, 'position')} behind"
+            yield Finding("warning", "projection", said, f"stepwell projection resume {one.name}")
+        elif one.owner is None and one.lag:
+            said = f"{one.name} is {many(one.lag, 'position')} behind and no living worker drives it"
+            yield Finding("problem", "projection", said, "stepwell worker APP, with the engine that registers it")
+        elif one.lag and one.age > LONG_READY:
+            said = f"{one.name} is {many(one.lag, 'position')} behind and has not moved for {span(one.age)}"
+            yield Finding("warning", "projection", said, look)
+        else:
+            said = f"{one.name} is {many(one.lag, 'position')} behind, {one.rate:.1f} events/s"
+            yield Finding("good", "projection", said)
+        if one.parked:
+            said = f"{one.name} has set {many(one.parked, 'instance')} aside"
+            yield Finding("warning", "projection", said, look)
+
+
 def _dead(facts: Facts) -> Iterator[Finding]:
     if dead := [one for one in facts.queues if one.dead]:
         listed = ", ".join(f"{one.dead} in {one.queue}" for one in dead)
@@ -270,11 +316,13 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _library,
     _clock,
     _horizon,
+    _events,
     _maintenance,
     _workers,
     _helpers,
     _queues,
     _versions,
     _aside,
+    _projections,
     _dead,
 )

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from stepwell.base.backoff import Retry
@@ -26,9 +26,11 @@ from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver, Script, Value
 from stepwell.store.flush import GroupCommit
 from stepwell.store.hints.wakeups import Wakeups
+from stepwell.store.horizon import EventFeed
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.lock_queue import LockQueue
 from stepwell.store.maintenance import Admission
+from stepwell.store.projections import Projections
 from stepwell.store.queues import Queues
 from stepwell.store.results import Results
 from stepwell.store.retention import Retention
@@ -115,6 +117,16 @@ class Database:
         self.loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closed = False
+
+    @cached_property
+    def feed(self) -> EventFeed:
+        """All events in one order; made when it is asked for."""
+        return EventFeed(self)
+
+    @cached_property
+    def projections(self) -> Projections:
+        """How far projections have come; made when it is asked for."""
+        return Projections(self)
 
     async def close(self) -> None:
         """Write what is pending and close the connections; a second call does nothing."""

@@ -85,6 +85,7 @@ class Decisions:
         self._shard = shard
         self._audit = store.audit
         self._at_hand: collections.deque[int] = collections.deque()
+        self.on_events: list[Callable[[], None]] = []  # called after events were committed by this process
 
     @property
     def is_remote(self) -> bool:
@@ -120,7 +121,12 @@ class Decisions:
         return Moved(frozenset(row["id"] for row in rows), now, asked_at)
 
     def tell(self, changes: Iterable[Change]) -> None:
-        """Tell this and other processes which queues have new tasks: a hint that no caller relies on."""
+        """Tell this and other processes which queues have new tasks, and projections here that there are new events.
+
+        A hint that no caller relies on.
+        """
+        for told in self.on_events:
+            told()
         queues: set[int] = set()
         for change in changes:
             for task in change.tasks:

@@ -249,6 +249,15 @@ class Driver(Protocol):
         With `idle`, a server ends it when it was idle for this many seconds.
         """
 
+    def transactions(self, idle: float) -> AbstractAsyncContextManager[Callable[[], AbstractAsyncContextManager[Own]]]:
+        """Begin one transaction after the other, as `transaction` does, on a connection that is kept in between.
+
+        Each sees what was committed before each of its statements, and waits for no lock longer than `idle`.
+        """
+
+    def meaning(self, error: Exception) -> Exception:
+        """Which of the errors above an error of the user's own statement is; any other comes back as it is."""
+
     def pulse(self) -> Pulse:
         """Open the heartbeat's own connection."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from stepwell.records import Aside, QueueStats
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, base_of
+from stepwell.store.projections import ProjectionInfo
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,6 +28,7 @@ class Readings:
     stale: int
     workflows: Mapping[str, Metrics]
     events: Mapping[str, int]
+    projections: Sequence[ProjectionInfo] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class MetricFamily:
 def exposition(readings: Readings) -> str:
     """The readings as text: each metric family with its help text; a family without samples is left out."""
     of_queues = (*_of_queues(readings), *_of_settled(readings))
-    families = (*of_queues, *_of_workers(readings), *_of_workflows(readings), *_of_the_process(readings))
+    of_code = (*_of_workflows(readings), *_of_projections(readings))
+    families = (*of_queues, *_of_workers(readings), *of_code, *_of_the_process(readings))
     return "".join(line + "\n" for family in families for line in _lines(family))
 
 
@@ -78,6 +81,23 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
         "Dead letters of a queue, by kind; counted to 10,000.",
         [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
     )
+
+
+def _of_projections(readings: Readings) -> Iterator[MetricFamily]:
+    gauges: dict[str, tuple[str, Callable[[ProjectionInfo], float]]] = {
+        "lag": ("Positions between a projection and the newest event.", lambda one: one.lag),
+        "age_seconds": ("Seconds since the position of a projection last moved.", lambda one: one.age),
+        "parked": ("Instances that a projection has set aside.", lambda one: one.parked),
+        "running": ("1 if a projection runs, 0 if it is paused or has stopped.", lambda one: one.state == "running"),
+    }
+    for name, (help_, value) in gauges.items():
+        samples = [({"projection": one.name}, value(one)) for one in readings.projections]
+        yield MetricFamily(f"stepwell_projection_{name}", help_, samples)
+    counts = {"events": ("Events that a projection has handled.", "handled")}
+    counts["failures"] = ("Attempts of a projection at an event that failed.", "failures")
+    for name, (help_, field) in counts.items():
+        samples = [({"projection": one.name}, getattr(one, field)) for one in readings.projections]
+        yield MetricFamily(f"stepwell_projection_{name}_total", help_, samples, "counter")
 
 
 def _of_settled(readings: Readings) -> Iterator[MetricFamily]:

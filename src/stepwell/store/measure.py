@@ -107,6 +107,7 @@ class Measure:
                 live=sum(not one.is_stale for one in living),
                 workflows=await self.metrics_by_workflow(None, window, exact=exact),
                 events=self._db.telemetry.totals() if events else {},
+                projections=await self._db.projections.infos(),
             )
         )
 
@@ -147,6 +148,7 @@ class Measure:
             clock=datetime_of(row["clock"]),
             took=took,
             held=None if embedded else row["held"] or 0.0,
+            numbered_ahead=row["numbered_ahead"],
         )
 
     async def _named(self, name: str | None) -> dict[str, int]:

@@ -31,9 +31,11 @@ from stepwell.store.audit import History
 from stepwell.store.bulk import Bulk
 from stepwell.store.control import Control
 from stepwell.store.dead_letters import DeadLetters
+from stepwell.store.horizon import Appender
 from stepwell.store.measure import Measure
 from stepwell.store.metrics import DeadCount, Metrics, QueueMetrics
 from stepwell.store.new_tasks import NewTasks
+from stepwell.store.projections import ParkedInfo, ProjectionInfo
 from stepwell.store.runs import RunFilter, Runs
 from stepwell.store.transaction import Transactions
 from stepwell.store.why import Why
@@ -296,6 +298,48 @@ class OperatorVerbs:
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
         return await self._measure.health()
+
+    async def appenders(self) -> Sequence[Appender]:
+        """The open transactions that have appended events, the one that holds readers up first; ten at the most."""
+        self._db.check()
+        return await self._db.feed.appenders()
+
+    async def projections(self) -> Sequence[ProjectionInfo]:
+        """How every projection stands, by name: position, lag, rate, failures, what is parked, who drives it."""
+        return await self._db.projections.infos()
+
+    async def parked(self, projection: str) -> Sequence[ParkedInfo]:
+        """The instances that a projection has set aside, the oldest first; a hundred at the most."""
+        return await self._db.projections.parked_infos(projection)
+
+    async def pause_projection(self, name: str) -> bool:
+        """Keep a projection where it is until it is resumed; False if it does not run. A batch under way is undone."""
+        return await self._db.projections.change("pause_projection", name)
+
+    async def resume_projection(self, name: str) -> bool:
+        """Let a projection go on that was paused or has stopped; False if it runs."""
+        return await self._db.projections.change("resume_projection", name)
+
+    async def reset_projection(self, name: str) -> None:
+        """Let a projection begin again with the first event; its `begin` is called first, to empty its tables."""
+        await self._db.projections.reset(name)
+
+    async def retry_projection(self, name: str, instance: tuple[str, str] | None = None) -> bool:
+        """Try again what failed: an instance `(type, id)` that was parked, else the event at which it has stopped.
+
+        False if the instance is not parked, or the projection has not stopped.
+        """
+        verbs = self._db.projections
+        return await (
+            verbs.change("resume_projection", name) if instance is None else verbs.retry(name, instance, skipped=0)
+        )
+
+    async def skip_in_projection(self, name: str, instance: tuple[str, str] | None = None) -> bool:
+        """As `retry_projection`, without the event that failed: the projection never sees it."""
+        verbs = self._db.projections
+        return await (
+            verbs.change("skip_failed_event", name) if instance is None else verbs.retry(name, instance, skipped=1)
+        )
 
     async def metrics(self, name: str | None = None, *, window: Duration = "1h", exact: bool = False) -> Metrics:
         """What a workflow did in the last `window`, and how it stands; of all workflows together if none is named.

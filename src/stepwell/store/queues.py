@@ -138,7 +138,7 @@ def _counted(rows: Sequence[Row], most: int) -> dict[RunStatus, Count]:
         looked_at = sum(found.values())
         for status in statuses:
             counts[status] = counts.get(status, Count()) + Count.of(found.get(status, 0), looked_at, most)
-    return {status: count for status, count in counts.items() if count or count.is_floor}
+    return {status: counts[status] for status in sorted(counts) if counts[status] or counts[status].is_floor}
 
 
 def _queue_info(row: Any) -> QueueInfo:

@@ -8,6 +8,7 @@ validated schema name is put into the text.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -142,6 +143,17 @@ class Macros:
     def __init__(self, dialect: Dialect, schema: str) -> None:
         self._postgres = dialect == "postgres"
         self._schema = schema
+        # 15 bits: advisory locks are the whole database's, and of the 64 bits of one the sign is not used.
+        space = zlib.crc32(f"stepwell {schema}".encode()) & 0x7FFF
+        taken = f'select case when is_called then last_value else 0 end from "{schema}".event_position_seq'
+        self._own = {
+            "schema": f'"{schema}"',
+            "space": str(space),
+            # Takes the low-water lock of an append, whose number is a position below all that it will take.
+            "low_water_lock": f"pg_advisory_xact_lock_shared(cast({space << 48} as bigint) | ({taken}))",
+            # The setting by which a transaction knows that it holds one; of this schema, as another may have its own.
+            "low_water_mark": f"'stepwell.low_water_{space}'",
+        }
 
     def fill(self, text: str) -> str:
         """Replace every macro of a text."""
@@ -187,8 +199,8 @@ class Macros:
             # The conditions that keep a task that is PENDING and due from being ready.
             "may_be_ready": lambda: _may_be_ready(argument),
         }
-        if name == "schema":
-            return f'"{self._schema}"'
+        if name in self._own:
+            return self._own[name]
         if name in expand:
             return expand[name]()
         postgres, sqlite = _SPELLINGS.get(name, (None, None))
@@ -313,6 +325,11 @@ _SPELLINGS = {
     "is_to_clean_up": (_IS_TO_CLEAN_UP, _IS_TO_CLEAN_UP),
     "cleanup_until": (_CLEANUP_UNTIL, _CLEANUP_UNTIL),
     "cleans_up": (_CLEANS_UP, _CLEANS_UP),
+    # One of the names in the parameter `types`, a JSON array.
+    "of_types": (
+        "= any(array(select json_array_elements_text(cast(:types as json))))",
+        "in (select given.value from json_each(:types) as given)",
+    ),
     "tags": ("json_array_elements_text(task.tags) as tag (value)", "json_each(task.tags) as tag"),
     "replace_view": ("create or replace view", "create view"),  # SQLite: dropped before
 }

@@ -21,9 +21,11 @@ from stepwell.store.by_hand import Message
 from stepwell.store.database import Database, Options
 from stepwell.store.draft import Addressed, Asked
 from stepwell.store.driver import Driver
+from stepwell.store.horizon import EventFeed
 from stepwell.store.messages import Messages
 from stepwell.store.new_tasks import MessageOptions
 from stepwell.store.operator_verbs import OperatorVerbs
+from stepwell.store.projections import Projections
 from stepwell.store.runs import Forks, RunFilter
 from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
@@ -56,6 +58,16 @@ class Store(OperatorVerbs):
         self.recorded, self.waiting, self.results = database.recorded, database.waiting, database.results
         self.decisions, self.by_hand, self.retention = database.decisions, database.by_hand, database.retention
         self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
+
+    @property
+    def feed(self) -> EventFeed:
+        """All events in one order; for engines."""
+        return self._db.feed
+
+    @property
+    def projection_verbs(self) -> Projections:
+        """How far projections have come; for their runners."""
+        return self._db.projections
 
     async def create_queue(self, name: str) -> None:
         """Create a queue; does nothing if it exists."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from stepwell.errors import InvalidOption, LeaseLost, StepwellError
+from stepwell.errors import InvalidOption, LeaseLost, Refused, StepwellError, StoreUnavailable, StoreUnusable
 from stepwell.store.database import Database
 from stepwell.store.driver import SAVEPOINT, AsyncJoin, Call, Own, Row, Script, SyncJoin, play, play_async
 from stepwell.store.rows import Claimed
@@ -28,6 +28,7 @@ class Tx:
         self.connection: Any = own.connection
         self.answer = own.answer
         self.touched: set[str] = set()  # queues that have tasks to claim if it commits
+        self.refuses: str | None = None  # why no verb may take part in it
         self.is_over = False
         self._execute = own.execute
 
@@ -38,6 +39,7 @@ class Tx:
         return await self._execute(sql, parameters)
 
 
+Begin = Callable[[Callable[[], Script[None]], str], contextlib.AbstractAsyncContextManager[Tx]]
 RELEASE: Final = Call("release_savepoint")
 OVER: Final = "its transaction has ended; begin another with `store.transaction()`"
 
@@ -63,6 +65,35 @@ class Transactions:
                 await play_async(turns.kept(), own.answer)
         with contextlib.suppress(StepwellError):  # a hint: other processes also poll
             self._db.tasks.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
+
+    @contextlib.asynccontextmanager
+    async def kept(self, idle: float) -> AsyncIterator[Begin]:
+        """Begin transactions one after the other, each of which ends with statements of its own, its fence.
+
+        The block gets a function that begins one: `begin(last, refuses)`. In it only statements of the user's are
+        executed; one that commits or rolls back by itself fails it. After the block `last` is said, and it commits.
+        """
+        async with self._db.driver.transactions(idle) as begin:
+
+            @contextlib.asynccontextmanager
+            async def begun(last: Callable[[], Script[None]], refuses: str) -> AsyncIterator[Tx]:
+                ended: EndedInside | None = None
+                try:
+                    async with begin() as own:
+                        tx = Tx(self._db, own)
+                        tx.refuses = refuses
+                        await own.answer(SAVEPOINT)
+                        try:
+                            yield tx
+                        finally:
+                            tx.is_over = True
+                        if (ended := await _ended_inside(tx)) is not None:
+                            raise ended
+                        await play_async(last(), own.answer)
+                except StepwellError as error:  # a database that has one writer says only that there is no transaction
+                    raise error if ended is None else ended from error
+
+            yield begun
 
     async def play(self, talk: Script[T], tx: object, face: str = "connect(...)") -> T:
         """Run a script in a transaction on the user's loop, or in the store's own; an error rolls back only that."""
@@ -122,7 +153,25 @@ class Transactions:
             raise InvalidOption("tx", tx, "it is a transaction of another store")
         if tx.is_over:
             raise InvalidOption("tx", tx, OVER)
+        if tx.refuses is not None:
+            raise InvalidOption("tx", tx, tx.refuses)
         return AsyncJoin(tx.answer)
+
+
+async def _ended_inside(tx: Tx) -> EndedInside | None:
+    """Release the first savepoint: there is none if the transaction is not the one that was begun."""
+    try:
+        await tx.answer(RELEASE)
+    except (Refused, StoreUnusable, StoreUnavailable) as error:
+        return EndedInside(tx, error)
+    return None
+
+
+class EndedInside(InvalidOption):
+    """The code in a block has ended its transaction by itself."""
+
+    def __init__(self, tx: Tx, error: Exception) -> None:
+        super().__init__("tx", tx, f"it was committed or rolled back by the code that was given it: {error}")
 
 
 def _in_turn(talk: Script[T], tx: object) -> Script[T]:

@@ -14,12 +14,14 @@ from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.signals import caught_signals
 from stepwell.decider import Decider, Receipt
+from stepwell.deciders.global_order import Feed
 from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption
 from stepwell.records import Page, TaskId
 from stepwell.store.poll import LONGEST_POLL
+from stepwell.store.projections import ProjectionInfo
 from stepwell.sync.adapters import Tx, check_open
 from stepwell.sync.store import Message, Store
 from stepwell.worker import OnMissing, Serves
@@ -172,14 +174,14 @@ class Engine:
 
     def register(
         self,
-        decider: Decider[Any, Any, Any, Any],
+        decider: Any,
         *,
         workers: int = 10,
         snapshot_every: int = SNAPSHOT_EVERY,
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
     ) -> Self:
-        """Know a decider from now on."""
+        """Know a decider, or a projection, from now on."""
         self.async_engine.register(
             decider, workers=workers, snapshot_every=snapshot_every, retry=retry, timeout=timeout
         )
@@ -223,9 +225,17 @@ class Engine:
         """The events of an instance after this version, in their order."""
         return self._store.wait_for(lambda: self.async_engine.events(type, id, after=after))
 
+    def events_since(self, position: int, limit: int = 100) -> Feed:
+        """The events of all instances after this position, in one order that never changes."""
+        return self._store.wait_for(lambda: self.async_engine.events_since(position, limit))
+
     def instances(self, type: str | None = None, *, limit: int = 100, after: str | None = None) -> Page[InstanceInfo]:
         """Instances of a type, or of all, by type and id."""
         return self._store.wait_for(lambda: self.async_engine.instances(type, limit=limit, after=after))
+
+    def projections(self) -> Sequence[ProjectionInfo]:
+        """How every projection of the store stands, by name."""
+        return self._store.projections()
 
     def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
         """What an instance still waits for: its effects and timers that are not finished."""

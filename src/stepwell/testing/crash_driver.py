@@ -116,6 +116,17 @@ class Doomed:
 
             yield Own(own.connection, answer, own.execute)
 
+    @contextlib.asynccontextmanager
+    async def transactions(
+        self, idle: float
+    ) -> AsyncIterator[Callable[[], contextlib.AbstractAsyncContextManager[Own]]]:
+        """Begin one transaction after the other; each of their calls counts."""
+        yield functools.partial(self.transaction, idle)
+
+    def meaning(self, error: Exception) -> Exception:
+        """As the other driver says."""
+        return self._driver.meaning(error)
+
     def pulse(self) -> DoomedPulse:
         """The connection of the heartbeat, which falls silent with the others; its beats are not counted."""
         return DoomedPulse(self, self._driver.pulse())

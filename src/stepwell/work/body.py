@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from stepwell.base.backoff import Retry
+from stepwell.errors import InvalidOption
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.store import Store
 from stepwell.work.deadline import Deadline
@@ -35,6 +36,30 @@ class Slot(Protocol):
 
     def release(self) -> None:
         """Remove a holder of the place; it is free when it has none."""
+
+
+class Beside(Protocol):
+    """Work of a worker that is no task, such as a projection: it goes on until it is told to stop."""
+
+    name: str
+
+    async def forever(self, session: Callable[[], Session | None]) -> None:
+        """Work in the name of the worker's session until `stop`; the session is None while there is none."""
+
+    def stop(self) -> None:
+        """Let `forever` end after what is under way."""
+
+    async def caught_up(self) -> None:
+        """Return when all that is there now is done."""
+
+
+def distinct(beside: Iterable[Beside]) -> list[Beside]:
+    """These, if each has a name of its own."""
+    named: dict[str, Beside] = {}
+    for one in beside:
+        if named.setdefault(one.name, one) is not one:
+            raise InvalidOption("serves", one.name, "two engines of one worker have a projection of this name")
+    return list(named.values())
 
 
 # Calls the body with the tasks and returns its outcome; an exception is judged by the caller. There are several tasks

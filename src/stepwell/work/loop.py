@@ -22,7 +22,7 @@ from stepwell.store.poll import LONGEST_POLL, Polling
 from stepwell.store.rows import Owned, Wish
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
-from stepwell.work.body import Served
+from stepwell.work.body import Beside, Served
 from stepwell.work.claim import Claims
 from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.execution import Execution
@@ -49,8 +49,11 @@ class Runtime:
         concurrency: int,
         grace: float,
         poll: float = LONGEST_POLL,
+        beside: Sequence[Beside] = (),
     ) -> None:
         self._store = store
+        self._beside = beside
+        self._beside_tasks: list[asyncio.Task[None]] = []
         self._by_name = {one.queue: one for one in served}
         self._prefixes = prefixes
         self._looked_at = float("-inf")  # for queues with these prefixes
@@ -136,6 +139,9 @@ class Runtime:
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
         hearing = self._supervised("control requests", self._hear_forever)
         self._loops.append(asyncio.create_task(hearing, name="stepwell-requests"))
+        for each in self._beside:
+            work = self._supervised(each.name, partial(each.forever, lambda: self.session))
+            self._beside_tasks.append(asyncio.create_task(work, name=f"stepwell-{each.name}"))
         if upkeep:
             looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
             self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
@@ -153,6 +159,7 @@ class Runtime:
         if self._loops:
             # Wait for a claim under way: if it were cut off, its tasks would lose an attempt without being executed.
             await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
+        await self._end_beside()
         await _gone(self._loops)
         self._loops = []
         try:
@@ -160,6 +167,15 @@ class Runtime:
         finally:  # also if the stop is cut off
             self._while_served.close()
         await self.leases.end(stopping=True)
+
+    async def _end_beside(self) -> None:
+        """Let what is beside the tasks finish what is under way, within the grace."""
+        for one in self._beside:
+            one.stop()
+        if self._beside_tasks and not self._hurried:
+            await asyncio.wait(self._beside_tasks, timeout=self._grace)
+        await _gone(self._beside_tasks)
+        self._beside_tasks = []
 
     async def _let_go(self) -> None:
         """Let the bodies end within the grace, and give the other tasks back."""
@@ -189,6 +205,8 @@ class Runtime:
         await self._drained()
         while not self._stopping and await self._store.tasks.wake():  # tasks that have become due meanwhile
             await self._drained()
+        for one in self._beside:
+            await one.caught_up()
         return self.executed - before
 
     def freed(self) -> None:

@@ -164,6 +164,17 @@ class Embedded:
             answer = lambda call: tenure.do(lambda connection: self._answer(connection, call))  # noqa: E731
             yield Own(tenure, answer, tenure.execute)
 
+    @contextlib.asynccontextmanager
+    async def transactions(
+        self, idle: float
+    ) -> AsyncIterator[Callable[[], contextlib.AbstractAsyncContextManager[Own]]]:
+        """The writer's connection is kept anyway."""
+        yield partial(self.transaction, idle)
+
+    def meaning(self, error: Exception) -> Exception:
+        """As for our own statements."""
+        return self._engine.translate(error)
+
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Answer calls through the user's own connection, as it is."""
         return join_through(tx, self._joined) if self._engine.joins else self._joined(tx)

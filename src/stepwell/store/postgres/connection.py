@@ -166,9 +166,10 @@ class Dialer:
         except ValueError:
             raise UnknownStore(self._url) from None  # asyncpg quotes what it could not read, part of a password perhaps
 
-    async def plain(self, timeout: float, idle: float | None = None) -> Any:
+    async def plain(self, timeout: float, idle: float | None = None, *, locks: float | None = None) -> Any:
         """Open a connection without our settings, for statements of the user's; not to be idle in a transaction."""
-        settings = {} if idle is None or self.pooled else {"idle_in_transaction_session_timeout": milliseconds(idle)}
+        given = {"idle_in_transaction_session_timeout": idle, "lock_timeout": locks}
+        settings = {name: milliseconds(at_most) for name, at_most in given.items() if at_most and not self.pooled}
         try:
             return await connect_pooled(self._url, timeout, settings)
         except asyncpg.PostgresError as error:

@@ -152,21 +152,59 @@ class Postgres:
         """Begin a transaction on a connection of its own, which plans the user's statements as usual."""
         connection = await self._dialer.plain(self._timeout, idle)
         try:
-            begun = connection.transaction()
-            await begun.start()
-            try:
-                if idle is not None and self._dialer.pooled:
-                    await self._answer_joined(connection, Call("end_if_idle", {"longest": milliseconds(idle)}))
-                yield Own(connection, partial(self._answer_joined, connection), partial(_fetched, connection))
-            except BaseException:
-                with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-                    await begun.rollback()
-                raise
-            await _committed(begun)
+            async with self._begun(connection, idle) as own:
+                yield own
         finally:
             with contextlib.suppress(Exception):
                 await connection.close(timeout=1)
             connection.terminate()
+
+    @contextlib.asynccontextmanager
+    async def _begun(self, connection: Any, idle: float | None, isolation: str | None = None) -> AsyncIterator[Own]:
+        begun = connection.transaction(isolation=isolation)
+        await _started(begun)
+        try:
+            if idle is not None and self._dialer.pooled:
+                await self._answer_joined(connection, Call("end_if_idle", {"longest": milliseconds(idle)}))
+            yield Own(connection, partial(self._answer_joined, connection), partial(_fetched, connection))
+        except BaseException:
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await begun.rollback()
+            raise
+        await _committed(begun)
+
+    @contextlib.asynccontextmanager
+    async def transactions(
+        self, idle: float
+    ) -> AsyncIterator[Callable[[], contextlib.AbstractAsyncContextManager[Own]]]:
+        """Keep a connection that plans the user's statements as usual; it is opened anew after it was lost."""
+        kept: list[Any] = []
+
+        @contextlib.asynccontextmanager
+        async def begin() -> AsyncIterator[Own]:
+            if not kept or kept[0].is_closed():
+                kept[:] = [await self._dialer.plain(self._timeout, idle, locks=idle)]
+            [connection] = kept
+            try:
+                async with self._begun(connection, idle, isolation="read_committed") as own:
+                    yield own
+            except BaseException:
+                connection.terminate()  # whatever it was, the next transaction begins on a connection without a past
+                raise
+
+        try:
+            yield begin
+        finally:
+            for connection in kept:
+                connection.terminate()
+
+    def meaning(self, error: Exception) -> Exception:
+        """Postgres says it by the SQLSTATE; what else asyncpg raises means that the connection is gone."""
+        if isinstance(error, asyncpg.PostgresError):
+            return translate(error)
+        if isinstance(error, OSError | asyncpg.InterfaceError):
+            return StoreUnavailable(error)
+        return error
 
     def join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Answer calls through the user's own connection, which must be in a transaction or begin one by itself."""
@@ -254,6 +292,15 @@ def _said(call: Call) -> Script[list[Row]]:
 
 async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:
     return list(await connection.fetch(text, *values))
+
+
+async def _started(begun: Any) -> None:
+    try:
+        await begun.start()
+    except asyncpg.PostgresError as error:
+        raise translate(error) from error
+    except (OSError, asyncpg.InterfaceError) as error:
+        raise StoreUnavailable(error) from error
 
 
 async def _committed(begun: Any) -> None:

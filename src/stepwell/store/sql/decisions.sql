@@ -126,9 +126,23 @@ update {instance} as instance
    and instance.completed_at is null
 returning {own instance}id;
 
--- name: append_events
--- bound: 6 + 9 a row
--- Append events; their positions are numbered here, by the transaction that commits them.
+-- name: append_events [postgres]
+-- bound: 8 + 9 a row
+-- Append events; their positions are numbered here, by the transaction that commits them. Before the first is numbered, the
+-- transaction holds the low-water lock (see `horizon`), once for all of its appends: a user's transaction may have
+-- thousands, and each lock takes shared memory. The mark goes with a savepoint that is rolled back, and so does the lock.
+with rows as ({rows instance_id bigint, version bigint, type name, type_version bigint, data json, cause text}),
+low_water as materialized (
+    select case when coalesce(current_setting({low_water_mark}, true), '') = ''
+                then set_config({low_water_mark}, '1', true) || cast({low_water_lock} as text) end as held
+)
+insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
+select :tenant, rows.instance_id, rows.version, rows.type, rows.type_version, rows.data, rows.cause, {now}
+  from low_water cross join rows
+ order by rows.instance_id, rows.version;
+
+-- name: append_events [sqlite]
+-- Append events; their positions are numbered here, in the order of commits: there is one writer.
 with rows as ({rows instance_id bigint, version bigint, type name, type_version bigint, data json, cause text})
 insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
 select :tenant, rows.instance_id, rows.version, rows.type, rows.type_version, rows.data, rows.cause, {now}
@@ -274,7 +288,8 @@ select task.kind, task.status, count(*) as tasks
 -- A batch of decisions that were made on states at hand, in one statement. Of an instance that has moved on since, or
 -- whose key was used before, or whose queue takes nothing, nothing is written, and it does not come back. The receipts
 -- are looked for in this statement's own snapshot: if the version is still the one at hand, none was added since.
--- The instances are locked first, everybody in the same order; all else waits for that.
+-- The instances are locked first, everybody in the same order; all else waits for that. Then, before an event is numbered,
+-- it takes the low-water lock (see `horizon`).
 with move as materialized (
     select * from json_to_recordset(cast(:moves as json))
         as given (id bigint, before bigint, after bigint, completed int, snapshot json, snapshot_version bigint,
@@ -317,10 +332,13 @@ moved as (
        and move.id <> all(array(select blocked.id from blocked))
     returning instance.id
 ),
+low_water as materialized (
+    select {low_water_lock} as held from (select count(*) from moved) as ready
+),
 appended as (
     insert into {event} (tenant, instance_id, version, type, type_version, data, cause, recorded_at)
     select :tenant, given.instance_id, given.version, given.type, given.type_version, given.data, given.cause, {now}
-      from json_to_recordset(cast(:events as json))
+      from low_water cross join json_to_recordset(cast(:events as json))
         as given (instance_id bigint, version bigint, type text, type_version bigint, data json, cause text)
      where given.instance_id = any(array(select moved.id from moved))
      order by given.instance_id, given.version

@@ -81,19 +81,22 @@ select queue.name as queue, task.last_error as error, count(*) as number
 
 -- name: health [postgres]
 -- bound: 6
--- Say the time, what decides whether a commit survives a power cut, and for how long the oldest transaction of this
--- database has kept dead rows from being cleaned up.
+-- Say the time, what decides whether a commit survives a power cut, for how long the oldest transaction of this database
+-- has kept dead rows from being cleaned up, and how many positions of events a session takes at once: 1, or events get
+-- lost to readers.
 select {now} as clock, current_setting('server_version') as version, current_setting('fsync') as fsync,
        current_setting('synchronous_commit') as synchronous_commit,
        current_setting('full_page_writes') as full_page_writes,
        (select cast(max(extract(epoch from clock_timestamp() - activity.xact_start)) as double precision)
           from pg_stat_activity as activity
          where activity.datname = current_database() and activity.pid <> pg_backend_pid()
-           and (activity.backend_xmin is not null or activity.backend_xid is not null)) as held;
+           and (activity.backend_xmin is not null or activity.backend_xid is not null)) as held,
+       (select sequence.seqcache from pg_sequence as sequence
+         where sequence.seqrelid = cast(to_regclass('{event_position_seq}') as oid)) as numbered_ahead;
 
 -- name: health [sqlite]
 -- Say the time, and what decides whether a commit of this connection survives a power cut.
 select {now} as clock, sqlite_version() as version, journal.journal_mode,
        case safety.synchronous when 0 then 'off' when 1 then 'normal' when 2 then 'full' else 'extra' end as synchronous,
-       null as held
+       null as held, 1 as numbered_ahead
   from pragma_journal_mode as journal, pragma_synchronous as safety;

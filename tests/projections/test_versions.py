@@ -1,0 +1,109 @@
+"""Projections over older events: they are upcast before they are handled, and a split event counts as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Never
+
+import pytest
+
+from stepwell import At, Decider, Decision, Engine, Store, Tx, Worker, projection, upcast
+
+
+@dataclass(frozen=True)
+class Sell:
+    item: str
+
+
+@dataclass(frozen=True)
+class SoldAndShipped:
+    item: str
+
+
+@dataclass(frozen=True)
+class Sold:
+    item: str
+
+
+@dataclass(frozen=True)
+class Shipped:
+    item: str
+
+
+@upcast("SoldAndShipped", 1, to=(Sold, Shipped))
+def _(data: Any) -> Any:
+    return [(Sold, data), (Shipped, data)]
+
+
+class OldShop(Decider[int, Sell, SoldAndShipped, Never]):
+    type, route = "sale", "item"
+
+    def initial(self) -> int:
+        return 0
+
+    def evolve(self, state: int, event: SoldAndShipped) -> int:
+        return state + 1
+
+    def decide(self, state: int, input: Sell, now: datetime) -> Decision[SoldAndShipped, Never, Sell]:
+        return Decision.event(SoldAndShipped(input.item))
+
+
+class Shop(Decider[int, Sell, Sold | Shipped, Never]):
+    type, route = "sale", "item"
+
+    def initial(self) -> int:
+        return 0
+
+    def evolve(self, state: int, event: Sold | Shipped) -> int:
+        return state + 1
+
+    def decide(self, state: int, input: Sell, now: datetime) -> Decision[Sold | Shipped, Never, Sell]:
+        return Decision.event(Sold(input.item))
+
+
+class Parcels:
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.seen: list[tuple[int, int, Any]] = []
+
+    async def handle(self, event: Any, at: At, tx: Tx) -> None:
+        self.seen.append((at.position, at.part, event))
+        if isinstance(event, Shipped) and self.failures:
+            self.failures -= 1
+            raise RuntimeError("the second part fails")
+
+
+@projection("shipped", events=[Shipped])
+class OnlyShipped(Parcels):
+    pass
+
+
+@projection("both", events=[Sold, Shipped])
+class Both(Parcels):
+    pass
+
+
+@pytest.mark.proves("PJ-10", "PJ-14", "U-02")
+async def test_an_event_that_was_split_is_read_under_its_old_name_and_counts_as_one(store: Store) -> None:
+    await Engine(store).register(OldShop()).execute(Sell("lamp"))
+    shop = Engine(store).register(Shop())
+    await shop.execute(Sell("desk"))
+    shipped, both = OnlyShipped(), Both()
+    shop.register(shipped)
+    shop.register(both)
+    await Worker(store, [shop]).drain()
+    assert shipped.seen == [(1, 1, Shipped("lamp"))]
+    assert both.seen == [(1, 0, Sold("lamp")), (1, 1, Shipped("lamp")), (2, 0, Sold("desk"))]
+    feed = await shop.events_since(0, 10)
+    assert [(one.at.position, one.at.part, one.event) for one in feed.events] == both.seen
+
+
+@pytest.mark.proves("PJ-05", "U-02")
+async def test_if_one_part_of_an_event_fails_all_parts_are_handled_again(store: Store) -> None:
+    await Engine(store).register(OldShop()).execute(Sell("lamp"))
+    both = Both(failures=2)
+    await Worker(store, [Engine(store).register(Shop()).register(both)]).drain()
+    assert [event for _, _, event in both.seen] == [Sold("lamp"), Shipped("lamp")] * 3
+    [info] = await store.projections()
+    assert (info.lag, info.handled, info.parked) == (0, 1, 0)
