@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration
+from stepwell.decider import Decider
 from stepwell.deciders.service import SNAPSHOT_EVERY, Service
 from stepwell.errors import InvalidOption
-from stepwell.projections.projection import Projection, is_projection
+from stepwell.projections.projection import Projection, ReadModel, ReadModelElsewhere, is_projection
 from stepwell.projections.runner import Runner
 from stepwell.store.projections import ProjectionInfo
 from stepwell.store.store import Store
@@ -30,7 +31,7 @@ class Engine(Service):
 
     def register(
         self,
-        decider: Any,
+        decider: Decider[Any, Any, Any, Any] | ReadModel | ReadModelElsewhere,
         *,
         workers: int = 10,
         snapshot_every: int = SNAPSHOT_EVERY,
@@ -48,9 +49,8 @@ class Engine(Service):
         Or register a projection of deciders that are registered: an instance of a class with `@projection(...)`.
         """
         if not is_projection(decider):
-            return super().register(
-                decider, workers=workers, snapshot_every=snapshot_every, retry=retry, timeout=timeout
-            )
+            known = cast("Decider[Any, Any, Any, Any]", decider)  # anything else is refused there
+            return super().register(known, workers=workers, snapshot_every=snapshot_every, retry=retry, timeout=timeout)
         projection = Projection.of(decider, self.registry)
         if projection.name in self._projections:
             raise InvalidOption("projection", projection.name, "it is registered already; each has a name of its own")

@@ -94,7 +94,7 @@ class Balances:
 LOG = "position bigint primary key, account text, version bigint"
 
 
-def engine_of(store: Store, *projections: object) -> Engine:
+def engine_of(store: Store, *projections: Any) -> Engine:
     engine = Engine(store).register(Accounts())
     for one in projections:
         engine.register(one)

@@ -313,7 +313,8 @@ async def test_a_projection_of_unknown_events_or_without_a_handler_is_refused(st
     with pytest.raises(InvalidOption, match="Register the decider first"):
         engine.register(OfOrders())
     engine.register(Orders()).register(OfOrders())
-    for one in (Sync(), Few(), Unsaid()):
+    wrong: list[Any] = [Sync(), Few(), Unsaid()]
+    for one in wrong:
         with pytest.raises(InvalidOption, match=r"handle|has"):
             engine.register(one)
     with pytest.raises(InvalidOption, match="already"):

@@ -16,6 +16,7 @@ from stepwell import (
     Message,
     NoWorkerAvailable,
     PermanentError,
+    ProjectionNotFound,
     QueueNotFound,
     RunId,
     RunNotFound,
@@ -31,6 +32,7 @@ from stepwell import (
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, labels
 from tests.queue.raw import ask
+from tests.store.seam import do
 
 done: list[tuple[str, Any]] = []
 
@@ -82,6 +84,10 @@ async def filled(store: Store, who: str) -> Filled:
     receipt = await engine.execute(Do("a", who, ask="mail", after=60, timer="t"), key="click")
     await Worker(store, [mail, approve]).drain()
     message = await store.enqueue(mail, who, key="one")
+    await store.projection_verbs.make("shelf")
+    parked = "insert into {parked} (tenant, projection, instance_id, version, error, parked_at)"
+    instances = "select tenant, 'shelf', id, 1, 'E', 1 from {instance} where true on conflict do nothing"
+    await do(store, f"{parked} {instances}")
     await store.create_queue("by_hand")
     await store.enqueue("by_hand", who)
     [taken] = await store.dequeue("by_hand", visibility="60d")
@@ -103,7 +109,7 @@ async def seen(one: Filled) -> list[Any]:
 
 
 SHARED = ("task", "step", "signal", "instance", "event", "receipt", "audit")
-OWNED = ("queue", "worker", "maintenance")
+OWNED = ("queue", "worker", "maintenance", "projection", "parked")
 
 
 async def everything_of_ann(store: Store) -> list[Any]:
@@ -144,6 +150,9 @@ def reading(one: Filled) -> dict[str, Verb]:
         "prometheus": _told_of_approvals,
         "set_aside": lambda store: store.set_aside(),
         "stored_versions": lambda store: store.stored_versions(),
+        "projections": lambda store: store.projections(),
+        "parked": lambda store: store.parked("shelf"),
+        "events_since": _events_since,
         "unserved": lambda store: store.unserved(),
         "workers": lambda store: store.workers(),
         "maintenance": lambda store: store.maintenance(),
@@ -152,6 +161,10 @@ def reading(one: Filled) -> dict[str, Verb]:
         "state": lambda store: labels(Engine(store).register(Bench())),
         "outstanding": lambda store: Engine(store).outstanding("bench", "a"),
     }
+
+
+async def _events_since(store: Store) -> object:
+    return (await Engine(store).register(Bench()).events_since(0, 100)).events
 
 
 async def _told_of_approvals(store: Store) -> list[str]:
@@ -194,6 +207,11 @@ def changing(one: Filled) -> dict[str, Verb]:
         "end_maintenance": lambda store: store.end_maintenance(),
         "delete_queue": lambda store: store.delete_queue("mail"),
         "delete_workflow": lambda store: store.delete_workflow("approve"),
+        "pause_projection": lambda store: store.pause_projection("shelf"),
+        "resume_projection": lambda store: store.resume_projection("shelf"),
+        "reset_projection": lambda store: store.reset_projection("shelf"),
+        "retry_projection": lambda store: store.retry_projection("shelf", ("bench", "a")),
+        "skip_in_projection": lambda store: store.skip_in_projection("shelf", ("bench", "a")),
     }
 
 
@@ -206,6 +224,7 @@ SAME_AS_ANOTHER = {
 NO_VERBS = {"check", "close", "health", "joining", "known", "loop", "queue_id", "transaction", "workflow_id"}
 NO_VERBS |= {"draft", "draft_children", "drafted_runs", "play_joined", "play_joined_here", "fence", "share"}
 NO_VERBS |= {"fence_in_this_thread", "share_in_this_thread", "any_held", "let_go_held"}
+NO_VERBS |= {"feed", "projection_verbs", "appenders"}  # the last tells of transactions of the whole server, not of rows
 
 
 @asynccontextmanager
@@ -302,7 +321,7 @@ async def _answer(verb: Verb, store: Store) -> object:
     """What it answers; None if it says that there is no such thing."""
     try:
         return await verb(store)
-    except (DeciderNotFound, RunNotFound, WorkflowNotFound, QueueNotFound):
+    except (DeciderNotFound, ProjectionNotFound, RunNotFound, WorkflowNotFound, QueueNotFound):
         return None
     except Timeout as error:
         return error  # it is there, and not finished

@@ -6,7 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 
 from stepwell.base.names import check_name, check_whole
 from stepwell.deciders.global_order import At
@@ -20,6 +20,20 @@ OnPoison = Literal["park", "stop"]
 OPTIONS: Final = "__stepwell_projection__"
 SHAPE: Final = "`async def handle(self, event, at, tx)`; without `tx` if its read model is elsewhere"
 C = TypeVar("C", bound=type)
+
+
+class ReadModel(Protocol):
+    """An instance of a projection's class whose rows are in the store's database."""
+
+    async def handle(self, event: Any, at: At, tx: Tx, /) -> None:
+        """Take one event into the read model."""
+
+
+class ReadModelElsewhere(Protocol):
+    """An instance of a projection's class whose read model is not in the store's database."""
+
+    async def handle(self, event: Any, at: At, /) -> None:
+        """Take one event into the read model, perhaps for a second time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
 from stepwell.deciders.service import SNAPSHOT_EVERY
 from stepwell.decision import Decision
 from stepwell.errors import InvalidOption
+from stepwell.projections.projection import ReadModel, ReadModelElsewhere
 from stepwell.records import Page, TaskId
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.projections import ProjectionInfo
@@ -174,7 +175,7 @@ class Engine:
 
     def register(
         self,
-        decider: Any,
+        decider: Decider[Any, Any, Any, Any] | ReadModel | ReadModelElsewhere,
         *,
         workers: int = 10,
         snapshot_every: int = SNAPSHOT_EVERY,
