@@ -27,6 +27,7 @@ from stepwell.projections import runner
 from tests.deciders.shop import Create, Created, Orders
 from tests.ground.waiting import until
 from tests.projections.books import Accounts, Balances, Noise, Open, Opened, Paid, Pay, balances, engine_of, handled
+from tests.store.seam import do
 
 
 async def paid(engine: Engine, *accounts: str, cents: int = 1) -> None:
@@ -206,8 +207,9 @@ async def test_events_of_one_name_and_two_deciders_are_told_apart(store: Store) 
 
     engine = engine_of(store).register(Tills())
     engine.register(OfTills())
-    await engine.execute(Ring("t"))
     await paid(engine, "a")
+    await do(store, "update {event} set type_version = 9")  # no code here can read it, and none has to
+    await engine.execute(Ring("t"))
     await Worker(store, [engine]).drain()
     assert seen == ["till t"]
 
