@@ -9,7 +9,7 @@ ALL: Final = 2**50  # more than there can be of anything
 
 
 class Count(int):
-    """How many there are: exactly so many, or if `is_floor`, at least so many, and then it prints as `10k+`."""
+    """A number of rows: exact, or the least that there are if `is_floor`, and then it prints as `10k+`."""
 
     is_floor: bool
 
@@ -21,7 +21,7 @@ class Count(int):
 
     @classmethod
     def of(cls, number: int, looked_at: int, most: int) -> Count:
-        """What a walk counted that looked at so many, and would have ended beyond `most`."""
+        """What a walk over `looked_at` rows has counted; a floor if it ended early, with more than `most`."""
         return cls(min(number, most), is_floor=looked_at > most)
 
     def __add__(self, other: int) -> Count:

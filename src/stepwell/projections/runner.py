@@ -26,7 +26,7 @@ SOON: Final = 0.005  # seconds until the next look while open transactions hold 
 FIRST_PAUSE: Final = 0.2  # seconds after an event has failed, doubled each time ...
 LONGEST_PAUSE: Final = 5.0  # ... up to this
 UNREADABLE_PAUSE: Final = (1.0, 60.0)  # seconds for which other code may take the projection, doubled
-BEHIND: Final = 10  # batches are so many times larger while more than such a batch waits
+BEHIND: Final = 10  # times the batch, while more events than that wait
 DIED: Final = "its worker died while it handled this event"
 OVER: Final = "a projection only reads: it writes its own rows through `tx`, and executes, sends and triggers nothing"
 

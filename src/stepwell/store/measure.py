@@ -1,7 +1,7 @@
 """Measurements: what workflows did and how they stand, how full queues are, the health of the database, Prometheus.
 
 The cost grows with the number of queues and with the minutes of the window, never with the number of tasks: of each
-sort at most so many are looked at, unless exact numbers are asked for.
+sort a limited number is looked at, unless exact numbers are asked for.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ class EndedRuns:
 
     @classmethod
     def of(cls, rows: Iterable[Any], most: int) -> EndedRuns:
-        """What was counted, at most so many of each queue."""
+        """What was counted, up to a limit for each queue."""
         found: dict[int, EndedOfQueue] = {}
         for row in rows:
             found.setdefault(row["queue_id"], EndedOfQueue(most)).add(row)
