@@ -25,7 +25,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-loops test-pythons flakes soak mutants bench compare requirements check lint types imports format wheel lock docs reference \
+.PHONY: help demo test again browser-test pictures test-loops test-pythons flakes soak mutants bench compare requirements check lint types imports format wheel lock docs reference \
 	architecture map ways clean
 
 help: ## list the targets
@@ -39,7 +39,16 @@ demo: .venv-base/.ready ## watch a worker being killed and its work being finish
 test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the soak runs
 	TMPDIR=$$(scripts/scratch.sh) $(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
 
+again: .venv/.ready ## the one or two tests that failed last, alone; names the flakes among them
+	TMPDIR=$$(scripts/scratch.sh) $(DEV) scripts/again.py $(ARGS)
+
 # ---- more proof --------------------------------------------------------------------------------------------------
+
+browser-test: .venv/.ready ## the dashboard in a real Chromium, every page of it; docs/dashboard.md says how to get one
+	TMPDIR=$$(scripts/scratch.sh) $(PYTEST) -n 2 -m browser tests/browser $(ARGS)
+
+pictures: .venv/.ready ## write docs/img: each page of the dashboard, light and dark (ARGS="--png --to FOLDER" to look first)
+	$(DEV) -m tests.browser.pictures $(ARGS)
 
 test-loops: .venv/.ready ## the suite on uvloop, and on a loop where all comes late that may
 	STEPWELL_TEST_LOOP=uvloop $(MAKE) test
@@ -59,7 +68,7 @@ flakes: .venv/.ready ## tests that race, again and again with every core taken (
 soak: .venv/.ready ## the long runs; writes docs/proof.md
 	$(DEV) -m tests.soak $(ARGS)
 
-mutants: .venv/.ready ## break each rule on purpose and see its test go red
+mutants: .venv/.ready ## break each rule on purpose and see its test go red; goes on after an interruption (ARGS="--part 1/4")
 	$(DEV) -m tests.mutants $(ARGS)
 
 bench: .venv/.ready $(UV_TOOL) ## raw SQL, stepwell and its peers; writes docs/benchmarks.md (ARGS="--quick" to try it)

@@ -43,7 +43,7 @@ def _several(known: Any) -> Any:
 @click.option("--quick", is_flag=True, help="Small sizes and one round: whether it works, not how fast.")
 @click.option("--scale", type=click.FloatRange(0, 10), help=f"Times the sizes (1; with --quick {QUICK}).")
 @click.option("--json", "as_json", is_flag=True, help="Print the measurements as JSON instead of tables.")
-@click.option("--write", is_flag=True, help="Write results.json and docs/benchmarks.md even after a partial run.")
+@click.option("--write", is_flag=True, help="After a partial run too: its figures take the place of those of before.")
 @click.option(
     "--page", "only_page", is_flag=True, help="Make docs/benchmarks.md again from results.json; measures nothing."
 )
@@ -96,10 +96,22 @@ def _measure(
         sys.exit(REFUSED)
     results = {"rounds": rounds, "settings": settings, "python": platform.python_version(), "lines": lines}
     _show(results, as_json=as_json)
+    if write and not whole:
+        results = merged(json.loads(RESULTS.read_text(encoding="utf-8")), results)
     if write or whole:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         _write(results)
     sys.exit(0 if len(lines) == len(measures) else 1)
+
+
+def merged(before: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """What was measured before, with what was measured anew in the place of the same."""
+
+    def of(line: Line) -> tuple[str, ...]:
+        return line["workload"], line["backend"], line["contestant"]
+
+    anew = {of(line) for line in results["lines"]}
+    return {**before, "lines": [*(line for line in before["lines"] if of(line) not in anew), *results["lines"]]}
 
 
 def _show(results: dict[str, Any], *, as_json: bool) -> None:

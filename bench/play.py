@@ -214,7 +214,8 @@ async def _hear(lines: asyncio.StreamReader, tell: Callable[[int, float], None])
 
 
 def _module(request: Request) -> Any:
-    folders = {"workflows": ".workflows", "sleeps": ".workflows", "deciders": ".deciders"}
+    deciders = dict.fromkeys(("deciders", "inline", "follows", "observes"), ".deciders")
+    folders = {"workflows": ".workflows", "sleeps": ".workflows", **deciders}
     folder = f"contestants{folders.get(_workload(request).kind, '')}"
     suffix = f"_{request['backend']}" if request["contestant"] == "raw" else ""
     return importlib.import_module(f"bench.{folder}.{request['contestant']}{suffix}")

@@ -17,7 +17,7 @@ from bench.peers import ROOT, environment
 from bench.play import NOT_DURABLE
 from bench.workloads import WORKLOADS, Workload
 
-LONGEST_MEASURE: Final = 180
+LONGEST_MEASURE: Final = 300
 LONGEST_PREPARE: Final = 900
 
 Line = dict[str, Any]
@@ -50,6 +50,7 @@ def plan(workloads: Iterable[str], backends: Sequence[str], contestants: Sequenc
         for contestant in contestants
         if backend in WORKLOADS[name].backends and backend in CONTESTANTS[contestant].backends
         if WORKLOADS[name].kind in CONTESTANTS[contestant].does and CONTESTANTS[contestant].is_here
+        if (backend, WORKLOADS[name].kind) not in CONTESTANTS[contestant].lacks
         if name in (CONTESTANTS[contestant].only or (name,))
     ]
 

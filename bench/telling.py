@@ -14,18 +14,20 @@ BACKENDS = {"postgres": "Postgres", "sqlite": "SQLite"}
 INTRODUCTION = """\
 # Benchmarks
 
-What `make bench` saw when it last ran whole. Every commit is flushed to the disk: it refuses to run unless fsync,
-synchronous_commit and full_page_writes are on, and on SQLite journal_mode=wal and synchronous=FULL. The machine had two
-cores, for client and server together, and was shared with other programs: single rounds differ by up to 2x, so read
-ratios, not rates, and take a ratio below 1.5 as "not told apart". CPU per message is disturbed far less.
+What `make bench` saw, not all of it in one run: compare within a workload, and *decider.observed*, *decider.inline* and
+*model* with *decider.many*. Every commit is flushed to the disk: it refuses to run unless fsync, synchronous_commit and
+full_page_writes are on, and on SQLite journal_mode=wal and synchronous=FULL. The machine had two cores, for client and
+server together, and was shared with other programs: single rounds differ by up to 2x, so read ratios, not rates, and
+take a ratio below 1.5 as "not told apart". CPU per message is disturbed far less.
 
 Each figure is the median of {rounds}; contestants take turns, each time as a new process on a new database. A drain is
 over when the database itself says that nothing is unfinished. Latency is from the call of enqueue to the first line of
 the handler, and of a workflow from the trigger to its result, one every 10 to 30 ms, commits included; its p99 is close
 to the largest of a few dozen samples. The CPU of a latency workload is what a message costs including the idle time
-around it. Workflows are of five steps, each recorded before the next one begins; for latency they are of one. *asleep*
-is what a worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and
-*busy* are drains by one, two, four and eight worker processes, from the moment when all of them are ready.
+around it. Workflows are of five steps, each recorded before the next one begins; for latency they are of one. *model*
+is a read model that handles events which are there already, *model.rebuild* a million of them. *asleep* is what a
+worker that has nothing to do asks of the database in a minute, its connections and its memory. *crew* and *busy* are
+drains by one, two, four and eight worker processes, from the moment when all of them are ready.
 """
 COMPARED = (
     "*Compared* is with the best peer; for *growth*, *scheduled* and *asleep*, with the same in an empty database."

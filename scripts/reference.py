@@ -33,16 +33,19 @@ ALIASES = {
     "WorkflowContext": "Context",
     "workflow_decorator": "workflow",
 }
+CODECS = {"JSON", "MessagePack", "Protobuf"}
 GROUPS = {
-    "Opening a store": "connect connect_with Config Store Tx admin Admin",
+    "Opening a store": "connect connect_with Config Store Tx admin Admin JSON MessagePack Protobuf Compressed Codec "
+    "register_codec",
     "Queues": "handler Handler Message Retry",
     "Workflows": "workflow workflow_decorator Workflow Trigger discover_workflows step Step Context WorkflowContext "
     "current sleep wait race shield Cancelled condition Future Execute Skipped",
     "Deciders": "Decider Decision EffectContext Engine Receipt TimerCancelled StateMachine StateMachineDefinition "
-    "StateMachineView StateInfo Transition",
+    "StateMachineView StateInfo Transition ObservedMachine",
     "Workers": "Worker poll_all consumer Consumer",
     "What is read": "Task TaskId TaskKind Run RunId RunStatus StepInfo DeadLetter CancelAnswer SignalAnswer Why Reason "
-    "Page QueueInfo QueueStats WorkflowInfo WorkerInfo Unserved Maintenance Health EventInfo InstanceInfo",
+    "Page QueueInfo QueueStats WorkflowInfo WorkerInfo Unserved Maintenance Health EventInfo InstanceInfo "
+    "Inspection DryRun Observation ObservedTransition",
 }
 SYNC = "connect Store Worker Engine Message Context current sleep wait shield"
 MADE_BY_HAND = {"Worker", "Engine", "Config"}  # whose options are what one looks for
@@ -68,6 +71,8 @@ def page() -> str:
 
 
 def told(name: str, value: Any) -> str:
+    if name in CODECS:
+        return f"### `{name}`\n\nA codec, for `connect(codec=...)`. {sentence(type(value))[0]}\n"
     if name in ALIASES:
         return f"### `{name}`\n\nAnother name of `{ALIASES[name]}`.\n"
     if inspect.isclass(value):

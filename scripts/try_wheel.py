@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "stepwell"
-SHIPPED = {".py", ".sql", ".typed"}
+SHIPPED = {".py", ".sql", ".typed", ".html", ".css", ".js", ".svg"}  # the last four belong to the dashboard
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from stepwell.base import program
 from stepwell.store.postgres.compose import Composer, Shape
@@ -16,6 +17,10 @@ from tests.store.flushes import noting_shapes, unknown_pieces
 
 pytest_plugins = ["pytester", "tests.proves", "tests.racing", "tests.ground.stores", "tests.ground.opened"]
 LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

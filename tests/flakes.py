@@ -52,7 +52,7 @@ def one_round(chosen: Sequence[str], workers: int) -> list[str]:
         return [f"the round itself, stopped after {LONGEST_ROUND:g} s"]
     if done.returncode in (ALL_WELL, NONE_CHOSEN):
         return []
-    print(done.stdout[-6000:], done.stderr[-2000:], sep="\n")
+    print(done.stdout[done.stdout.find("= FAILURES =") :][:60_000], done.stderr[-2000:], sep="\n")
     return RED.findall(done.stdout) or [f"pytest, with exit code {done.returncode}"]
 
 

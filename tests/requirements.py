@@ -41,7 +41,7 @@ class Requirement:
 
     @property
     def numbered(self) -> bool:
-        """One of the 417 requirements; the rest are rules, promises and the like (in lower case)."""
+        """One of the numbered requirements; the rest are rules, promises and the like (in lower case)."""
         return self.group.isupper()
 
     @property

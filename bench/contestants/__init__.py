@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 State = Literal["empty", "finished", "scheduled", "sleeping"]
-Kind = Literal["queue", "batches", "crews", "workflows", "sleeps", "deciders"]  # what a contestant can do
+# What a contestant can do; "observes" is what only stepwell does beside decisions.
+Kind = Literal["queue", "batches", "crews", "workflows", "sleeps", "deciders", "inline", "follows", "observes"]
 QUEUE: Final = "bench"
 BULK: Final = 10_000  # messages a call of `enqueue_many`
 
@@ -73,6 +74,7 @@ class Contestant:
     does: tuple[Kind, ...] = ("queue",)
     on_uvloop: bool = False
     only: tuple[str, ...] = ()  # the workloads that it takes part in, if not in all of what it does
+    lacks: tuple[tuple[str, Kind], ...] = ()  # of what it does, what it does not do on a backend
     program: str | None = None  # what it needs besides Python; it is left out where that is not found
     note: str = ""
 
@@ -95,7 +97,7 @@ CONTESTANTS: Final = {
             ("postgres", "sqlite"),
             "stepwell",
             peer=False,
-            does=("queue", "batches", "crews", "workflows", "sleeps", "deciders"),
+            does=("queue", "batches", "crews", "workflows", "sleeps", "deciders", "inline", "follows", "observes"),
             on_uvloop=True,
             note="runs on uvloop (`stepwell[uvloop]`), as `stepwell worker` does where that is installed.",
         ),
@@ -103,12 +105,13 @@ CONTESTANTS: Final = {
             "raw",
             ("postgres", "sqlite"),
             peer=False,
-            does=("queue", "workflows", "deciders"),
+            does=("queue", "workflows", "deciders", "inline", "follows"),
             on_uvloop=True,
             note="runs on uvloop. Hand-written SQL on a table of five columns: no retries, lease, fence, keys, queues "
             "or types. It says what the database can do with as many commits, not what a library could. Of a workflow "
             "it writes the same step rows as stepwell: for *workflow.many* 500 a commit, for *workflow.few* 16, "
-            "otherwise one. Of a decider it writes the instance's version and the event.",
+            "otherwise one. Of a decider it writes the instance's version and the event, and of a read model a row for "
+            "each instance, with the position of the last event, 500 events a commit.",
         ),
         Contestant(
             "pgqrs",
@@ -162,10 +165,12 @@ CONTESTANTS: Final = {
             "eventsourcing",
             ("postgres", "sqlite"),
             "eventsourcing",
-            does=("deciders",),
+            does=("deciders", "follows"),
             most=1_000,
             note="has aggregates instead of deciders, and neither effects nor timers. They stay in its cache and are "
-            "taken from there without a copy and without asking the database, which is its fastest way.",
+            "taken from there without a copy and without asking the database, which is its fastest way. Its "
+            "projections commit each event by itself, and follow Postgres only.",
+            lacks=(("sqlite", "follows"),),
         ),
     )
 }

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
-import pgqrs  # type: ignore[import-not-found]
+import pgqrs  # type: ignore[import-untyped]
 
 from bench.contestants import QUEUE, State, chunks
 

@@ -128,7 +128,7 @@ def check_writer(store: Store) -> None:
             connection.execute("pragma synchronous").fetchone()[0],
         )
 
-    driver: Any = store.driver
+    driver: Any = store.database.driver
     check_sqlite(*driver._writer.submit(ask).result(10))
 
 

@@ -4,16 +4,21 @@ from stepwell import sync
 from stepwell._version import __version__
 from stepwell.base.backoff import Retry
 from stepwell.base.count import Count
+from stepwell.base.limits import Limits
+from stepwell.compensation import saga
 from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
 from stepwell.decider import Decider, EffectContext, Receipt, TimerCancelled
 from stepwell.deciders.diagram import StateInfo, StateMachine, StateMachineDefinition, StateMachineView, Transition
+from stepwell.deciders.drift import ObservedMachine, ObservedTransition
 from stepwell.deciders.global_order import At, Feed, FeedEvent
-from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.history import DryRun, EventInfo, Inspection, InstanceInfo, OutstandingInfo
+from stepwell.deciders.observation import Observation
 from stepwell.decision import Decision
 from stepwell.engine import Engine
 from stepwell.errors import (
     CannotOpen,
+    ChunksRemoved,
     DeciderNotFound,
     DriverMissing,
     DuplicateDecider,
@@ -21,11 +26,14 @@ from stepwell.errors import (
     ExecutionFailed,
     ForkError,
     IdempotencyConflict,
+    InlineProjectionFailed,
     InvalidName,
     InvalidOption,
+    KeyMissing,
     KeyTaken,
     LeaseLost,
     NonDeterminismError,
+    NotInDoubt,
     NotInRun,
     NoWorkerAvailable,
     Paused,
@@ -37,9 +45,12 @@ from stepwell.errors import (
     QueueInUse,
     QueueNotFound,
     Refused,
+    RequestRefused,
+    RequestUnanswered,
     RunCancelled,
     RunNotFound,
     RunUnfinished,
+    ScheduleNotFound,
     SchemaDiffers,
     SchemaMissing,
     SchemaNewer,
@@ -56,19 +67,28 @@ from stepwell.errors import (
     TaskFactoryReplaced,
     TaskInUse,
     Timeout,
+    TooMuchUnwritten,
     TransientError,
+    UndoFailed,
+    UnknownCodec,
     UnknownRecord,
     UnknownStore,
     UnknownWorkflowType,
     UpcastFailed,
+    ValueNotSet,
+    VersionConflict,
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.move import MoveCount, move_from_pgqrs
+from stepwell.outbox import Outbox
 from stepwell.projections.projection import projection
+from stepwell.projections.row_class import Indexed, Key
 from stepwell.queue import Handler, handler
 from stepwell.records import (
     Aside,
     AuditInfo,
+    AuditNote,
     CancelAnswer,
     DeadLetter,
     Health,
@@ -91,19 +111,35 @@ from stepwell.records import (
 )
 from stepwell.runs.cleanup import Cancelled, shield
 from stepwell.runs.conditions import condition
-from stepwell.runs.context import Context, current, race, sleep, wait
+from stepwell.runs.context import Context, race, sleep, wait
+from stepwell.runs.current import current
+from stepwell.runs.doubt import Reconciliation
 from stepwell.runs.manual_steps import Execute, Skipped
+from stepwell.sinks.cloud_event import CloudEvent
+from stepwell.sinks.webhook import Webhook
 from stepwell.step import BackgroundStep as Future
 from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
+from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
+from stepwell.store.limiters import LimitedKey, LimitsInfo
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
+from stepwell.store.plan import Cron, Every, Once
 from stepwell.store.projections import ParkedInfo, ProjectionInfo
+from stepwell.store.reports import Chunk, ValueInfo
+from stepwell.store.run_key import RunKey
+from stepwell.store.run_log import LogLine
+from stepwell.store.schedule_edits import Backfill
+from stepwell.store.schedule_info import ScheduleInfo, TickInfo
+from stepwell.store.seals import AuditFault, AuditVerdict
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
+from stepwell.values.encryption import Encrypted, Keyring, Keys
+from stepwell.values.named_codecs import JSON, Codec, Compressed, MessagePack, Protobuf, register_codec
+from stepwell.values.own_types import Type
 from stepwell.values.upcasters import upcast
 from stepwell.worker import Worker, poll_all
 from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
@@ -111,50 +147,84 @@ from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_d
 WorkflowContext = Context
 
 __all__ = [
+    "JSON",
     "Admin",
     "Appender",
     "Aside",
     "At",
+    "AuditFault",
     "AuditInfo",
+    "AuditNote",
+    "AuditVerdict",
+    "Backfill",
     "CancelAnswer",
     "Cancelled",
     "CannotOpen",
+    "Chunk",
+    "ChunksRemoved",
+    "CloudEvent",
+    "Codec",
+    "Compressed",
     "Config",
     "Consumer",
     "Context",
     "Count",
+    "Cron",
     "DeadCount",
     "DeadLetter",
     "Decider",
     "DeciderNotFound",
     "Decision",
     "DriverMissing",
+    "DryRun",
     "DuplicateDecider",
     "DuplicateWorkflow",
     "Durations",
     "EffectContext",
+    "Encrypted",
     "Engine",
     "EventInfo",
+    "Every",
     "Execute",
     "ExecutionFailed",
     "Feed",
     "FeedEvent",
     "ForkError",
     "Future",
+    "GroupStats",
     "Handler",
     "Health",
     "IdempotencyConflict",
+    "Indexed",
+    "InlineProjectionFailed",
+    "Inspection",
     "InstanceInfo",
     "InvalidName",
     "InvalidOption",
+    "Key",
+    "KeyMissing",
     "KeyTaken",
+    "Keyring",
+    "Keys",
     "LeaseLost",
+    "LimitedKey",
+    "Limits",
+    "LimitsInfo",
+    "LogLine",
     "Maintenance",
     "Message",
+    "MessagePack",
     "Metrics",
+    "MoveCount",
     "NoWorkerAvailable",
     "NonDeterminismError",
+    "NotInDoubt",
     "NotInRun",
+    "Observation",
+    "ObservedMachine",
+    "ObservedTransition",
+    "Once",
+    "Outbox",
     "OutstandingInfo",
     "Page",
     "ParkedInfo",
@@ -164,6 +234,7 @@ __all__ = [
     "PermanentError",
     "ProjectionInfo",
     "ProjectionNotFound",
+    "Protobuf",
     "QueueDraining",
     "QueueInUse",
     "QueueInfo",
@@ -172,14 +243,20 @@ __all__ = [
     "QueueStats",
     "Reason",
     "Receipt",
+    "Reconciliation",
     "Refused",
+    "RequestRefused",
+    "RequestUnanswered",
     "Retry",
     "Run",
     "RunCancelled",
     "RunId",
+    "RunKey",
     "RunNotFound",
     "RunStatus",
     "RunUnfinished",
+    "ScheduleInfo",
+    "ScheduleNotFound",
     "SchemaDiffers",
     "SchemaMissing",
     "SchemaNewer",
@@ -210,17 +287,26 @@ __all__ = [
     "TaskId",
     "TaskInUse",
     "TaskKind",
+    "TickInfo",
     "Timeout",
     "TimerCancelled",
+    "TooMuchUnwritten",
     "TransientError",
     "Transition",
     "Trigger",
     "Tx",
+    "Type",
+    "UndoFailed",
+    "UnknownCodec",
     "UnknownRecord",
     "UnknownStore",
     "UnknownWorkflowType",
     "Unserved",
     "UpcastFailed",
+    "ValueInfo",
+    "ValueNotSet",
+    "VersionConflict",
+    "Webhook",
     "Why",
     "Worker",
     "WorkerInfo",
@@ -238,9 +324,12 @@ __all__ = [
     "current",
     "discover_workflows",
     "handler",
+    "move_from_pgqrs",
     "poll_all",
     "projection",
     "race",
+    "register_codec",
+    "saga",
     "shield",
     "sleep",
     "step",

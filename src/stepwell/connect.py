@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from stepwell.base.backoff import Retry
@@ -34,9 +34,13 @@ from stepwell.store import schema as schema_
 from stepwell.store.audit import AuditLevel
 from stepwell.store.database import Options
 from stepwell.store.driver import Driver
+from stepwell.store.run_log import LogLevel
 from stepwell.store.sql import Statements
 from stepwell.store.store import Store
 from stepwell.values.codec import PAYLOAD_LIMIT
+from stepwell.values.encryption import Encrypted
+from stepwell.values.named_codecs import Codec, codec_of
+from stepwell.values.own_types import Type, check_types
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
@@ -56,6 +60,7 @@ class Config:
         schema: str = "stepwell",
         install: bool = True,
         lease: Duration = 30,
+        beat: Duration | None = None,
         pool: int = 10,
         timeout: Duration = 10,
         payload_limit: int = PAYLOAD_LIMIT,
@@ -70,20 +75,31 @@ class Config:
         helper: bool = True,
         hang_after: Duration | None = None,
         audit: AuditLevel = "problems",
+        seal_audit: bool = False,
+        keep_audit: Duration | None = "30d",
+        codec: Codec | str | None = None,
+        types: Iterable[Type[Any]] = (),
+        logs: LogLevel = "info",
         clock: Clock | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         if url is not None and (not isinstance(url, str) or not url):
             shown = url if not url else f"a {type(url).__name__}"  # not shown as it is: it may hold a password
             raise InvalidOption("url", shown, "it is text like sqlite:///shop.db, or None for what STEPWELL_URL says")
+        if types:
+            check_types(types)
         place, said = _split(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self.url = place
         self.schema = check_schema(said.get("schema", schema))
         self.install = _truth("install", said.get("install", install))
         self.pool = _whole("pool", said.get("pool", pool), least=4)
         lease = _span("lease", said.get("lease", lease))
+        codec_ = said.get("codec", codec)
+        self.encrypted = Encrypted.of(codec_)
+        codec_ = codec_ if self.encrypted is None else self.encrypted.codec
         self.options = Options(
             lease=lease,
+            beat=None if (beat_ := said.get("beat", beat)) is None else _beat(beat_, lease),
             timeout=_span("timeout", said.get("timeout", timeout)),
             payload_limit=_whole("payload_limit", said.get("payload_limit", payload_limit), least=1),
             retry=_retry(said.get("retry", retry)),
@@ -93,7 +109,12 @@ class Config:
             keep_dead_letters=_kept("keep_dead_letters", said.get("keep_dead_letters", keep_dead_letters)),
             unreadable_after=_span("unreadable_after", said.get("unreadable_after", unreadable_after)),
             tenant=check_key(tenant_, "tenant") if (tenant_ := said.get("tenant", tenant)) else "",
-            audit=_audit(said.get("audit", audit)),
+            audit=_one_of("audit", said.get("audit", audit), get_args(AuditLevel)),
+            seal_audit=_truth("seal_audit", said.get("seal_audit", seal_audit)),
+            keep_audit=_kept("keep_audit", said.get("keep_audit", keep_audit)),
+            codec=codec_of(codec_),
+            encrypted=self.encrypted is not None,
+            logs=_one_of("logs", said.get("logs", logs), get_args(LogLevel)),
             helper=_truth("helper", said.get("helper", helper)),
             hang_after=_hang_after(said.get("hang_after", hang_after), lease),
             listen=bool(listen_ := _listen(said.get("listen", listen), place)),
@@ -133,6 +154,7 @@ class ConnectOptions(TypedDict, total=False):
     schema: str
     install: bool
     lease: Duration
+    beat: Duration | None
     pool: int
     timeout: Duration
     payload_limit: int
@@ -147,6 +169,11 @@ class ConnectOptions(TypedDict, total=False):
     helper: bool
     hang_after: Duration | None
     audit: AuditLevel
+    seal_audit: bool
+    keep_audit: Duration | None
+    codec: Codec | str | None
+    types: Iterable[Type[Any]]
+    logs: LogLevel
     clock: Clock | None
     telemetry: Telemetry | None
 
@@ -187,10 +214,24 @@ async def open_store(config: Config) -> Store:
             await schema_.install(driver, statements)
         else:
             await schema_.check_version(driver, statements)
+        if config.encrypted is not None:
+            driver = await _sealed(driver, config, config.encrypted, statements)
         return Store(driver, statements, config.options, config.clock, config.telemetry)
     except BaseException:
         await driver.close()
         raise
+
+
+async def _sealed(driver: Driver, config: Config, encrypted: Encrypted, statements: Statements) -> Driver:
+    """The driver with what it writes sealed, and the data key of this tenant unwrapped."""
+    try:
+        from stepwell.store.sealed_driver import SealedDriver, class_in  # noqa: PLC0415
+    except ImportError as error:
+        raise DriverMissing("encryption") from error
+    sealed = SealedDriver(driver, statements, encrypted.keys, config.options.tenant)
+    await sealed.unlock(config.clock.now())
+    config.telemetry.tells = class_in
+    return cast("Driver", sealed)
 
 
 async def _opened(driver: Driver, url: str) -> None:
@@ -227,10 +268,7 @@ def _driver(config: Config, scheme: str, statements: Statements) -> Driver:
             raise UnknownStore(config.url)
 
 
-_OURS: Final = frozenset(
-    {"schema", "install", "lease", "listen", "pool", "timeout", "payload_limit", "retry", "tenant", "visibility"}
-    | {"audit", "hang_after", "helper", "keep", "keep_dead_letters", "pause_check_interval", "unreadable_after"}
-)
+_OURS: Final = frozenset(ConnectOptions.__annotations__) - {"clock", "telemetry", "types"}  # those are no text
 
 
 def _split(url: str) -> tuple[str, dict[str, Any]]:
@@ -261,6 +299,14 @@ def _span(option: str, value: Any) -> float:
     span = seconds_of(value, option)  # a bare number in a URL is seconds too
     if span < SHORTEST_SPAN:
         raise InvalidOption(option, value, f"it is at least {SHORTEST_SPAN:g} s")
+    return span
+
+
+def _beat(value: Any, lease: float) -> float:
+    """The time between two beats, if it is not to be a third of the lease."""
+    span = _span("beat", value)
+    if span > lease / 3:
+        raise InvalidOption("beat", value, f"it is at most a third of the lease, {lease / 3:g} s: two may be lost")
     return span
 
 
@@ -303,11 +349,10 @@ def _listen(value: Any, url: str) -> bool | str:
     raise InvalidOption("listen", redact_url(value), "it is true, false, or for Postgres a postgresql:// address")
 
 
-def _audit(value: Any) -> AuditLevel:
-    if value not in get_args(AuditLevel):
-        raise InvalidOption("audit", value, f"it is one of {', '.join(get_args(AuditLevel))}")
-    level: AuditLevel = value
-    return level
+def _one_of(option: str, value: Any, known: Sequence[Any]) -> Any:
+    if value not in known:
+        raise InvalidOption(option, value, f"it is one of {', '.join(map(str, known))}")
+    return value
 
 
 def _truth(option: str, value: Any) -> bool:
@@ -333,8 +378,8 @@ class Admin:
 
     async def install(self) -> None:
         """Create or upgrade the tables; may be repeated, and any number of processes may call it at once."""
-        await schema.install(self._store.driver, self._store.statements)
+        await schema.install(self._store.database.driver, self._store.database.statements)
 
     async def verify(self) -> None:
         """Raise unless the tables are exactly this release's: `SchemaMissing`, `SchemaNewer` or `SchemaDiffers`."""
-        await schema.verify(self._store.driver, self._store.statements)
+        await schema.verify(self._store.database.driver, self._store.database.statements)

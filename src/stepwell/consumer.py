@@ -10,8 +10,9 @@ from stepwell.base.names import check_name
 from stepwell.errors import InvalidOption
 from stepwell.queue import Handler
 from stepwell.store.store import Store
-from stepwell.worker import Serves, Worker
+from stepwell.worker import Worker
 from stepwell.workflow import Workflow
+from stepwell.workload import Serves
 
 W_co = TypeVar("W_co", covariant=True)
 

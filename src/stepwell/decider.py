@@ -21,6 +21,7 @@ S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - it stands beside S, E and X in every signature of a decider
 E = TypeVar("E")
 X = TypeVar("X")
+AfterFailure = Literal["wait", "continue"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,14 @@ class Receipt:
     first: int | None = None
     last: int | None = None
 
+    @property
+    def version(self) -> int | None:
+        """The version of the instance right after the input: the next one's `expected_version`; None if it had ended.
+
+        That of a duplicate is the version right after the first one, so it vouches for no event that came later.
+        """
+        return self.last
+
 
 @dataclass(frozen=True, slots=True)
 class TimerCancelled:
@@ -66,7 +75,11 @@ class Decider(ABC, Generic[S, I, E, X]):
     With `dedupe`, an input without a key is a duplicate if it equals one that its instance decided less than that long
     ago; inputs from timers and effects are not counted.
 
-    `retry` is how often an effect is tried in all, `timeout` ends an attempt of `handle`; `register` may say otherwise.
+    `retry` is how often an effect is tried in all, `timeout` ends an attempt of `handle`, `observe` records each input
+    with how it was answered; `register` may say otherwise.
+
+    `after_failure` says what happens to the submitted inputs behind one that fails: they "wait" until it is decided or
+    dropped, or they "continue", and it comes back outside the order.
     """
 
     type: ClassVar[str]
@@ -74,6 +87,8 @@ class Decider(ABC, Generic[S, I, E, X]):
     dedupe: ClassVar[Duration | None] = None
     retry: ClassVar[int | Retry] = 5
     timeout: ClassVar[Duration | None] = None
+    after_failure: ClassVar[AfterFailure] = "wait"
+    observe: ClassVar[bool] = False
 
     def identify(self, input: I) -> str:
         """The id of the instance that the input is for: the value of its `route` field."""

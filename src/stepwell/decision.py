@@ -10,6 +10,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.names import check_key, check_name
 from stepwell.errors import InvalidOption
 from stepwell.store.draft import Addressed, Asked
+from stepwell.store.emission import check_type
 
 E_co = TypeVar("E_co", covariant=True)
 X_co = TypeVar("X_co", covariant=True)
@@ -46,6 +47,16 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
+class Emitted:
+    """An event for the outside world that a decision emits; without a subject it is about the instance."""
+
+    type: str
+    data: Any = None
+    subject: str | None = None
+    ordered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Decision(Generic[E_co, X_co, I_co]):
     """What happened, at least one event, and what to do about it; all of it is committed together.
 
@@ -59,6 +70,7 @@ class Decision(Generic[E_co, X_co, I_co]):
     cancelled: tuple[str, ...] = ()
     triggers: tuple[Asked[Any], ...] = ()
     messages: tuple[Outgoing, ...] = ()
+    emitted: tuple[Emitted, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.events:
@@ -133,6 +145,15 @@ class Decision(Generic[E_co, X_co, I_co]):
         """The same, and this message is enqueued: it is there if the decision is."""
         check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         return replace(self, messages=(*self.messages, Outgoing(queue, payload)))
+
+    def with_emit(self, type: str, data: Any = None, *, subject: str | None = None, ordered: bool = True) -> Self:
+        """The same, and this event is emitted for the outside world: it is there if the decision is.
+
+        Unless it has another `subject` it is about the instance, `order/42`; the events of a subject are published in
+        the order of the decisions, unless `ordered` is False. See `store.emit`.
+        """
+        check_type(type)
+        return replace(self, emitted=(*self.emitted, Emitted(type, data, subject, ordered)))
 
     def _with_timer(self, timer: Timer[I2]) -> Decision[E_co, X_co, I_co | I2]:
         kept = tuple(one for one in self.timers if one.key is None or one.key != timer.key)

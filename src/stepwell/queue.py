@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import typing
@@ -10,6 +11,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, timeout_of
+from stepwell.base.limits import Limits, checked_limits, declared_limits
 from stepwell.base.names import check_name, check_whole
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
@@ -19,6 +21,7 @@ from stepwell.values.upcasters import versions_at
 from stepwell.values.versions import check_place
 from stepwell.work.body import Served, Slot
 from stepwell.work.outcome import DONE, Done
+from stepwell.work.processes import Executor, ProcessCall, check_executor
 from stepwell.work.threads import Threads, in_thread
 from stepwell.work.unreadable import Misfit
 
@@ -39,14 +42,18 @@ class Handler(Generic[In_contra]):
         concurrency: int | None,
         batch: int | None,
         lease: float | None = None,
+        limits: Limits | None = None,
+        executor: Executor = "thread",
     ) -> None:
         self.fn = fn
+        self.in_process = check_executor("handler", fn, executor)
         self.queue = check_name("queue", queue)
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency
         self.batch = batch
         self.lease = lease
+        self.limits = checked_limits(limits, queue, None)
         taken = _taken_type(fn)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
         check_place(self.payload_type, f"the payload of {self.queue}")
@@ -76,6 +83,7 @@ class Handler(Generic[In_contra]):
             self.timeout,
             limit or self.concurrency,
             self.batch or 1,
+            declared_limits(self.limits, self.queue, None),
             lease=self.lease,
             reads=versions_at((self.payload_type,)),
         )
@@ -85,6 +93,8 @@ class Handler(Generic[In_contra]):
             payloads = [read_value(task.input or "null", self.payload_type) for task in tasks]
         except SerializationError as error:
             raise Misfit(error, was_read=names_unknown_class(error)) from error
+        if self.in_process:
+            return await self._elsewhere([task.input or "null" for task in tasks], threads, slot)
         argument = payloads[0] if self.batch is None else payloads
         if self._is_async:
             await self.fn(argument)  # type: ignore[misc]
@@ -92,6 +102,16 @@ class Handler(Generic[In_contra]):
         result = await in_thread(lambda: self.fn(argument), threads, slot)
         if inspect.isawaitable(result):
             await result
+        return DONE
+
+    async def _elsewhere(self, texts: Sequence[str], threads: Threads, slot: Slot) -> Done:
+        """Call the function in another process, and kill that when the attempt is stopped or takes too long."""
+        asked = ProcessCall(self.fn, "handler", texts)
+        try:
+            await in_thread(asked.run, threads, slot)
+        except asyncio.CancelledError:
+            asked.kill()
+            raise
         return DONE
 
 
@@ -105,6 +125,8 @@ def handler(
     concurrency: int | None = None,
     batch: None = None,
     lease: Duration | None = None,
+    limits: Limits | None = None,
+    executor: Executor = "thread",
 ) -> Callable[[Callable[[In], object]], Handler[In]]: ...
 @overload
 def handler(
@@ -116,6 +138,8 @@ def handler(
     timeout: Duration | None = None,
     concurrency: int | None = None,
     lease: Duration | None = None,
+    limits: Limits | None = None,
+    executor: Executor = "thread",
 ) -> Callable[[Callable[[list[In]], object]], Handler[In]]: ...
 def handler(
     queue: str,
@@ -126,6 +150,8 @@ def handler(
     concurrency: int | None = None,
     batch: int | None = None,
     lease: Duration | None = None,
+    limits: Limits | None = None,
+    executor: Executor = "thread",
 ) -> Callable[[Callable[[Any], object]], Handler[Any]]:
     """Make the function the handler of a queue's messages, sync or async.
 
@@ -133,7 +159,10 @@ def handler(
     times unless the store says otherwise; `timeout` ends an attempt; `concurrency` bounds how many run at once in one
     worker. With `batch` it takes a list: up to that many messages, as many as there are. If that fails, each of them is
     delivered again alone, so that one bad message cannot spoil the others. `lease` is how long a worker that executes
-    it may be silent before others take over, if that is not the store's. What it returns is not kept.
+    it may be silent before others take over, if that is not the store's. `limits` bounds how many of its messages are
+    handled at once over all workers (`Limits`). What it returns is not kept.
+    With `executor="process"` a sync function that computes is called in another process, which is killed when its
+    `timeout` is over.
     """
     check_name("queue", queue)  # here and not when it decorates: `@handler` without its queue is refused at once
     if concurrency is not None:
@@ -146,7 +175,17 @@ def handler(
     def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
         if isinstance(fn, Handler):
             raise InvalidOption("handler", fn, f"it handles {fn.queue} already; give each queue a function of its own")
-        return Handler(fn, queue, retry=policy, timeout=seconds, concurrency=concurrency, batch=batch, lease=silent)
+        return Handler(
+            fn,
+            queue,
+            retry=policy,
+            timeout=seconds,
+            concurrency=concurrency,
+            batch=batch,
+            lease=silent,
+            limits=limits,
+            executor=executor,
+        )
 
     return decorate
 

@@ -12,6 +12,7 @@ from stepwell.base.count import NONE, Count
 from stepwell.base.program import result_type
 from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
+from stepwell.values.named_codecs import shown_value
 from stepwell.values.stamp import read_value
 
 T = TypeVar("T")
@@ -128,6 +129,8 @@ class Task:
     delete_reason: str | None = None
     last_worker: int | None = None
     last_worker_name: str | None = None
+    tags: tuple[str, ...] = ()
+    progress: Any = None  # what its handler said last
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +304,18 @@ class AuditInfo:
     turn: int | None
     attempt: int | None  # of the task; of the step, where a step failed
     detail: str | None
+    actor: str | None = None  # who asked for it, if a person did
+
+
+@dataclass(frozen=True, slots=True)
+class AuditNote:
+    """A note of the audit with the task that it is about: None for the store itself, and its queue if it is there."""
+
+    task_id: int | None
+    kind: TaskKind | None
+    queue: str | None
+    key: str | None
+    note: AuditInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +374,8 @@ class Run(Generic[R_co]):
 
     def input(self, as_: Any = Any) -> Any:
         """What it was triggered with, as plain JSON or as the type given."""
-        return read_value(self.input_text or "null", as_, what=f"input of run {self.id}")
+        text = self.input_text or "null"
+        return shown_value(text) if as_ is Any else read_value(text, as_, what=f"input of run {self.id}")
 
     @property
     def error(self) -> Mapping[str, Any] | None:

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import mark_as_async
@@ -20,12 +20,15 @@ from stepwell.runs.children import course
 from stepwell.runs.requests import awaited, followed
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
+from stepwell.store.joins.source import check_source
 from stepwell.values.arguments import Arguments
 from stepwell.work.current import current_branch
+from stepwell.work.processes import Executor, check_executor
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+TX: Final = "tx"  # the first parameter of a step that gets a transaction
 
 
 class Step(Generic[P, R_co]):
@@ -48,7 +51,7 @@ class Step(Generic[P, R_co]):
                     f"step {self.id} was called beside a running worker but by no run: threads and pools do not carry "
                     f"the run. To call it as a plain function say `{self.id}.local(...)`"
                 )
-            return self.fn(*args, **kwargs)
+            return self._called_outside(*args, **kwargs)
         self._check_place(branch)
         calling = course(StepCall.made(branch, self.definition, args, kwargs))
         if branch.run.is_sync:
@@ -77,6 +80,9 @@ class Step(Generic[P, R_co]):
         why = "a method's `self` cannot be stored; make it a function, or use `ctx.step(name, self.method)`"
         raise InvalidOption("step", self.id, why)
 
+    def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self.fn(*args, **kwargs)
+
     def _check_place(self, branch: Branch) -> None:
         """Refuse a sync step in an async workflow and the reverse, and a call from a task that has no label."""
         run = branch.run
@@ -89,6 +95,17 @@ class Step(Generic[P, R_co]):
         branch.check_caller(self.id)
 
 
+class TransactionalStep(Step[P, R_co]):
+    """A step whose function gets a transaction first, which a call leaves out: the run that calls it gives one."""
+
+    def local(self, *args: Any, **kwargs: Any) -> R_co:
+        """Call the function itself, with a transaction of yours as its first argument; nothing is recorded."""
+        return self.fn(*args, **kwargs)
+
+    def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        raise NotInRun(f"step {self.id} gets its transaction from a run: here say `{self.id}.local(tx, ...)`")
+
+
 @overload
 def step(fn: Callable[P, R], /) -> Step[P, R]: ...
 @overload
@@ -99,7 +116,19 @@ def step(
     timeout: Duration | None = None,
     queue: str | None = None,
     raises: tuple[type[Exception], ...] = (),
+    at_most_once: bool = False,
+    reconcile: Callable[..., Any] | None = None,
+    executor: Executor = "thread",
 ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+@overload
+def step(
+    *,
+    tx: Literal[True] | object,
+    id: str | None = None,
+    retry: int | Retry | None = None,
+    timeout: Duration | None = None,
+    raises: tuple[type[Exception], ...] = (),
+) -> Callable[[Callable[Concatenate[Any, P], R]], TransactionalStep[P, R]]: ...
 def step(
     fn: Callable[..., Any] | None = None,
     /,
@@ -109,6 +138,10 @@ def step(
     timeout: Duration | None = None,
     queue: str | None = None,
     raises: tuple[type[Exception], ...] = (),
+    tx: object = None,
+    at_most_once: bool = False,
+    reconcile: Callable[..., Any] | None = None,
+    executor: Executor = "thread",
 ) -> Any:
     """Make a function, sync or async, a step of the workflows that call it.
 
@@ -119,13 +152,27 @@ def step(
 
     With `queue` it is executed by any worker that serves it (`Worker(store, [the_step])`), as a child of the run that
     calls it, which holds nothing meanwhile.
+
+    With `executor="process"` a sync body that computes is called in another process, so that it keeps nothing else of
+    the worker waiting; that process is killed when the step takes too long or its run is cancelled.
+
+    With `tx` its first parameter is a transaction, which the call leaves out. What the body writes in it and the result
+    are committed together, once: `tx=True` is the store's own transaction (`Tx`), anything else opens one of yours, on
+    the store's database: a `sessionmaker`, an engine, a pool, Django's `connection`, or a function that connects.
+
+    With `at_most_once` the body never begins a second time by itself: what it raises is final, and after a crash in it
+    `reconcile`, called with the same arguments, returns a `Reconciliation`; if there is none, or it does not know, the
+    run waits for `store.resolve`.
     """
     if queue is not None:
         check_name("queue", queue)
-    policy = None if retry is None else Retry.of(retry)
+    policy = Retry.of(1) if at_most_once else None if retry is None else Retry.of(retry)
     seconds = timeout_of(timeout)
     if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
         raise InvalidOption("raises", raises, "it is a tuple of exception classes")
+    _check_combination(tx, queue, retry, at_most_once=at_most_once, reconcile=reconcile)
+    if tx is not None and executor != "thread":
+        raise InvalidOption("tx", tx, "a step in another process has none")
 
     def decorate(fn: Callable[..., Any]) -> Step[..., Any]:
         if isinstance(fn, Step):
@@ -133,15 +180,43 @@ def step(
         if hasattr(fn, "served"):
             raise InvalidOption("step", fn, "it is a workflow or a handler; a step is a plain function")
         name = checked_step(id or getattr(fn, "__name__", ""))
-        arguments = Arguments.of(fn, "step")
+        arguments = Arguments.of(fn, "step", None if tx is None else TX)
         if arguments.names[:1] in (("self",), ("cls",)):
             why = "a method's `self` cannot be stored; make it a function, or call `ctx.step(name, self.method, ...)`"
             raise InvalidOption("step", name, why)
         is_async = inspect.iscoroutinefunction(fn)
-        definition = StepDefinition(name, fn, arguments, arguments.returns, policy, seconds, raises, is_async, queue)
-        return Step(fn, definition)
+        in_process = check_executor("step", fn, executor)
+        definition = StepDefinition(
+            name,
+            fn,
+            arguments,
+            arguments.returns,
+            policy,
+            seconds,
+            raises,
+            is_async,
+            queue,
+            tx,
+            at_most_once,
+            reconcile,
+            in_process,
+        )
+        return Step(fn, definition) if tx is None else TransactionalStep(fn, definition)
 
     return decorate if fn is None else decorate(fn)
+
+
+def _check_combination(
+    tx: object, queue: str | None, retry: int | Retry | None, *, at_most_once: bool, reconcile: object
+) -> None:
+    if tx is not None and queue is not None:
+        raise InvalidOption("tx", tx, "a step of a `queue` has none")
+    if tx is not None and tx is not True:
+        check_source(tx)
+    if at_most_once and (tx is not None or queue is not None or retry is not None):
+        raise InvalidOption("at_most_once", at_most_once, "such a step has no `tx`, no `queue` and no `retry`")
+    if reconcile is not None and not at_most_once:
+        raise InvalidOption("reconcile", reconcile, "it is for steps with `at_most_once=True`")
 
 
 class BackgroundStep(Generic[R_co]):

@@ -14,7 +14,7 @@ from stepwell.base.names import check_tags
 from stepwell.errors import InvalidOption
 from stepwell.records import RunId
 from stepwell.runs.branches import Branch
-from stepwell.runs.context import Context, SyncContext, current
+from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.store.draft import Asked, RequireWorker, Unique
 from stepwell.store.results import returned
 from stepwell.store.store import Store
@@ -50,6 +50,7 @@ class TriggerOptions(TypedDict, total=False):
     max_attempts: int | None
     tags: Iterable[str]
     unique: Unique
+    limit_key: str | None
     require_worker: RequireWorker | None
 
 
@@ -65,9 +66,9 @@ class Trigger(Asked[R_co]):
 
         `key` names the run: a second trigger with it finds the first, and with another input raises
         `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
-        first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `require_worker`
-        says what to do if no living worker serves the workflow: "warn" (and write it), "error" (and write nothing) or
-        "ignore".
+        first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `limit_key` is
+        whose limits it counts to, if its input does not say that. `require_worker` says what to do if no living worker
+        serves the workflow: "warn" (and write it), "error" (and write nothing) or "ignore".
         """
         if unknown := options.keys() - OPTIONS:
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
@@ -125,7 +126,9 @@ class Waited(Generic[R_co]):
         run_id = await store.trigger(self.trigger)
         left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - begun))
         # A run with a key may have existed before, and have ended.
-        result: R_co = returned(run_id, await store.results.ending(run_id, left, is_new=self.trigger.key is None))
+        result: R_co = returned(
+            run_id, await store.database.results.ending(run_id, left, is_new=self.trigger.key is None)
+        )
         return result
 
 
@@ -135,7 +138,7 @@ def _place(on: object, workflow: str) -> object:
     if on is None:
         if isinstance(branch, Branch) and branch.run.is_sync:
             raise InvalidOption("on", on, f"in a sync workflow pass its context: `{workflow}.trigger().execute(ctx)`")
-        return current()
+        return Context(current_run())
     if isinstance(branch, Branch) and not isinstance(on, Context | SyncContext):
         why = "in a workflow every replay would write another run: pass `ctx`, for a child, or do it in a step"
         raise InvalidOption("on", on, why)

@@ -6,33 +6,29 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from stepwell._version import __version__
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.names import check_key, check_prefix, check_whole
 from stepwell.base.signals import caught_signals
-from stepwell.decider import Decider
-from stepwell.deciders.service import Service, deciders_in, engines_in
-from stepwell.errors import DuplicateWorkflow, InvalidOption, StepwellError
+from stepwell.errors import InvalidOption, StepwellError
 from stepwell.queue import Handler
-from stepwell.step import Step
 from stepwell.store.by_hand import Message
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
-from stepwell.work.body import Beside, Served, distinct
+from stepwell.work.body import Served
 from stepwell.work.garbage import GARBAGE
 from stepwell.work.loop import Runtime
-from stepwell.workflow import Workflow, discover_workflows, is_of, workflows_of
+from stepwell.workflow import Workflow
+from stepwell.workload import MOST_PLACES, Serves, all_served
 
-Serves = Handler[Any] | Workflow[..., Any] | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType
 OnMissing = Literal["fail", "release"]
-MOST_PLACES: Final = 10_000
 PREFIXES_VARIABLE: Final = "WORKER_TYPE_PREFIXES"
 DEFAULT_PREFIX: Final = "default."
 
@@ -73,11 +69,12 @@ class Worker:
             why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Worker`"
             raise InvalidOption("store", store, why)
         check_whole("concurrency", concurrency, 1, MOST_PLACES)
-        routing, (found, beside) = Routing.of(prefixes, on_missing_handler), _served(serves, limits or {}, store)
+        routing, (found, beside) = Routing.of(prefixes, on_missing_handler), all_served(serves, limits or {}, store)
         self._store, served = store, routing.chosen(found)
+        self._db = store.database
         self._queues = [one.queue for one in served]
         self._runtime = Runtime(
-            store,
+            self._db,
             served,
             Identity(
                 name=check_key(name or f"{socket.gethostname()}-{os.getpid()}", "worker"),
@@ -85,7 +82,11 @@ class Worker:
                 pid=os.getpid(),
                 port=None if port is None else check_whole("port", port, 0, 65_535),
                 version=__version__,
-                handlers=[*(one.queue for one in served), *(f"{prefix}*" for prefix in routing.claimed(served))],
+                handlers=[
+                    *(one.queue for one in served),
+                    *(f"{prefix}*" for prefix in routing.claimed(served)),
+                    *(each.mark for one in served for each in one.schedules),
+                ],
             ),
             prefixes=routing.claimed(served),
             concurrency=concurrency,
@@ -114,7 +115,7 @@ class Worker:
         return self._runtime.is_serving
 
     async def __aenter__(self) -> Self:
-        self._store.check()
+        self._db.check()
         if self._started:
             raise InvalidOption("worker", "start", "it is started already")
         self._started = True
@@ -138,7 +139,7 @@ class Worker:
 
         A second signal ends the grace period: tasks that are being executed are given back at once.
         """
-        self._store.check()
+        self._db.check()
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(self._stop.clear)  # when all has ended: it may run again
@@ -178,7 +179,7 @@ class Worker:
 
     async def register(self) -> Self:
         """Let others see the worker before it claims anything; `run` goes on from there, `close` ends it."""
-        self._store.check()
+        self._db.check()
         await self._runtime.register()
         return self
 
@@ -192,7 +193,7 @@ class Worker:
 
         A workflow or a handler takes the place of the one with its name, a plain function that of the only one.
         """
-        self._runtime.replace(_replacement(fn, self._queues).served(self._store.options.retry))
+        self._runtime.replace(_replacement(fn, self._queues).served(self._db.options.retry))
 
     async def dequeue(self, limit: int = 1, *, until: Duration | None = 0) -> list[Message[Any]]:
         """Take up to `limit` tasks of the worker's queues by hand, as `store.dequeue` does."""
@@ -203,7 +204,7 @@ class Worker:
 
         A worker that is not started works for as long as that takes and no longer.
         """
-        self._store.check()
+        self._db.check()
         if self._started:
             return await self._runtime.drain()
         if self._draining:
@@ -219,7 +220,7 @@ class Worker:
 
     def stop(self) -> None:
         """Let `run` or `poll_forever` end, gracefully; the second time at once. Any thread may call it."""
-        loop = self._store.loop
+        loop = self._db.loop
         if is_running_here(loop):
             self._end()
         else:
@@ -293,88 +294,6 @@ class Routing:
         if self.prefixes:
             return self.prefixes if self.on_missing == "fail" else ()
         return () if served else (DEFAULT_PREFIX,)
-
-
-def _served(serves: Iterable[Serves], limits: Mapping[str, int], store: Store) -> tuple[list[Served], Sequence[Beside]]:
-    found: dict[str, Served] = {}
-    if not isinstance(limits, Mapping):
-        raise InvalidOption("limits", limits, "it says of queues how many run at once: pass a dict")
-    if isinstance(serves, Handler | Workflow | ModuleType) or not isinstance(serves, Iterable):
-        raise InvalidOption("serves", serves, "pass a list of handlers and workflows")
-    serves, services = _apart(serves, store)
-    for decided in (one for service in services for one in service.served()):
-        if decided.queue in found:
-            raise InvalidOption("serves", decided.queue, "two engines of one worker have a decider of this type")
-        found[decided.queue] = decided
-    known: dict[str, Handler[Any] | Workflow[..., Any]] = {}
-    for one in each_served(serves):
-        name = one.name if isinstance(one, Workflow) else one.queue
-        if (first := known.setdefault(name, one)) is not one:
-            raise _twice(name, first, one)
-        if (limit := limits.get(name)) is not None:
-            check_whole(f"limits of {name}", limit, 1, MOST_PLACES)
-        found[name] = one.served(store.options.retry, limit)
-    if unknown := set(limits) - set(found):
-        raise InvalidOption("limits", sorted(unknown), "these queues are not served")
-    return list(found.values()), distinct(one for service in services for one in service.beside())
-
-
-def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[Service]]:
-    """What is served except for deciders, and those; what is named goes before what a module has."""
-    serves = list(serves)
-    others: list[Serves] = [one for one in serves if not isinstance(one, Decider | Service)]
-    modules = [one for one in others if isinstance(one, ModuleType)]
-    named = [one for one in serves if isinstance(one, Service)]
-    engines = dict.fromkeys([*named, *(each for module in modules for each in engines_in(module, store))])
-    if strange := [one for one in engines if one.store is not store]:
-        raise InvalidOption("serves", strange[0], "it is the engine of another store")
-    alone = Service(store)
-    for one in serves:
-        if isinstance(one, Decider):
-            alone.register(one)
-    known = {family.type for engine in (*engines, alone) for family in engine.registry}
-    for found in deciders_in(modules, known):
-        alone.register(found)
-    return others, [*engines, alone]
-
-
-def each_served(serves: Iterable[Serves]) -> Iterator[Handler[Any] | Workflow[..., Any]]:
-    """What is served, a module as what is defined in it, steps as a workflow for each of their queues."""
-    steps: dict[int, Step[..., Any]] = {}
-    for one in serves:
-        match one:
-            case Handler() | Workflow():
-                yield one
-            case Step():
-                steps[id(one)] = one
-            case ModuleType():
-                yield from discover_workflows(one).values()
-                handlers = {id(each): each for each in vars(one).values() if isinstance(each, Handler)}
-                yield from (each for each in handlers.values() if is_of(each.fn, one))
-                steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
-            case _:
-                why = (
-                    "a worker serves what is decorated with @handler, @workflow or @step(queue=...), deciders, engines "
-                    "and modules"
-                )
-                raise InvalidOption("serves", one, why)
-    yield from workflows_of(steps.values())
-
-
-def _is_spawned(one: object, module: ModuleType) -> bool:
-    return isinstance(one, Step) and one.definition.queue is not None and is_of(one.fn, module)
-
-
-def _twice(name: str, first: object, second: object) -> Exception:
-    if isinstance(first, Workflow) or isinstance(second, Workflow):
-        return DuplicateWorkflow(name, _place(first), _place(second))
-    return InvalidOption("serves", second, f"two handlers for the queue {name}; give each its own")
-
-
-def _place(one: object) -> str:
-    """Where the function behind it is defined."""
-    fn = getattr(one, "fn", one)
-    return f"{getattr(fn, '__module__', '?')}.{getattr(fn, '__qualname__', repr(one))}"
 
 
 def _replacement(fn: Callable[..., Any], queues: Sequence[str]) -> Handler[Any] | Workflow[..., Any]:

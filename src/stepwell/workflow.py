@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
-
-import msgspec
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, seconds_of
+from stepwell.base.limits import Limits, checked_limits, declared_limits
 from stepwell.base.names import check_name, check_whole
 from stepwell.base.program import declare, declared, know
-from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, SerializationError, WorkflowNotFound
+from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
-from stepwell.runs.branches import Branch, Labels, other_colour
-from stepwell.runs.context import Context, SyncContext, current_run
+from stepwell.runs.branches import Branch, other_colour
+from stepwell.runs.context import Context, SyncContext
+from stepwell.runs.log import Attended
 from stepwell.step import Step
+from stepwell.store.emission import check_type
+from stepwell.store.ends import event_type
+from stepwell.store.plan import FILLED, UNFILLED, Cron, Every, Once, When
+from stepwell.store.run_key import RunKey
+from stepwell.store.schedules import NewSchedule
 from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
 from stepwell.values.arguments import Arguments, Write, text_by_name
-from stepwell.values.codec import names_unknown_class
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.stamp import write_value
 from stepwell.values.upcasters import versions_at
-from stepwell.work.body import Served
+from stepwell.work.body import Served, told_of
 from stepwell.work.current import current_branch
-from stepwell.work.unreadable import Misfit
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+Lifecycle = Literal["succeeded", "failed", "dead_letter", "no_handler"]
 
 
 class Workflow(Generic[P, R_co]):
@@ -54,6 +57,9 @@ class Workflow(Generic[P, R_co]):
         strict: bool = False,
         cleanup: float | None = None,
         lease: float | None = None,
+        lifecycle: Collection[str] = (),
+        limits: Limits | None = None,
+        schedule: When | Sequence[When] = (),
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -66,12 +72,15 @@ class Workflow(Generic[P, R_co]):
         self.strict = strict
         self.cleanup = cleanup
         self.lease = lease
+        self.limits = checked_limits(limits, name, self.arguments.names)
+        self.lifecycle = _checked_lifecycle(name, lifecycle)
         self.is_async = inspect.iscoroutinefunction(fn)
         declare(self, f"{self.name}()", fn)
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
             know(name, self.arguments.returns)
             _defined.add(self)
+        self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
 
     def trigger(self, *args: P.args, **kwargs: P.kwargs) -> Trigger[R_co]:
         """Ask for a run with these arguments; nothing is written before `execute`.
@@ -93,6 +102,16 @@ class Workflow(Generic[P, R_co]):
         self.arguments.decode(text)
         self.arguments.refuse_losses(args, kwargs)
         return Trigger(self.name, True, text, self.arguments.returns, again, max_attempts=attempts)
+
+    def scheduled(self, when: When) -> NewSchedule:
+        """A schedule that triggers it with the input of `when`; a parameter `scheduled_for` gets the tick's moment."""
+        fills = self.is_defined and FILLED in self.parameters and FILLED not in when.input
+        given: dict[str, Any] = {**when.input, **({FILLED: UNFILLED} if fills else {})}
+        return NewSchedule(when.name or self.name, _trigger(self, given), when, fills)
+
+    def with_key(self, key: str) -> RunKey[R_co]:
+        """The run of this workflow that has the key, for every verb that takes a run: `store.cancel(it)`."""
+        return RunKey(self.name, key, self.returns)
 
     @overload
     def get_run(self, run_id: int, store: SyncFace) -> Run[R_co]: ...
@@ -123,7 +142,7 @@ class Workflow(Generic[P, R_co]):
     @property
     def options(self) -> Mapping[str, Any]:
         """The other options of its definition."""
-        names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup", "lease")
+        names = ("retry", "timeout", "concurrency", "dead_letter", "strict", "cleanup", "lease", "lifecycle", "limits")
         return {name: getattr(self, name) for name in names}
 
     def served(self, retry: Retry, limit: int | None = None) -> Served:
@@ -138,13 +157,17 @@ class Workflow(Generic[P, R_co]):
             self.retry or retry,
             None,
             limit or self.concurrency,
+            limits=declared_limits(self.limits, self.name, self.arguments.names),
             is_workflow=True,
             dead_letter=self.dead_letter,
+            lifecycle=self.lifecycle,
+            told=told_of(self.dead_letter, self.lifecycle),
             run_timeout=self.timeout,
             cleanup=self.cleanup,
-            while_served=Labels,
+            while_served=Attended,
             lease=self.lease,
             reads=reads,
+            schedules=self.schedules,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -206,6 +229,9 @@ def workflow(
     strict: bool = False,
     cleanup: Duration | None = None,
     lease: Duration | None = None,
+    lifecycle: Collection[Lifecycle] = (),
+    limits: Limits | None = None,
+    schedule: When | Sequence[When] = (),
 ) -> _Decorator: ...
 def workflow(
     of: str | Callable[..., Any] | None = None,
@@ -219,6 +245,9 @@ def workflow(
     strict: bool = False,
     cleanup: Duration | None = None,
     lease: Duration | None = None,
+    lifecycle: Collection[Lifecycle] = (),
+    limits: Limits | None = None,
+    schedule: When | Sequence[When] = (),
 ) -> Any:
     """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
 
@@ -229,13 +258,16 @@ def workflow(
     workflow that is told of runs that failed for good. With `strict` a run is stopped before it executes a new step
     while others that it has recorded are still unasked. `cleanup` is how long a run may go on inside of `shield()` when
     it was cancelled; `lease` how long a worker that executes it may be silent before others take over, if that is not
-    the store's.
+    the store's; `limits` bounds how many run at once over all workers. `lifecycle` names what is emitted of its runs,
+    in the transaction that it tells of: "succeeded", "failed" for each attempt, "dead_letter" and "no_handler"; their
+    types are `zip_files.failed.v1` and the like. `schedule` triggers it again and again: a `Cron`, `Every` or `Once`,
+    or several that have names.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
-        given = (name, retry, timeout, concurrency, dead_letter, cleanup, lease)
-        if strict or any(one is not None for one in given):
+        given = (name, retry, timeout, concurrency, dead_letter, cleanup, lease, limits)
+        if strict or lifecycle or schedule or any(one is not None for one in given):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
     if name is not None:
@@ -257,17 +289,11 @@ def workflow(
         called = str(name or getattr(fn, "__name__", ""))
         if dead_letter == called:
             raise InvalidOption("dead_letter", called, "its own letter would fail and be told again, for ever")
-        return Workflow(
-            called,
-            fn,
-            retry=policy,
-            timeout=seconds,
-            concurrency=concurrency,
-            dead_letter=dead_letter,
-            strict=bool(strict),
-            cleanup=clean,
-            lease=silent,
-        )
+        # fmt: off
+        return Workflow(called, fn, retry=policy, timeout=seconds, concurrency=concurrency, dead_letter=dead_letter,
+                        strict=bool(strict), cleanup=clean, lease=silent, lifecycle=lifecycle, limits=limits,
+                        schedule=schedule)
+        # fmt: on
 
     return decorate if of is None else decorate(of)
 
@@ -299,10 +325,23 @@ def is_of(fn: object, module: ModuleType) -> bool:
     return place == module.__name__ or (hasattr(module, "__path__") and place.startswith(f"{module.__name__}."))
 
 
-NOTHING_GIVEN: Final = msgspec.Raw(b"null")
 _NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"
 _UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument")
 _defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
+
+
+def _listed(schedule: When | Sequence[When]) -> Sequence[When]:
+    """The schedules of a definition, each with a name of its own."""
+    each: Sequence[When] = (schedule,) if isinstance(schedule, Cron | Every | Once) else tuple(schedule)
+    if strange := [one for one in each if not isinstance(one, Cron | Every | Once)]:
+        raise InvalidOption("schedule", strange[0], "it is a `Cron`, an `Every` or a `Once`")
+    if len(each) > 1 and len({one.name for one in each if one.name is not None}) < len(each):
+        raise InvalidOption("schedule", each[0], "of several schedules each needs a `name` of its own")
+    return each
+
+
+def _trigger(of: Workflow[..., Any], given: Mapping[str, Any]) -> Trigger[Any]:
+    return of.trigger(**given)
 
 
 def _limit_of(option: str, given: Duration | None, why: str) -> float | None:
@@ -310,6 +349,15 @@ def _limit_of(option: str, given: Duration | None, why: str) -> float | None:
     if seconds == 0:
         raise InvalidOption(option, given, why)
     return seconds
+
+
+def _checked_lifecycle(workflow: str, names: Collection[str]) -> tuple[str, ...]:
+    known = get_args(Lifecycle)
+    if isinstance(names, str) or any(one not in known for one in names):
+        raise InvalidOption("lifecycle", names, f"it is a set of {', '.join(map(repr, known))}")
+    for one in names:
+        check_type(event_type(workflow, one))
+    return tuple(one for one in known if one in names)
 
 
 def _nowhere(name: str, *_: Any, **__: Any) -> None:
@@ -333,39 +381,3 @@ def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], write:
 
 def _place(one: Workflow[..., Any]) -> str:
     return f"{one.fn.__module__}.{getattr(one.fn, '__qualname__', one.name)}"
-
-
-def workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
-    """Steps that a worker executes for runs elsewhere: a workflow for each of their queues, which calls them."""
-    queues: dict[str, dict[str, Step[..., Any]]] = {}
-    for step in steps:
-        if step.definition.queue is None:
-            why = "it names no queue, so the runs that call it execute it themselves; say `@step(queue=...)`"
-            raise InvalidOption("serves", step, why)
-        known = queues.setdefault(step.definition.queue, {})
-        if known.setdefault(step.id, step) is not step:
-            raise InvalidOption("serves", step, f"two steps of the queue {step.definition.queue} are named {step.id}")
-    return [Workflow(queue, _calling(queue, known)) for queue, known in queues.items()]
-
-
-def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:
-    async def call(ctx: Context, step: str, arguments: msgspec.Raw = NOTHING_GIVEN, key: str | None = None) -> Any:
-        if (known := steps.get(step)) is None:
-            why = f"this worker serves {queue} without the step {step}; serve the module that has it"
-            raise current_run().hold(Misfit(SerializationError(why, what=f"run of {queue}"), was_read=True))
-        definition = dataclasses.replace(known.definition, queue=None, known_as=key)
-        taken = known.definition.arguments
-        given = {} if taken is None else _given(taken, bytes(arguments).decode())
-        face = ctx if definition.is_async else SyncContext(current_run())
-        context = (face,) if taken is not None and taken.takes_context else ()
-        return await ctx.step(Step(known.fn, definition), *context, **given)
-
-    return call
-
-
-def _given(taken: Arguments, text: str) -> dict[str, Any]:
-    """The arguments of a step, judged like the input of a run if this code cannot read them."""
-    try:
-        return taken.decode(text)
-    except SerializationError as error:
-        raise current_run().hold(Misfit(error, was_read=names_unknown_class(error))) from None

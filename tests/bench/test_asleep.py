@@ -114,7 +114,7 @@ async def _idling(store: Store, monkeypatch: pytest.MonkeyPatch) -> Idle:
 
 @asynccontextmanager
 async def _counted(store: Store, idle: Idle, patch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    driver: Any = store.driver
+    driver: Any = store.database.driver
     run, read, transact = driver.run, driver.read, driver.transact
 
     async def counted_run(slot: int, calls: Sequence[Call]) -> list[list[Row]]:

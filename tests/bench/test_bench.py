@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import compare, figures, telling
-from bench.__main__ import REFUSED, RESULTS, main
+from bench.__main__ import REFUSED, RESULTS, main, merged
 from bench.contestants import CONTESTANTS
 from bench.contestants.stepwell import Stepwell, connect
 from bench.durability import NotDurable, check_folder
@@ -30,6 +30,8 @@ def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypat
         "workflow.few",
         "workflow.one",
         "workflow.latency.two",
+        "decider.inline",
+        "model.rebuild",
     ]
     arguments = ["--backend", "sqlite", "--contestants", "stepwell,raw", "--scale", "0.001", "--rounds", "1", "--json"]
     done = CliRunner().invoke(main, [*arguments, "--only", ",".join(workloads)])
@@ -37,6 +39,7 @@ def test_it_measures_stepwell_and_raw_sql_under_every_kind_of_workload(monkeypat
     lines = json.loads(done.stdout)["lines"]
     expected = {(name, "empty", who) for name in workloads for who in ("stepwell", "raw")}
     expected |= {("growth", "finished", who) for who in ("stepwell", "raw")}
+    expected.remove(("model.rebuild", "empty", "raw"))
     assert {(line["workload"], line["state"], line["contestant"]) for line in lines} == expected
     assert all(line["count"] >= 5 and line["api"] for line in lines)
 
@@ -150,6 +153,15 @@ def test_workflows_are_judged_against_the_best_peer_and_raw_sql() -> None:
     assert "| asleep | stepwell | 390/min, 6 connections, 34 MB |" in telling.page(results)
 
 
+def test_what_is_measured_anew_takes_the_place_of_the_same() -> None:
+    before = {"rounds": 3, "lines": [_line("drain", "stepwell", rate=1), _line("drain", "raw", rate=2)]}
+    anew = {"rounds": 1, "lines": [_line("drain", "stepwell", rate=3), _line("model.sql", "stepwell", rate=4)]}
+    both = merged(before, anew)
+    assert both["rounds"] == 3
+    found = sorted((line["workload"], line["contestant"], line["rate"]) for line in both["lines"])
+    assert found == [("drain", "raw", 2), ("drain", "stepwell", 3), ("model.sql", "stepwell", 4)]
+
+
 def test_a_median_is_told_and_not_the_best_round() -> None:
     lines = [_line("drain", "stepwell", rate=rate) for rate in (100, 900, 200)]
     [summary] = figures.summaries(lines)
@@ -198,7 +210,7 @@ def _writer(queue: Stepwell, sql: str) -> None:
     def execute(connection: sqlite3.Connection) -> None:
         connection.execute(sql)
 
-    driver: Any = queue._store.driver
+    driver: Any = queue._store.database.driver
     driver._writer.submit(execute).result(10)
 
 

@@ -28,6 +28,16 @@ async def approval(cents: int) -> Any:
     raise Paused("more than ten euros")
 
 
+@step(at_most_once=True)
+async def wire(cents: int) -> str:
+    raise ConnectionError("no answer from the bank")
+
+
+@workflow(retry=1)
+async def transfer(cents: int) -> str:
+    return await wire(cents)
+
+
 @workflow
 async def purchase(ctx: Context, what: str) -> str:
     ctx.progress({"step": 1, "of": 2})

@@ -50,6 +50,7 @@ GRAPH = {
 class Doors(Decider[Door, Input, Moved, Ring]):
     type = "door"
     route = "door"
+    observe = True
 
     def initial(self) -> Door:
         return Door()

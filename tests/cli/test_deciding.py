@@ -74,6 +74,13 @@ def test_an_input_is_decided_once_by_its_key(doors: Cli) -> None:
     assert told == {"type": "door", "id": "side", "outcome": "duplicate", "first": 1, "last": 1, "served": False}
 
 
+def test_an_input_for_another_version_is_refused(doors: Cli) -> None:
+    words = ("decider", "send", "door", "Push", "door=front", "--app", DOORS, "--expected-version")
+    refused = doors(*words, "1", code=4).error
+    assert "door 'front' is at version 2, not at 1 as expected: nothing was written" in refused
+    assert "has decided" in doors(*words, "2").out
+
+
 def test_an_instance_that_has_ended_refuses(doors: Cli) -> None:
     doors("decider", "send", "door", "Lock", "door=front", "--app", DOORS)
     refused = doors("decider", "send", "door", "Push", "door=front", "--app", DOORS, code=4)
@@ -101,6 +108,30 @@ def test_the_states_are_drawn_with_the_one_it_is_in(doors: Cli) -> None:
     assert doors("decider", "graph", "door", "--app", DOORS, "--dot").out.startswith('digraph "door" {')
     told = doors("decider", "graph", "door", "front", "--app", DOORS, "--json").json
     assert (told["current"], [one["status"] for one in told["states"]]) == ("closed", ["closed", "open", "locked"])
+
+
+@pytest.mark.proves("I-06", "I-07", "IO-05")
+def test_what_inputs_have_done_is_listed_counted_and_compared_with_what_is_declared(doors: Cli) -> None:
+    doors("decider", "send", "door", "Push", "door=front", "--app", DOORS)
+    doors("decider", "send", "door", "Push", "door=front", "--app", DOORS)
+    doors("decider", "send", "door", "Push", "door=front", "--app", DOORS, "--key", "click")
+    listed = doors("decider", "inputs", "door", "front", "--app", DOORS).out
+    assert "applied    closed -> open  Push   {" in listed
+    assert "duplicate  open            Push   {" in listed
+    page = doors("decider", "inputs", "door", "front", "--app", DOORS, "--limit", "2", "--json").json
+    assert [one["outcome"] for one in page["inputs"]] == ["applied", "applied"]
+    rest = doors("decider", "inputs", "door", "front", "--app", DOORS, "--after", page["next"], "--json").json
+    assert [one["outcome"] for one in rest["inputs"]] == ["applied", "applied", "duplicate"]
+    assert "no input of door back was recorded" in doors("decider", "inputs", "door", "back", "--app", DOORS).out
+    drift = doors("decider", "drift", "door", "--app", DOORS)
+    assert "not declared: open -> open by Push, 1 times" in drift.out
+    assert "not observed: closed -> locked by Lock" in drift.out
+    told = doors("decider", "drift", "door", "--app", DOORS, "--json").json
+    assert [(one["source"], one["target"], one["count"]) for one in told["undeclared"]] == [("open", "open", 1)]
+    drawn = doors("decider", "graph", "door", "front", "--app", DOORS, "--observed").out
+    assert "closed --> open : Push, effect Ring, timer close, 2 times" in drawn
+    assert "open --> open : Push, once, not declared" in drawn
+    assert "class open current" in drawn
 
 
 def test_a_worker_serves_the_deciders_of_a_module(doors: Cli) -> None:

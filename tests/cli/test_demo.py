@@ -153,9 +153,9 @@ def test_without_postgres_it_says_so(temporary: Path) -> None:
 )
 def test_no_worker_outlives_it(temporary: Path, number: signal.Signals, code: int) -> None:
     process = started(temporary, "--json")
-    wait_for(lambda: len(set(workers_in(temporary))) >= 2, 20, message="two workers")
+    wait_for(lambda: len(set(workers_in(temporary))) >= 2, 60, message="two workers")
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
     assert process.returncode == code
     wait_for(lambda: not list(workers_in(temporary)), 10, message="end of the workers")
     assert number is signal.SIGKILL or not list(temporary.iterdir())

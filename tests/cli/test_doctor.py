@@ -17,7 +17,7 @@ from stepwell import Count, sync
 from stepwell.base.count import NONE
 from stepwell.operate.doctor import Facts, Finding, findings
 from stepwell.records import Aside, Health, QueueStats, WorkerInfo
-from stepwell.worker import Serves
+from stepwell.workload import Serves
 from tests.cli.kit import APP, Cli
 from tests.cli.shop import fulfil, send, wait_long, welcome
 from tests.ground.waiting import wait_for

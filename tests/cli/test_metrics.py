@@ -127,14 +127,14 @@ async def test_a_worker_is_ready_when_its_workflows_are_made_not_before(
     @workflow(name="late")
     async def late() -> None: ...
 
-    asked, go_on, register = asyncio.Event(), asyncio.Event(), store.register_workflow
+    asked, go_on, register = asyncio.Event(), asyncio.Event(), store.database.register_workflow
 
     async def registering(*args: Any) -> int:
         asked.set()
         await go_on.wait()
         return await register(*args)
 
-    monkeypatch.setattr(store, "register_workflow", registering)
+    monkeypatch.setattr(store.database, "register_workflow", registering)
     port, worker = free_port(), Worker(store, [late])
     async with healthy(str(port), store, worker):
         starting = asyncio.create_task(worker.__aenter__())

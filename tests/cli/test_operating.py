@@ -2,6 +2,7 @@
 
 import pytest
 
+from stepwell.cli.command import person
 from tests.cli.kit import APP, Cli
 
 
@@ -33,6 +34,14 @@ def test_messages_are_archived_deleted_and_restored_by_their_ids(cli: Cli) -> No
     assert cli("message", "restore", other, "--json").json == [{"task": int(other), "done": True}]
     assert "was not deleted" in cli("message", "restore", other, code=4).out
     assert "is delivered again" in cli("message", "requeue", one).out
+    listed = cli("message", "ls", "emails", "--json").json["messages"]
+    assert [message["id"] for message in listed] == [int(other), int(one)]
+    assert "bob@example.org" in (page := cli("message", "ls", "emails", "--limit", 1).out)
+    assert "ada@example.org" in cli("message", "ls", "emails", "--after", page.split("--after ")[1].strip()).out
+    assert "is cancelled" in cli("message", "cancel", other, "--reason", "twice").out
+    assert "is finished" in cli("message", "cancel", other, code=4).out
+    assert "CANCELLED" in cli("message", "ls", "emails", "--state", "finished").out
+    assert "emails has no message that is running" in cli("message", "ls", "emails", "--state", "running").out
     assert cli("message", "requeue", one, "--json", code=4).json == [{"task": int(one), "done": False}]
 
 
@@ -142,3 +151,22 @@ def test_bench_measures_and_leaves_nothing_behind(cli: Cli, monkeypatch: pytest.
     assert figures["handled_per_s"] > 0
     assert figures["steps_per_s"] > 0
     assert cli("queue", "ls", "--json").json == queues
+
+
+@pytest.mark.proves("security-11")
+def test_the_audit_says_who_acted_and_is_verified(cli: Cli) -> None:
+    own = Cli(f"{cli.url}{'&' if '?' in str(cli.url) else '?'}seal_audit=true")
+    assert own("audit", "ls").out == "nothing was noted\n"
+    task = own("send", "emails", "ada@example.org", "--json").json["task"]
+    own("queue", "pause", "emails")
+    own("message", "delete", task, "--reason", "twice")
+    head = own("audit", "seal").out.strip()
+    assert len(head) == 64
+    [deleted, paused] = own("audit", "ls", "--json").json["notes"]
+    assert (paused["note"]["what"], paused["task_id"], paused["note"]["detail"]) == ("queue paused", None, "emails")
+    assert deleted["note"]["actor"] == paused["note"]["actor"] == person()
+    assert person() in own("audit", "ls").out
+    assert f"fit 1 seal over 2 notes\nhead {head}\n" in own("audit", "verify", "--head", head).out
+    failed = own("audit", "verify", "--head", "0" * 64, "--json", code=1).json
+    assert (failed["whole"], [one["seal"] for one in failed["verdict"]["faults"]]) == (False, [1])
+    assert "✕ seal 1: no seal has the hash" in own("audit", "verify", "--head", "0" * 64, code=1).out

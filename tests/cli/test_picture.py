@@ -20,8 +20,8 @@ def lines_in(svg: str) -> list[str]:
 
 
 def shape_of(line: str) -> str:
-    """A line without what differs from run to run: numbers, spans of time, and how long a bar is."""
-    line = re.sub(r"│(.*)│", lambda found: "│" + "".join(dict.fromkeys(found[1].replace(" ", ""))) + "│", line)
+    """A line without what differs from run to run: numbers, spans of time, how long a bar is, and where it is cut."""
+    line = re.sub(r"│(.*)│", lambda found: "│" + "".join(sorted(set(found[1].replace(" ", "")))) + "│", line)
     line = re.sub(r"\d+(\.\d+)? (ms|s|m)\b", "SPAN", line)
     return " ".join(re.sub(r"\d+", "N", line).split())
 

@@ -43,6 +43,20 @@ def test_data_is_one_value_or_an_object(desk: Cli) -> None:
     assert "was resumed before; nothing was changed" in desk("resume", run, "approval", code=4).out
 
 
+def test_a_person_says_whether_a_step_in_doubt_is_done(desk: Cli) -> None:
+    run = triggered(desk, "transfer", "4900")
+    desk.serve()
+    desk("retry", run)
+    desk.serve()
+    told = desk("why", run)
+    assert "step wire#1 has begun and is not known to have ended" in told.out
+    assert f"stepwell resolve {run} wire#1 done" in told.out
+    assert "has no one step 'other' that is in doubt" in desk("resolve", run, "other", "done", code=None).error
+    assert "goes on: wire#1 is done and returns this" in desk("resolve", run, "wire#1", "done", "by hand").out
+    desk.serve()
+    assert desk("show", run, "--json").json["output"] == "by hand"
+
+
 def test_a_number_that_is_also_a_key_is_refused_with_both_readings(desk: Cli) -> None:
     first = triggered(desk, "purchase", "lamp")
     second = triggered(desk, "purchase", "desk", "--key", str(first))

@@ -106,7 +106,8 @@ def test_it_ends_with_the_exit_code_of_a_worker_that_fails_at_its_start(tmp_path
 @pytest.mark.proves("rule-34")
 @pytest.mark.parametrize("name", ["worker", "dev"])
 def test_a_killed_supervisor_leaves_no_worker(tmp_path: Path, name: str) -> None:
-    with started(tmp_path, name, "app", options="lease=600") as command:  # no beat comes in between to tell it
+    alone = ["--no-ui"] if name == "dev" else []
+    with started(tmp_path, name, "app", *alone, options="lease=600") as command:  # no beat comes in between to tell it
         [worker] = command.wait_for_workers()
         command.process.kill()
         wait_for(lambda: not is_there(worker), LONG, message="the end of the worker")
@@ -162,7 +163,7 @@ def test_several_processes_are_no_matter_of_a_moment(tmp_path: Path) -> None:
 
 @pytest.mark.proves("security-08")
 def test_an_address_is_in_no_arguments(tmp_path: Path) -> None:
-    with started(tmp_path, "dev", "app") as command:
+    with started(tmp_path, "dev", "app", "--no-ui") as command:
         [worker] = command.wait_for_workers()
         lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (command.process.pid, worker, _parent(worker))]
     assert [line for line in lines if b"app.db" in line] == []

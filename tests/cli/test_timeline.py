@@ -215,7 +215,7 @@ def test_of_many_notes_the_last_are_said() -> None:
 
 
 def noted(what: str, second: float, detail: str | None, *, worker: int = 1, attempt: int | None = None) -> Any:
-    return SimpleNamespace(what=what, at=at(second), worker=worker, turn=1, attempt=attempt, detail=detail)
+    return SimpleNamespace(what=what, at=at(second), worker=worker, turn=1, attempt=attempt, detail=detail, actor=None)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
@@ -123,18 +123,18 @@ def asked(port: int, path: str) -> tuple[int, str]:
 def test_a_worker_answers_probes_logs_json_and_ends_in_order(folder: Path) -> None:
     port = free_port()
     with started(folder, "worker", "app", "--health", str(port), "--json-logs") as process:
-        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 60, message="readiness")
         assert asked(port, "/healthz") == (200, "ok\n")
         assert asked(port, "/readyz")[1].startswith("session ")
         assert asked(port, "/else")[0] == 404
         cli = Cli(f"sqlite:///{folder}/app.db")
-        done = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
+        done = cli("trigger", "greet", "ada", "--wait", "--timeout", "60s", "--json").json
         assert done["output"] == "hello, ada"
         code, told = asked(port, "/metrics")
         ended = 'stepwell_workflow_runs_ended{workflow="greet",base="greet",status="SUCCESS"} 1'
         assert (code, ended in told.splitlines()) == (200, True), told
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]  # and nothing else
     assert any("serving greet" in line["message"] for line in logged)
     assert any("session" in line["message"] and line["level"] == "info" for line in logged)
@@ -145,8 +145,8 @@ def test_a_line_that_a_body_logs_says_of_which_run_step_and_attempt_it_is(folder
     (folder / "logged.py").write_text(LOGGED)
     port = free_port()
     with started(folder, "worker", "logged", "--health", str(port), "--json-logs"):
-        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
-        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "20s", "--json").json
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 60, message="readiness")
+        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "order", "5", "--wait", "--timeout", "60s", "--json").json
     logged = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     where = {"run": done["id"], "workflow": "order", "attempt": 1}
     said = [(line["message"], _about(line)) for line in logged if line["logger"] == "shop"]
@@ -165,13 +165,13 @@ def test_a_line_that_stepwell_logs_says_of_which_run_and_attempt_it_is(folder: P
     cli = Cli(f"sqlite:///{folder}/app.db")
     port = free_port()
     with started(folder, "worker", "logged", "--health", str(port), "--json-logs"):
-        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 60, message="readiness")
         failed = cli("trigger", "order", "cents:=-5", "--json").json["run"]
         waits = cli("trigger", "asks", "--json").json["run"]
-        wait_for(lambda: cli("show", waits, "--json").json["status"] == "PAUSED", 20, message="it to wait")
+        wait_for(lambda: cli("show", waits, "--json").json["status"] == "PAUSED", 60, message="it to wait")
         cli("signal", waits, "word", "no number", "--no-check")
-        wait_for(lambda: "failed for good" in (folder / "log").read_text(), 20, message="the end of it")
-        wait_for(lambda: "set aside" in (folder / "log").read_text(), 20, message="the signal to be looked at")
+        wait_for(lambda: "failed for good" in (folder / "log").read_text(), 60, message="the end of it")
+        wait_for(lambda: "set aside" in (folder / "log").read_text(), 60, message="the signal to be looked at")
     own = [
         one for line in (folder / "log").read_text().splitlines() if (one := json.loads(line))["logger"] == "stepwell"
     ]
@@ -188,7 +188,7 @@ def _about(line: dict[str, object]) -> dict[str, object]:
 
 def test_what_keeps_a_worker_from_starting_is_a_line_of_json_too(folder: Path) -> None:
     with started(folder, "worker", "nowhere", "--json-logs") as process:
-        assert process.wait(20) == 3
+        assert process.wait(60) == 3
     [line] = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
     assert line["level"] == "error"
     assert line["message"].startswith("there is no module nowhere in ")
@@ -218,8 +218,8 @@ def test_a_worker_leaves_what_was_imported_to_no_garbage_collector_and_the_rest_
     (folder / "kept.py").write_text(FROZEN)
     port = free_port()
     with started(folder, "worker", "kept", "--health", str(port)):
-        wait_for(lambda: asked(port, "/readyz")[0] == 200, 20, message="readiness")
-        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "frozen", "--wait", "--timeout", "20s", "--json").json
+        wait_for(lambda: asked(port, "/readyz")[0] == 200, 60, message="readiness")
+        done = Cli(f"sqlite:///{folder}/app.db")("trigger", "frozen", "--wait", "--timeout", "60s", "--json").json
     count, threshold = done["output"]
     assert (count > 10_000, threshold) == (True, 10_000)
 
@@ -252,17 +252,27 @@ def test_uvloop_that_is_not_installed_is_said(folder: Path, monkeypatch: pytest.
 
 def test_dev_starts_anew_when_a_file_changes(folder: Path) -> None:
     cli = Cli(f"sqlite:///{folder}/app.db")
-    with started(folder, "dev", "app"):
-        wait_for(lambda: "session 1 started" in (folder / "log").read_text(), 20, message="a worker")
-        assert cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json["output"] == "hello, ada"
+    with started(folder, "dev", "app", "--port", str(port := free_port())):
+        wait_for(lambda: "session 1 started" in (folder / "log").read_text(), 60, message="a worker")
+        assert cli("trigger", "greet", "ada", "--wait", "--timeout", "60s", "--json").json["output"] == "hello, ada"
+        wait_for(lambda: "greet" in page_at(f"http://127.0.0.1:{port}/trigger"), 60, message="the dashboard")
         (folder / "app.py").write_text(CODE.format(greeting="good morning"))
-        wait_for(lambda: "session 2 started" in (folder / "log").read_text(), 20, message="another worker")
-        run = cli("trigger", "greet", "ada", "--wait", "--timeout", "20s", "--json").json
+        wait_for(lambda: "session 2 started" in (folder / "log").read_text(), 60, message="another worker")
+        run = cli("trigger", "greet", "ada", "--wait", "--timeout", "60s", "--json").json
         assert run["output"] == "good morning, ada"
         wait_for(lambda: (folder / "log").read_text().count("succeeded  greet") == 2, 10, message="both runs are told")
         (folder / "app.py").write_text("this is no Python")
-        wait_for(lambda: "the worker has ended" in (folder / "log").read_text(), 20, message="the end of the worker")
+        wait_for(lambda: "the worker has ended" in (folder / "log").read_text(), 60, message="the end of the worker")
     wait_for(lambda: cli("workers").out.startswith("no worker lives"), 10, message="no worker left")
+
+
+def page_at(address: str) -> str:
+    """What is there; nothing if nobody answers."""
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
 
 
 def test_what_changed_is_seen(tmp_path: Path) -> None:
@@ -286,7 +296,7 @@ def test_a_port_in_use_is_said(folder: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with started(folder, "worker", "app", "--health", str(port)) as process:
-            assert process.wait(20) == 2
+            assert process.wait(60) == 2
     assert f"cannot listen at 127.0.0.1:{port}" in (folder / "log").read_text()
 
 
@@ -296,7 +306,7 @@ def test_a_terminal_is_redrawn(folder: Path, words: tuple[str, ...]) -> None:
     cli = Cli(f"sqlite:///{folder}/app.db")
     (folder / "app.py").write_text(CODE.format(greeting="hello"))
     with started(folder, "worker", "app", "--once") as process:
-        process.wait(20)
+        process.wait(60)
     cli("trigger", "greet", "ada")
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "stepwell", *words]
@@ -308,5 +318,5 @@ def test_a_terminal_is_redrawn(folder: Path, words: tuple[str, ...]) -> None:
         while "◌ queued" not in shown or "greet" not in shown:
             shown += os.read(ours, 4096).decode(errors="replace")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     os.close(ours)

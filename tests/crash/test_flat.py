@@ -75,7 +75,7 @@ def _place(backend: str, folder: Path, config: pytest.Config) -> Iterator[str]:
 @pytest.mark.timeout(1200)
 @pytest.mark.proves("promise-18")
 @pytest.mark.backends(*WATCHED, reason="Turso serves one process: nobody could send messages to its worker")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param("idle", marks=pytest.mark.soak), "busy"])
 def test_flat(
     lives: Callable[[str, str], Life], scale: Scale, backend: str, kind: str, measured: Callable[..., None]
 ) -> None:

@@ -66,7 +66,10 @@ def place(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> tuple
 
 @pytest.mark.proves("promise-14", "promise-03", "protocol-09", "protocol-02", "rule-04", "rule-19", "rule-21")
 @pytest.mark.backends("postgres", "sqlite", reason="Turso serves one process: nobody else can take its file away")
-@pytest.mark.parametrize("lease", [30.0, 3.0], ids=["longer-lease", "shorter-lease"])
+@pytest.mark.parametrize(
+    "lease",
+    [pytest.param(30.0, id="longer-lease", marks=pytest.mark.soak), pytest.param(3.0, id="shorter-lease")],
+)
 def test_workers_hold_on_and_go_on(
     place: tuple[Site, Outage], lease: float, scale: Scale, measured: Callable[..., None]
 ) -> None:

@@ -28,7 +28,7 @@ def zombie(store: Store | None, ledger: Ledger, stop: str, gate: Path) -> Any:
 
     async def write(n: int) -> None:
         assert store is not None
-        mark = "$1" if store.driver.name == "postgres" else "?"
+        mark = "$1" if store.database.driver.name == "postgres" else "?"
         await at(POINTS[0], n)
         async with store.transaction() as tx:
             await at(POINTS[1], n)

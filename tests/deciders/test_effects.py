@@ -162,7 +162,7 @@ async def test_an_instance_is_told_of_an_effect_that_was_lost_with_its_workers(s
 
     async def deadly(effect: Ask, ctx: EffectContext) -> None:
         try:
-            await die(store)  # from here on this is what is left of a process that was killed
+            await die(store.database)  # from here on this is what is left of a process that was killed
         finally:
             died.set()  # also if its heartbeat has heard of it first, and stops this body
         await asyncio.Event().wait()
@@ -195,7 +195,7 @@ async def test_an_effect_whose_worker_was_lost_is_carried_out_by_another(store: 
         await begun.wait()
         [effect] = await tasks(store, "EFFECT")
         assert effect["owner"] is not None
-        await die(store)
+        await die(store.database)
         assert await drained(store, engine) == 1
     assert await labels(engine) == ["x", "attempt 2"]
 
@@ -244,6 +244,23 @@ async def test_so_many_effects_of_a_type_are_carried_out_at_once(store: Store) -
     assert max(at_once) == 3
 
 
+@pytest.mark.proves("F-11")
+async def test_more_workers_carry_out_more_effects_at_once(store_url: str) -> None:
+    at_once: set[str] = set()
+
+    async def slow(effect: Ask, ctx: EffectContext) -> None:
+        at_once.add(ctx.key)
+        await until(lambda: len(at_once) == 6)  # none ends before as many are under way as both have places for
+
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(connect(store_url)) for _ in range(2)]
+        engines = [Engine(store).register(Bench(slow), workers=3) for store in stores]
+        for number in range(6):
+            await engines[0].execute(Do(str(number), ask="mail"))
+        done = await asyncio.gather(*(drained(*pair, concurrency=20) for pair in zip(stores, engines, strict=True)))
+        assert sorted(done) == [3, 3]
+
+
 @pytest.mark.proves("F-12")
 async def test_effects_are_put_in_order_through_the_state(store: Store) -> None:
     async def chain(effect: Ask, ctx: EffectContext) -> Do | None:
@@ -289,14 +306,14 @@ async def test_a_worker_that_is_lost_after_the_answer_was_kept_does_not_repeat_t
     bench = Bench()
     engine = Engine(store).register(bench)
     await engine.execute(Do("a", ask="mail"))
-    keep_answer = store.decisions.keep_answer
+    keep_answer = store.database.decisions.keep_answer
 
     async def and_die(*args: object) -> bool:
         kept = await keep_answer(*args)  # type: ignore[arg-type]
-        await die(store)
+        await die(store.database)
         return kept
 
-    monkeypatch.setattr(store.decisions, "keep_answer", and_die)
+    monkeypatch.setattr(store.database.decisions, "keep_answer", and_die)
     await drained(store, engine)
     monkeypatch.undo()
     await drained(store, engine)

@@ -165,7 +165,7 @@ async def positions(store: Store) -> int:
 
 @pytest.mark.proves("M-11", "protocol-14")
 async def test_what_one_transaction_has_no_room_for_waits_for_the_next(engine: Engine) -> None:
-    decide, batches = engine._mailbox._decide, 0
+    decide, batches = engine._mailbox.decide, 0
 
     async def counted(batch: Any, patience: float | None = None) -> None:
         nonlocal batches
@@ -173,7 +173,7 @@ async def test_what_one_transaction_has_no_room_for_waits_for_the_next(engine: E
         await decide(batch, patience)
 
     await engine.execute(Do("a", "first"))
-    engine._mailbox._decide = counted
+    engine._mailbox.decide = counted
     large = "x" * 900_000
     receipts = await asyncio.gather(*(engine.execute(Do(name, large)) for name in "aabbbaabbb" + "cde"))
     assert {receipt.outcome for receipt in receipts} == {"applied"}
@@ -228,11 +228,26 @@ async def test_a_type_or_input_is_registered_once(engine: Engine) -> None:
 @pytest.mark.proves("M-20", "M-21", "M-22")
 async def test_a_dry_run_says_what_would_be_decided_and_writes_nothing(engine: Engine, store: Store) -> None:
     await engine.execute(Do("a", "one"))
-    decision = await engine.dry_run(Do("a", "two", ask="mail"))
-    assert [event.before for event in decision.events] == [1]
-    assert decision.effects == (Ask("mail", "a"),)
-    assert await engine.dry_run(Do("a", "two", ask="mail")) == decision
-    assert (await labels(engine), await count(store, "event")) == (["one"], 1)
+    dry = await engine.dry_run(Do("a", "two", ask="mail"))
+    assert dry.decision is not None
+    assert [event.before for event in dry.decision.events] == [1]
+    assert dry.decision.effects == (Ask("mail", "a"),)
+    assert (dry.version, dry.state.labels) == (1, ("one", "two")), "the state after it"
+    assert await engine.dry_run(Do("a", "two", ask="mail")) == dry
+    assert (await labels(engine), await count(store, "event"), await count(store, "task")) == (["one"], 1, 0)
+
+
+@pytest.mark.proves("M-13", "M-20")
+async def test_a_dry_run_is_refused_as_the_input_would_be(engine: Engine, store: Store, bench: Bench) -> None:
+    with pytest.raises(ValueError, match="no"):
+        await engine.dry_run(Do("a", fail="no"))
+    with pytest.raises(SerializationError):
+        await engine.dry_run(Do("a", ask="x" * 2_000_000))
+    assert await count(store, "instance") == 0
+    await engine.execute(Do("a", "one", end=True))
+    decided = bench.decided
+    late = await Engine(store).register(bench).dry_run(Do("a", "late"))
+    assert (late.decision, late.state.labels, late.version, bench.decided) == (None, ("one",), 2, decided)
 
 
 @pytest.mark.proves("M-23")

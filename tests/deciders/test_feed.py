@@ -105,16 +105,16 @@ async def test_a_feed_of_one_tenant_passes_over_the_events_of_others(store_url: 
 
 async def test_a_read_looks_at_a_bounded_number_of_positions(store: Store) -> None:
     engine = engine_of(store)
-    part = await store.feed.between(0, 3 * WINDOW, ["Nothing"], 10)
+    part = await store.database.feed.between(0, 3 * WINDOW, ["Nothing"], 10)
     assert part == ([], WINDOW)
     await engine.execute(Do("a", "one"))
-    assert (await store.feed.between(0, 1, ["Nothing"], 10)).events == []
-    assert [row.type for row in (await store.feed.between(0, 1, ["Noted"], 10)).events] == ["Noted"]
+    assert (await store.database.feed.between(0, 1, ["Nothing"], 10)).events == []
+    assert [row.type for row in (await store.database.feed.between(0, 1, ["Noted"], 10)).events] == ["Noted"]
 
 
 async def _raw(store: Store, text: str) -> None:
     async with store.transaction() as tx:
-        name = '"stepwell".event' if store.driver.name == "postgres" else "stepwell_event"
+        name = '"stepwell".event' if store.database.driver.name == "postgres" else "stepwell_event"
         await tx.execute(text.replace("{event}", name))
 
 
@@ -152,7 +152,7 @@ async def test_decisions_in_one_statement_hold_readers_up_too(
     """The fast path, whose transaction is kept open here while another one appends and commits."""
     engine, before_the_commit = engine_of(open_store), list[list[str]]()
     await engine.execute(Do("a", "first"))
-    driver: Any = open_store.driver
+    driver: Any = open_store.database.driver
     async with raw(postgres_url) as connection, connect(postgres_url) as other:
 
         async def slowly(call: Call) -> list[Any]:
@@ -163,7 +163,7 @@ async def test_decisions_in_one_statement_hold_readers_up_too(
                 before_the_commit.append(labels(await engine.events_since(0)))
             return rows
 
-        monkeypatch.setattr(open_store.driver, "write", slowly)
+        monkeypatch.setattr(open_store.database.driver, "write", slowly)
         await engine.execute(Do("a", "held"))
     assert before_the_commit == [["first"]]
     assert labels(await engine.events_since(0)) == ["first", "held", "soon"]
@@ -255,7 +255,7 @@ async def test_an_event_that_is_committed_during_a_read_is_read_by_the_next(
     """After each of the two statements of a read, another event is committed."""
     async with connect(store_url) as store, connect(store_url) as writer:
         await engine_of(writer).execute(Do("a", "first"))
-        read = store.driver.read
+        read = store.database.driver.read
 
         async def then_written(call: Call) -> list[Any]:
             rows = await read(call)
@@ -263,7 +263,7 @@ async def test_an_event_that_is_committed_during_a_read_is_read_by_the_next(
                 await engine_of(writer).execute(Do("c", "soon"))
             return rows
 
-        monkeypatch.setattr(store.driver, "read", then_written)
+        monkeypatch.setattr(store.database.driver, "read", then_written)
         feed = await engine_of(store).events_since(0)
         monkeypatch.undo()
         after_that = await engine_of(store).events_since(feed.position)
@@ -302,7 +302,7 @@ async def test_a_database_that_repeats_its_reads_by_default_skips_nothing(postgr
             late = connection.transaction(isolation="read_committed")
             await late.start()
             await engine.execute(Do("b", "late"), tx=connection)
-            horizon = store.feed.horizon
+            horizon = store.database.feed.horizon
 
             async def then_commits() -> Any:
                 found = await horizon()
@@ -310,10 +310,10 @@ async def test_a_database_that_repeats_its_reads_by_default_skips_nothing(postgr
                 return found
 
             await engine.execute(Do("c", "soon"))
-            store.feed.horizon = then_commits  # type: ignore[method-assign]
+            store.database.feed.horizon = then_commits  # type: ignore[method-assign]
             feed = await engine.events_since(0)
             assert labels(feed) == []
-            store.feed.horizon = horizon  # type: ignore[method-assign]
+            store.database.feed.horizon = horizon  # type: ignore[method-assign]
         assert labels(await engine.events_since(feed.position)) == ["late", "soon"]
 
 

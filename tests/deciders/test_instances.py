@@ -141,7 +141,7 @@ async def test_a_snapshot_that_other_code_wrote_is_not_believed(store: Store) ->
     engine = Engine(store).register(Bench(), snapshot_every=2)
     for number in range(5):
         await engine.execute(Do("a", str(number)))
-    type_ = "json" if store.driver.name == "postgres" else "text"
+    type_ = "json" if store.database.driver.name == "postgres" else "text"
     other = f"""cast(replace(cast(snapshot as text), '"0"', '"wrong"') as {type_})"""
     await asked(store, f"update {{instance}} set snapshot_schema = 7, snapshot = {other}")
     fresh = Engine(store).register(Bench(), snapshot_every=2)

@@ -121,7 +121,7 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
         engine = Engine(store).register(Bench())
         batches: list[set[str]] = []
         under_way: list[str] = []
-        decide = engine._mailbox._decide
+        decide = engine._mailbox.decide
 
         async def overheard(batch: Sequence[Pending], patience: float | None = None) -> None:
             ids = {pending.id for pending in batch}
@@ -132,7 +132,7 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
             for one in ids:
                 under_way.remove(one)
 
-        engine._mailbox._decide = overheard
+        engine._mailbox.decide = overheard
         hot = [asyncio.ensure_future(engine.execute(Do("hot"))) for _ in range(2_000)]
         cold = [asyncio.ensure_future(engine.execute(Do(f"cold-{number}"))) for number in range(10)]
         await asyncio.gather(*hot, *cold)
@@ -143,18 +143,18 @@ async def test_a_busy_instance_is_in_one_transaction_at_a_time_and_others_do_not
 
 @pytest.mark.proves("M-14", "rule-28")
 async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(store_url: str) -> None:
-    async with connect(store_url, timeout=0.5) as store:
+    async with connect(store_url, timeout=2) as store:
         engine = Engine(store).register(Bench())
         await engine.execute(Do("a"))
         begun, hangs = asyncio.Event(), asyncio.Event()
-        decide = engine._mailbox._decide
+        decide = engine._mailbox.decide
 
         async def hanging(batch: Sequence[Pending], patience: float | None = None) -> None:
             begun.set()
             await hangs.wait()
             await decide(batch, patience)
 
-        engine._mailbox._decide = hanging
+        engine._mailbox.decide = hanging
         answers = [asyncio.ensure_future(engine.execute(Do("a", "begun")))]
         await begun.wait()
         answers.append(asyncio.ensure_future(engine.execute(Do("a", "waiting"))))
@@ -162,7 +162,7 @@ async def test_an_input_behind_a_transaction_that_hangs_is_answered_in_time(stor
         assert all(isinstance(one, StoreUnavailable) for one in told)
         hangs.set()
         await engine.flush()
-        engine._mailbox._decide = decide
+        engine._mailbox.decide = decide
         assert (await engine.execute(Do("a", "third"))).outcome == "applied"
         assert await labels(engine) == ["x", "begun", "third"], "what had not begun is not decided behind its caller"
 

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from stepwell import Engine, InvalidOption, Store, Worker, sync
-from stepwell.deciders.service import deciders_in, engines_in
+from stepwell.deciders.modules import deciders_in, engines_in
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, double, drained, labels, post, posted
 from tests.ground.waiting import until
@@ -53,7 +53,13 @@ async def test_a_decider_is_served_by_itself_and_an_engine_by_the_worker_of_its_
     assert await labels(engine) == ["x", "mail answered"]
     with pytest.raises(InvalidOption, match="two engines of one worker"):
         Worker(store, [engine, Bench()])
-    other = Store(store.driver, store.statements, store.options, store.clock, store.telemetry)
+    other = Store(
+        store.database.driver,
+        store.database.statements,
+        store.database.options,
+        store.database.clock,
+        store.database.telemetry,
+    )
     with pytest.raises(InvalidOption, match="it is the engine of another store"):
         Worker(other, [engine])
     with pytest.raises(InvalidOption, match="pass an open store"):
@@ -101,11 +107,17 @@ async def test_what_a_module_only_imports_or_cannot_make_is_not_served(store: St
     assert list(deciders_in([imported])) == []
     with pytest.raises(InvalidOption, match="'Told': it cannot be made without arguments"):
         Worker(store, [module_of(Told=Told)])
-    other = Store(store.driver, store.statements, store.options, store.clock, store.telemetry)
+    other = Store(
+        store.database.driver,
+        store.database.statements,
+        store.database.options,
+        store.database.clock,
+        store.database.telemetry,
+    )
     strange = module_of(engine=Engine(other).register(Bench()))
     assert list(deciders_in([strange])) == []
-    assert engines_in(strange, store) == []
-    assert len(engines_in(strange, other)) == 1
+    assert engines_in([strange], store) == []
+    assert len(engines_in([strange], other)) == 1
 
 
 def test_a_sync_worker_serves_the_engines_of_a_module() -> None:
@@ -146,4 +158,5 @@ def _in_sync(url: str) -> None:
         assert engine.state(Bench, "a", at=1).labels == ("one",)
         assert [one.version for one in engine.events("bench", "a")] == [1, 2, 3, 4]
         assert [one.id for one in engine.instances("bench")] == ["a"]
-        assert len(engine.dry_run(Do("a", "four")).events) == 1
+        assert engine.dry_run(Do("a", "four")).state.labels[-1] == "four"
+        assert engine.inspect(Bench, "a").version == engine.inspect("bench", "a").at == 4

@@ -149,8 +149,8 @@ async def test_a_timer_that_was_claimed_and_then_cancelled_or_replaced_is_not_de
             await other.execute(meanwhile.pop())
         return await decide(batch)
 
-    decide = engine._mailbox._decide
-    monkeypatch.setattr(engine._mailbox, "_decide", first)
+    decide = engine._mailbox.decide
+    monkeypatch.setattr(engine._mailbox, "decide", first)
     await drained(store, engine)
     assert meanwhile == []
     assert await labels(other) == ["x", "x"]
@@ -235,15 +235,15 @@ async def test_a_timer_whose_worker_was_lost_is_delivered_by_another_once(
     engine = Engine(store).register(Bench())
     await engine.execute(Do("a", after=10))
     clock.advance(10)
-    decide, alive = engine._mailbox._decide, [True]
+    decide, alive = engine._mailbox.decide, [True]
 
     async def dying(batch):  # type: ignore[no-untyped-def]
         if alive:
             alive.pop()
-            await die(store)
+            await die(store.database)
         return await decide(batch)
 
-    monkeypatch.setattr(engine._mailbox, "_decide", dying)
+    monkeypatch.setattr(engine._mailbox, "decide", dying)
     await drained(store, engine)
     assert await labels(engine) in (["x"], ["x", "tick"])
     await drained(store, engine)

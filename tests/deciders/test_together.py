@@ -25,7 +25,7 @@ async def engine(store: Store) -> Engine:
 
 
 async def all_four(store: Store, engine: Engine, *, fails: bool) -> None:
-    mark = "$1" if store.driver.name == "postgres" else "?"
+    mark = "$1" if store.database.driver.name == "postgres" else "?"
     async with store.transaction() as tx:
         receipt = await engine.execute(Do("a", "one", ask="mail"), tx=tx)
         assert receipt.outcome == "applied"
@@ -65,11 +65,11 @@ async def test_whoever_is_cut_off_in_the_middle_of_a_transaction_has_written_not
     cut = 0
     there: tuple[int, ...] = ()
     for at in itertools.count(1):
-        doomed = Doomed(store.driver, at)
-        options = dataclasses.replace(store.options, listen=False)
-        own = Store(doomed, store.statements, options, store.clock, store.telemetry)
+        doomed = Doomed(store.database.driver, at)
+        options = dataclasses.replace(store.database.options, listen=False)
+        own = Store(doomed, store.database.statements, options, store.database.clock, store.database.telemetry)
         for name in ("bench:effects", "bench:inputs", "posts"):
-            await own.queue_id(name, create=True)
+            await own.database.queue_id(name, create=True)
         doomed.arm()
         work = asyncio.ensure_future(all_four(own, Engine(own).register(Bench()), fails=False))
         died = asyncio.ensure_future(doomed.died.wait())
@@ -209,7 +209,7 @@ async def test_a_step_whose_worker_is_lost_after_the_decision_decides_once(store
         receipt = await engine.execute(Do("a", "once"))
         if deaths:
             deaths.pop()
-            await die(store)
+            await die(store.database)
         return receipt.outcome
 
     @workflow

@@ -14,7 +14,7 @@ Beginning = Callable[[Engine], Awaitable[object]]
 
 async def renamed(store: Store, old: str, new: str) -> None:
     """Have the tasks name a class that this code does not have, or has again."""
-    type_ = "json" if store.driver.name == "postgres" else "text"
+    type_ = "json" if store.database.driver.name == "postgres" else "text"
     text = f"""cast(replace(cast(input as text), '"{old}"', '"{new}"') as {type_})"""
     await asked(store, f"update {{task}} set input = {text}")
 
@@ -45,7 +45,7 @@ async def changed_stream(engine: Engine) -> None:
     """An input that can be read, of an instance with an event whose class has changed under its name."""
     store = engine.store
     await engine.execute(Do("a"))
-    type_ = "json" if store.driver.name == "postgres" else "text"
+    type_ = "json" if store.database.driver.name == "postgres" else "text"
     text = f"""cast(replace(cast(data as text), '"label"', '"named"') as {type_})"""
     await asked(store, f"update {{event}} set data = {text}")
     await engine.submit(Do("a"))
@@ -62,7 +62,7 @@ async def test_what_this_code_cannot_read_is_left_to_other_code_and_says_so(
     store: Store, clock: TestClock, kind: str, begin: Beginning
 ) -> None:
     told: list[TaskUnreadable] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     engine = Engine(store).register(Bench())
     await begin(engine)
     engine = Engine(store).register(Bench())  # a process that remembers nothing of the instance
@@ -122,7 +122,7 @@ async def test_what_could_not_be_read_is_carried_out_by_code_that_can(store: Sto
 @pytest.mark.proves("F-15")
 async def test_a_worker_warns_once_of_what_it_cannot_read(store: Store) -> None:
     told: list[object] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     engine = Engine(store).register(Bench())
     await engine.execute(Do("b", ask="mail"))
     await effect(engine)

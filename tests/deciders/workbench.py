@@ -190,7 +190,11 @@ async def count(store: Store, table: str) -> int:
 
 async def asked(store: Store, question: str) -> list[Row]:
     """What the database answers to a question in its own words."""
-    prefix = f'"{store.statements.schema}".' if store.driver.name == "postgres" else f"{store.statements.schema}_"
+    prefix = (
+        f'"{store.database.statements.schema}".'
+        if store.database.driver.name == "postgres"
+        else f"{store.database.statements.schema}_"
+    )
     text = re.sub(r"{(\w+)}", rf"{prefix}\1", question)
-    async with store.driver.transaction() as own:
+    async with store.database.driver.transaction() as own:
         return await own.execute(text, ())

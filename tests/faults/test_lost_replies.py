@@ -129,7 +129,7 @@ async def test_a_settle_whose_reply_is_lost_is_success_and_not_a_lost_lease(
     task = await one(store, worker)
     driver.forget()
     driver.after = once(LOST)
-    assert await store.tasks.settle(task.id, worker, task.turn, settlement) == settlement.status
+    assert await store.database.tasks.settle(task.id, worker, task.turn, settlement) == settlement.status
     assert len(driver.flushes) == 2, "the reply was not lost: void"
     row = await row_of(store, task.id)
     assert (row["status"], row["attempt"]) == (settlement.status, 1 - settlement.attempt_back)
@@ -141,7 +141,7 @@ async def test_a_settle_whose_reply_is_lost_on_the_wire_is_success(proxied: Stor
     worker = await begin(proxied)
     task = await one(proxied, worker)
     trap = proxy.drop_reply("rows.attempt_back")
-    assert await proxied.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
+    assert await proxied.database.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
     assert trap.sprung.is_set()
 
 
@@ -153,12 +153,12 @@ async def test_a_settle_whose_reply_is_lost_is_still_refused_if_the_session_died
 
     async def bury_first(_: object) -> None:
         driver.before = None
-        await store.sessions.end(worker, "lost")
+        await store.database.sessions.end(worker, "lost")
         raise StoreUnavailable("reset before anything was done")
 
     driver.before = bury_first
     with pytest.raises(LeaseLost):
-        await store.tasks.settle(task.id, worker, task.turn, DONE)
+        await store.database.tasks.settle(task.id, worker, task.turn, DONE)
     assert (await row_of(store, task.id))["status"] == "PENDING"
 
 
@@ -167,11 +167,11 @@ async def test_a_settle_whose_request_is_lost_is_refused_if_its_turn_was_over_be
     store, driver = watched(store)
     worker = await begin(store)
     task = await one(store, worker)
-    await store.tasks.settle(task.id, worker, task.turn, RELEASED)
+    await store.database.tasks.settle(task.id, worker, task.turn, RELEASED)
     await claim(store, worker, "q")
     driver.before = once(StoreUnavailable("reset before anything was done"))
     with pytest.raises(LeaseLost):
-        await store.tasks.settle(task.id, worker, task.turn, DONE)
+        await store.database.tasks.settle(task.id, worker, task.turn, DONE)
 
 
 # A claim
@@ -214,7 +214,7 @@ async def test_tasks_of_a_claim_whose_reply_was_lost_are_released_at_the_second_
     assert len(heard.orphans) == 3
     assert held.id not in {orphan.task_id for orphan in heard.orphans}
     for orphan in heard.orphans:
-        await store.tasks.settle(orphan.task_id, worker, orphan.turn, RELEASED)
+        await store.database.tasks.settle(orphan.task_id, worker, orphan.turn, RELEASED)
     again = await claim(store, worker, "q", 10)
     assert [(task.turn, task.attempt) for task in again] == [(2, 1)] * 3
 

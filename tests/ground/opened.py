@@ -1,6 +1,8 @@
 """Pytest plugin: open stores on every database, with a clock that tests move by hand or with the database's own.
 
 `STEPWELL_TEST_BARE=1` opens them with every optional part switched off: the core does without.
+`STEPWELL_TEST_CODEC=msgpack` opens them with that codec: whatever is stored, programs see the same.
+With `encrypted`, and `STEPWELL_KEYS`, only what a test says of messages of errors and of stored text differs.
 """
 
 import os
@@ -15,6 +17,7 @@ from stepwell.errors import StepwellError
 from stepwell.store.driver import Call, Ddl, Script
 
 BARE: dict[str, Any] = {"audit": "off", "listen": False} if os.environ.get("STEPWELL_TEST_BARE") else {}
+BARE |= {"codec": codec} if (codec := os.environ.get("STEPWELL_TEST_CODEC")) else {}
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ async def live_store(store_url: str, backend: str) -> AsyncIterator[Store]:
 
 async def rows_of(store: Store, statement: str, **params: Any) -> list[Any]:
     """What a named statement of the store answers, read beside whatever is being written."""
-    return await store.driver.read(Call(statement, {"now": None, "beat_now": None, "tenant": "", **params}))
+    return await store.database.driver.read(Call(statement, {"now": None, "beat_now": None, "tenant": "", **params}))
 
 
 async def assert_engine(store: Store, backend: str) -> None:
@@ -68,7 +71,7 @@ async def answers(store: Store, question: str) -> bool:
         yield Ddl(question)
 
     try:
-        await store.driver.transact(ask)
+        await store.database.driver.transact(ask)
     except StepwellError:
         return False
     return True

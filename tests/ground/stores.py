@@ -22,7 +22,7 @@ from tests.ground.postgres import PostgresServer
 
 DATABASES = ("sqlite", "turso", "postgres")
 BACKENDS = (*DATABASES, "memory")
-CONFORMANCE = frozenset({"deciders", "queue", "results", "runs", "waiting", "workflows"})  # folders of tests
+CONFORMANCE = frozenset({"deciders", "outbox", "queue", "results", "runs", "waiting", "workflows"})  # folders of tests
 STORES = frozenset({"store", "live_store"})
 
 _NEED_POSTGRES = {"postgres_url", "postgres_server", "proxy", "proxied_url"}

@@ -111,7 +111,7 @@ async def test_the_loss_of_a_call_before_it_is_made_and_after_it_is_made_differ_
 
 async def test_a_doomed_driver_answers_nobody_after_its_call(store_url: str) -> None:
     async with world(url=store_url) as w:
-        doomed = Doomed(w.store.driver, 2, after=True)
+        doomed = Doomed(w.store.database.driver, 2, after=True)
         doomed.arm()
         await doomed.read(_asking(w))
         waiting = [asyncio.ensure_future(doomed.read(_asking(w))) for _ in range(3)]
@@ -137,4 +137,4 @@ async def _cut_off(crashes: Crashes, statement: str, when: When, before: Callabl
 
 
 def _asking(w: World) -> Call:
-    return Call("next_due", {"now": w.clock.now(), "beat_now": w.clock.beat_now()})
+    return Call("next_due", w.store.database.params())

@@ -146,6 +146,30 @@ async def test_drain_says_how_many_attempts_it_took() -> None:
         assert [run.output() for run in await w.store.runs()] == [2, 2]
 
 
+@pytest.mark.proves("TU-04")
+async def test_a_test_waits_for_facts_and_for_what_was_not_written_yet(store_url: str) -> None:
+    def counts() -> int:
+        return len(came)
+
+    came = list[int]()
+    async with world(measured, url=store_url) as w:
+        w.fake(measure, returns=1)
+        await w.store.create_queue("mail")
+        with pytest.raises(AssertionError, match=r"counts at .* still says 0 after 0\.02"):
+            await w.wait_until(counts, timeout=0.02)
+        asyncio.get_running_loop().call_later(0.02, came.append, 7)
+        assert await w.wait_until(counts) == 1
+
+        async def queues() -> bool:
+            return "mail" in {one.name for one in await w.store.queues()}
+
+        assert await w.wait_until(queues)
+        message = asyncio.ensure_future(w.store.enqueue("mail", 2))
+        while not message.done():
+            await w.flush()
+        assert await w.store.get(message.result()) is not None
+
+
 @pytest.mark.proves("TU-03")
 async def test_a_fake_is_recorded_like_any_result(store_url: str) -> None:
     async with world(fetched, measured, url=store_url) as w:

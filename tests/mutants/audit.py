@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 AUDIT = "tests/store/test_audit.py::"
+SEALS = "tests/store/test_seals.py::"
 
 AUDIT_MUTANTS = (
     Mutant(
@@ -113,7 +114,7 @@ AUDIT_MUTANTS = (
         "a lost worker is forgotten",
         "A-01",
         "store/sessions.py",
-        "                yield from self._audit.lost(self._params(), worker, rows)\n",
+        "                yield from self._db.audit.lost(self._db.params(), worker, rows)\n",
         "",
         AUDIT + "test_a_lost_worker_is_noted_with_what_becomes_of_the_task",
     ),
@@ -124,5 +125,77 @@ AUDIT_MUTANTS = (
         " where task.id = :id and queue.tenant = :tenant\n order by audit.place",
         " where task.id = :id\n order by audit.place",
         AUDIT + "test_history_is_of_this_tenant_and_goes_with_its_task",
+    ),
+    Mutant(
+        "who acted is not noted",
+        "A-05",
+        "store/audit.py",
+        'self.note(row["id"], what, said, actor=by.actor) for row in done',
+        'self.note(row["id"], what, said) for row in done',
+        SEALS + "test_each_verb_that_steers_notes_who_asked_and_why",
+    ),
+    Mutant(
+        "a seal does not hold who acted",
+        "security-11",
+        "store/seals.py",
+        '    "actor",\n',
+        "",
+        SEALS + "test_a_note_that_was_changed_removed_or_added_under_a_seal_is_found",
+    ),
+    Mutant(
+        "a seal is not chained to the one before",
+        "security-11",
+        "store/seals.py",
+        'elif seal["previous"] != self._hash:',
+        "elif False:",
+        SEALS + "test_a_seal_that_was_changed_removed_or_made_anew_is_found",
+    ),
+    Mutant(
+        "a seal that is gone is not missed",
+        "security-11",
+        "store/seals.py",
+        "if number != self.at + 1:",
+        "if False:",
+        SEALS + "test_a_seal_that_was_changed_removed_or_made_anew_is_found",
+    ),
+    Mutant(
+        "a seal may say in the middle that its notes are removed",
+        "security-11",
+        "store/seals.py",
+        "if dropped and self._whole:",
+        "if False:",
+        SEALS + "test_a_seal_that_was_changed_removed_or_made_anew_is_found",
+    ),
+    Mutant(
+        "a seal that was cut off is not missed",
+        "security-11",
+        "store/seals.py",
+        "if not self._head_found:",
+        "if False:",
+        SEALS + "test_a_seal_that_was_changed_removed_or_made_anew_is_found",
+    ),
+    Mutant(
+        "what is sealed goes with its task",
+        "security-11",
+        "store/sql/upkeep.sql",
+        "where task_id {among ids} and seal is null",
+        "where task_id {among ids}",
+        SEALS + "test_what_is_sealed_outlives_its_task_and_goes_seal_by_seal",
+    ),
+    Mutant(
+        "a seal that is emptied does not say so",
+        "security-11",
+        "store/sql/audit.sql",
+        "update {audit_seal} set dropped_at = {now}",
+        "update {audit_seal} set dropped_at = null",
+        SEALS + "test_what_is_sealed_outlives_its_task_and_goes_seal_by_seal",
+    ),
+    Mutant(
+        "nobody asks to seal, and notes are marked for it",
+        "A-03",
+        "store/audit.py",
+        "seal=0 if sealed else None",
+        "seal=0",
+        SEALS + "test_where_it_is_not_asked_for_nothing_is_sealed_and_nothing_looks",
     ),
 )

@@ -5,33 +5,51 @@ from tests.mutants.audit import AUDIT_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
+from tests.mutants.codecs import CODEC_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
+from tests.mutants.dashboard import DASHBOARD_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
 from tests.mutants.dedupe import DEDUPE_MUTANTS
+from tests.mutants.doubt import DOUBT_MUTANTS
+from tests.mutants.encryption import ENCRYPTION_MUTANTS
+from tests.mutants.expected_version import EXPECTED_VERSION_MUTANTS
 from tests.mutants.feed import FEED_MUTANTS
 from tests.mutants.handing import HANDING_MUTANTS
 from tests.mutants.helper import HELPER_MUTANTS
+from tests.mutants.inline import INLINE_MUTANTS
+from tests.mutants.inspection import INSPECTION_MUTANTS
 from tests.mutants.joined import JOINED_MUTANTS
+from tests.mutants.limits import LIMIT_MUTANTS
 from tests.mutants.metrics import METRICS_MUTANTS
 from tests.mutants.model import MODEL_MUTANTS
+from tests.mutants.moves import MOVE_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.observation import OBSERVATION_MUTANTS
+from tests.mutants.ordered_groups import ORDERED_GROUP_MUTANTS
+from tests.mutants.outbox import OUTBOX_MUTANTS
 from tests.mutants.plans import PLAN_MUTANTS
+from tests.mutants.processes import PROCESS_MUTANTS
 from tests.mutants.projections import PROJECTION_MUTANTS
 from tests.mutants.remains import REMAINS_MUTANTS
 from tests.mutants.renames import RENAME_MUTANTS
 from tests.mutants.restart import RESTART_MUTANTS
 from tests.mutants.results import RESULTS_MUTANTS
 from tests.mutants.runs import RUNS_MUTANTS
+from tests.mutants.saga import SAGA_MUTANTS
+from tests.mutants.schedules import SCHEDULE_MUTANTS
 from tests.mutants.signals import SIGNAL_MUTANTS
 from tests.mutants.stalls import STALL_MUTANTS
 from tests.mutants.steering import STEERING_MUTANTS
+from tests.mutants.step_transactions import STEP_TRANSACTION_MUTANTS
 from tests.mutants.suspects import SUSPECT_MUTANTS
 from tests.mutants.sweep import SWEEP_MUTANTS
+from tests.mutants.talk import TALK_MUTANTS
 from tests.mutants.turns import TURN_MUTANTS
 from tests.mutants.unreadable import OTHER_CODE_MUTANTS
 from tests.mutants.upcasting import UPCASTING_MUTANTS
 from tests.mutants.upkeep import UPKEEP_MUTANTS
 from tests.mutants.wakeups import WAKEUP_MUTANTS
+from tests.mutants.webhooks import WEBHOOK_MUTANTS
 from tests.mutants.workflows import WORKFLOW_MUTANTS
 
 FENCE = "tests/store/test_fence.py::"
@@ -107,7 +125,7 @@ MUTANTS = (
         "what recovery had to skip is never looked for again",
         "protocol-01",
         "store/recovery.py",
-        "await self._store.sessions.return_stranded()",
+        "await self._db.sessions.return_stranded()",
         "[]",
         REAP + "test_a_task_left_under_a_dead_owner_is_returned_by_any_observer",
     ),
@@ -195,7 +213,7 @@ MUTANTS = (
         "who looks seldom never sees a short lease end",
         "L-06",
         "store/recovery.py",
-        "        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])\n",
+        "        self.look_every = _look_every([self._db.options.lease, *(one.lease for one in living)])\n",
         "",
         REAP + "test_each_session_is_watched_by_its_own_lease_whatever_the_observers_is",
     ),
@@ -211,7 +229,7 @@ MUTANTS = (
         "all connections share one fence row",
         "protocol-10",
         "store/sessions.py",
-        "[(worker_id, slot) for slot in range(self._slots)]",
+        "[(worker_id, slot) for slot in range(self._db.claim_slot + 1)]",
         "[(worker_id, 0)]",
         FENCE + "test_an_attempt_is_counted_when_it_is_claimed",
     ),
@@ -443,8 +461,8 @@ MUTANTS = (
         "what failed alone is put into a batch again",
         "Q-20",
         "work/demand.py",
-        "if not (task.suspect or task.attempt > 1))\n",
-        "if not task.suspect)\n",
+        "if task.suspect or (task.attempt > 1 and not answers_each)}\n",
+        "if task.suspect}\n",
         BATCHES + "test_what_failed_as_a_batch_of_one_spoils_no_later_batch",
     ),
     Mutant(
@@ -614,7 +632,7 @@ MUTANTS = (
         "a settle that cannot be written keeps the store from closing",
         "promise-14",
         "work/loop.py",
-        "        self._store.tasks.give_up({execution.session.id for execution in self.claims.executions})\n",
+        "        self._db.tasks.give_up({execution.session.id for execution in self.claims.executions})\n",
         "",
         ENDINGS + "test_a_store_closes_while_a_settle_cannot_be_written",
     ),
@@ -637,26 +655,34 @@ MUTANTS = (
     *RUNS_MUTANTS,
     *APART_MUTANTS,
     *AUDIT_MUTANTS,
+    *ENCRYPTION_MUTANTS,
     *CHILDREN_MUTANTS,
     *CLEANUP_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,
     *DEDUPE_MUTANTS,
+    *EXPECTED_VERSION_MUTANTS,
     *FEED_MUTANTS,
     *PROJECTION_MUTANTS,
     *HANDING_MUTANTS,
     *HELPER_MUTANTS,
+    *INLINE_MUTANTS,
+    *INSPECTION_MUTANTS,
     *JOINED_MUTANTS,
     *METRICS_MUTANTS,
     *MODEL_MUTANTS,
     *OTHER_CODE_MUTANTS,
     *UPCASTING_MUTANTS,
+    *PROCESS_MUTANTS,
+    *SCHEDULE_MUTANTS,
     *SIGNAL_MUTANTS,
     *STALL_MUTANTS,
     *STEERING_MUTANTS,
     *SUSPECT_MUTANTS,
     *SWEEP_MUTANTS,
+    *DASHBOARD_MUTANTS,
+    *TALK_MUTANTS,
     *RENAME_MUTANTS,
     *RESTART_MUTANTS,
     *RESULTS_MUTANTS,
@@ -664,6 +690,16 @@ MUTANTS = (
     *UPKEEP_MUTANTS,
     *WAKEUP_MUTANTS,
     *WORKFLOW_MUTANTS,
+    *LIMIT_MUTANTS,
+    *ORDERED_GROUP_MUTANTS,
+    *MOVE_MUTANTS,
+    *OBSERVATION_MUTANTS,
+    *OUTBOX_MUTANTS,
+    *STEP_TRANSACTION_MUTANTS,
+    *DOUBT_MUTANTS,
+    *SAGA_MUTANTS,
+    *WEBHOOK_MUTANTS,
     *PLAN_MUTANTS,
     *REMAINS_MUTANTS,
+    *CODEC_MUTANTS,
 )

@@ -42,7 +42,7 @@ CHILDREN_MUTANTS = (
         "a child whose worker was lost for good tells nobody",
         "S-15",
         "store/sessions.py",
-        "        yield from wake_parents(self._params(), returned)\n",
+        "        yield from wake_parents(self._db.params(), returned)\n",
         "",
         EVERY_END,
     ),

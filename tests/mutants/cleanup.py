@@ -8,7 +8,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a cleanup is lost when its retry parks",
         "L-13",
-        "store/sql.py",
+        "store/rules.py",
         " and (rows.status not in ('PENDING', 'PAUSED') or coalesce(task.cleanup_until <= {now}, true)))",
         ")",
         CLEANUP + "test_an_undo_that_failed_is_tried_again",
@@ -32,7 +32,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a sleeping run is cancelled at once though it is to clean up",
         "L-13",
-        "store/sql.py",
+        "store/rules.py",
         "(task.kind = 'RUN' and task.turn > 0 and",
         "(task.kind = 'none' and task.turn > 0 and",
         CLEANUP + "test_a_sleeping_run_cleans_up_when_a_worker_claims_it",
@@ -40,7 +40,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a run that was never begun is executed for its cleanup",
         "L-11",
-        "store/sql.py",
+        "store/rules.py",
         "(task.kind = 'RUN' and task.turn > 0 and",
         "(task.kind = 'RUN' and",
         CLEANUP + "test_a_run_that_was_never_begun_has_nothing_to_clean_up",
@@ -48,7 +48,7 @@ CLEANUP_MUTANTS = (
     Mutant(
         "a run that goes to sleep as it is cancelled sleeps on",
         "protocol-05",
-        "store/sql.py",
+        "store/rules.py",
         "(task.cleanup_until is not null and rows.cleans_up = 0)",
         "(task.cleanup_until is not null and rows.cleans_up = 2)",
         CLEANUP + "test_a_run_that_goes_to_sleep_as_it_is_cancelled_is_claimed_for_its_cleanup",
@@ -73,7 +73,7 @@ CLEANUP_MUTANTS = (
         "a run asks for a child after it was cancelled",
         "L-13",
         "store/run_waits.py",
-        "if one.task.id in stopped and not is_shielded(one.row.key)]",
+        "if one.task.id in stopped and _is_refused(one)]",
         "if one.task.id < 0]",
         CLEANUP + "test_a_child_that_is_asked_for_outside_of_a_shield_after_the_cancel_is_not_there",
     ),

@@ -8,6 +8,30 @@ REQUESTS = "tests/runs/test_control_requests.py::"
 
 CONTROL_MUTANTS = (
     Mutant(
+        "a batch is stopped with the one message of it that is cancelled",
+        "messages-02",
+        "work/execution.py",
+        " or self._served.batch > 1:",
+        ":",
+        "tests/worker/test_current.py::test_a_batch_goes_on_and_only_the_cancelled_one_of_it_is_cancelled",
+    ),
+    Mutant(
+        "a handler in a thread does not hear that its message is cancelled",
+        "messages-02",
+        "work/execution.py",
+        "return self._in_body != task_id or self._stopped is not None or self._given_up",
+        "return self._given_up",
+        "tests/worker/test_current.py::test_a_message_is_cancelled_while_it_is_handled",
+    ),
+    Mutant(
+        "a message's list goes on at the wrong place",
+        "messages-03",
+        "store/sql/queues.sql",
+        "as bigint) or task.id > cast(:after_id as bigint))\n                 order",
+        "as bigint) or task.id < cast(:after_id as bigint))\n                 order",
+        "tests/queue/test_enqueue.py::test_the_messages_of_a_queue_are_listed_page_by_page_in_each_state",
+    ),
+    Mutant(
         "the text of an answer has another letter case than that of a status",
         "L-11",
         "records.py",
@@ -124,7 +148,7 @@ CONTROL_MUTANTS = (
         "a worker reads what is asked of it with its records alone",
         "L-18",
         "work/loop.py",
-        "                        await self._store.tasks.hear_requests(session.id)\n",
+        "                        await self._db.tasks.hear_requests(session.id)\n",
         "                        pass\n",
         REQUESTS + "test_a_body_that_records_nothing_hears_of_it_long_before_a_beat",
     ),

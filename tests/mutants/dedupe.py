@@ -66,7 +66,7 @@ DEDUPE_MUTANTS = (
     Mutant(
         "a worker takes no deciders from a module",
         "M-19",
-        "worker.py",
+        "workload.py",
         "    for found in deciders_in(modules, known):\n",
         "    for found in ():\n",
         SERVED + "test_a_worker_serves_the_deciders_and_engines_of_a_module",

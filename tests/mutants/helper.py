@@ -10,6 +10,14 @@ CLI = "tests/cli/test_supervisor.py::"
 
 HELPER_MUTANTS = (
     Mutant(
+        "a heartbeat whose last session left before its thread began is never quiet",
+        "L-03",
+        "work/heartbeat.py",
+        "            self._quiet.set()  # also if the last session left",
+        "            self._quiet.is_set()  # also if the last session left",
+        "tests/worker/test_loops.py::test_a_heartbeat_is_quiet_if_its_session_left_before_its_thread_began",
+    ),
+    Mutant(
         "a helper beats although the worker does",
         "rule-11",
         "store/helper_process.py",
@@ -45,7 +53,7 @@ HELPER_MUTANTS = (
         "a blocked loop keeps its tasks for ever",
         "L-05",
         "work/heartbeat.py",
-        "        hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)\n",
+        "        hung = self._blockade.seconds >= max(self._db.options.hang_after, longest)\n",
         "        hung = False\n",
         HELD + "test_a_loop_that_is_blocked_for_longer_than_it_may_be_is_told_of_and_taken_over",
     ),
@@ -61,7 +69,7 @@ HELPER_MUTANTS = (
         "what was seen before a wait for the database is taken as proof",
         "L-05",
         "store/sessions.py",
-        "        if self._clock.monotonic() > until:\n            return None\n",
+        "        if self._db.clock.monotonic() > until:\n            return None\n",
         "",
         REAP + "test_what_was_seen_before_a_wait_for_the_database_proves_nothing",
     ),
@@ -101,9 +109,17 @@ HELPER_MUTANTS = (
         "the beat follows the lease of the store",
         "L-06",
         "work/heartbeat.py",
-        "        return self._lease / 3\n",
-        "        return self._store.options.lease / 3\n",
+        "        third, beat = self._lease / 3,",
+        "        third, beat = self._db.options.lease / 3,",
         LEASES + "test_one_beat_renews_all_sessions_as_often_as_the_shortest_lease_needs",
+    ),
+    Mutant(
+        "the beat that was set is not used",
+        "CF-03",
+        "work/heartbeat.py",
+        "return third if beat is None else min(beat, third)",
+        "return third",
+        LEASES + "test_the_beat_can_be_set_and_no_type_has_fewer_than_three_in_its_lease",
     ),
     Mutant(
         "every type has the lease of the store",
@@ -150,7 +166,7 @@ HELPER_MUTANTS = (
         "L-18",
         "runs/turn.py",
         "renew(self.slot.session.lease / 6)",
-        "renew(self.slot.store.options.lease / 6)",
+        "renew(self.slot.database.options.lease / 6)",
         LEASES + "test_a_body_extends_the_lease_of_its_own_type",
     ),
     Mutant(

@@ -60,7 +60,7 @@ MODEL_MUTANTS = (
         "what could not be read back is written",
         "M-05",
         "deciders/type_names.py",
-        "decode(text, type(value), what=what))",
+        "read_plain(text, type(value), what=what))",
         "value)",
         KINDS + "test_what_would_not_read_back_is_never_written",
     ),

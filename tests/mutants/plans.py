@@ -16,11 +16,11 @@ PLAN_MUTANTS = (
         KEEPS,
     ),
     Mutant(
-        "a run is locked by the index of all runs",
+        "a run is read by the index of all runs",
         "protocol-16",
-        "store/sql/control.sql",
-        "where task.id = :id and (task.kind = 'RUN') is true and task.deleted_at is null and",
-        "where task.id = :id and task.kind = 'RUN' and task.deleted_at is null and",
+        "store/sql/runs.sql",
+        "where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant",
+        "where task.id {any_of rows} and task.kind = 'RUN' and queue.tenant = :tenant",
         KEEPS,
     ),
     Mutant(

@@ -5,11 +5,48 @@ from tests.mutants.mutant import Mutant
 SERVED = "tests/projections/test_served.py::"
 POISON = "tests/projections/test_poison.py::"
 TAKEOVER = "tests/projections/test_takeover.py::"
+ROWS = "tests/projections/test_rows.py::"
+KILLED = (
+    "tests/crash/test_projections.py::test_each_event_is_applied_once_and_in_order_while_workers_are_killed_and_frozen"
+)
+BUILDS = "tests/projections/test_builds.py::"
 ONE_SESSION = TAKEOVER + "test_one_session_drives_a_projection_and_another_takes_it_over"
 PARKS = POISON + "test_a_poison_event_parks_its_instance_and_the_others_go_on"
 RETRIES = POISON + "test_a_parked_instance_is_retried_in_order_and_then_goes_on_with_the_others"
 
 PROJECTION_MUTANTS = (
+    Mutant(
+        "a projection whose event fails never waits for longer",
+        "PJ-06",
+        "projections/runner.py",
+        "min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))",
+        "FIRST_PAUSE",
+        POISON + "test_the_pause_after_a_failure_doubles_until_the_event_is_handled",
+    ),
+    Mutant(
+        "a projection handles what comes after an open transaction before its events",
+        "rule-26",
+        "projections/runner.py",
+        "rows, position = await self._db.feed.between(held.position, horizon, self._projection.types, limit)",
+        "rows, position = await self._db.feed.between(held.position, head, self._projection.types, limit)",
+        SERVED + "test_what_commits_late_is_handled_in_its_place",
+    ),
+    Mutant(
+        "the handler of a projection writes through the store",
+        "PJ-07",
+        "projections/runner.py",
+        "        token = only_reads.set(OVER)\n",
+        "        token = only_reads.set(None)\n",
+        SERVED + "test_a_projection_cannot_decide_enqueue_or_trigger_with_its_transaction_or_without",
+    ),
+    Mutant(
+        "code that comes after a projection's may not write either",
+        "PJ-07",
+        "projections/runner.py",
+        "            only_reads.reset(token)\n",
+        "            pass\n",
+        SERVED + "test_a_projection_cannot_decide_enqueue_or_trigger_with_its_transaction_or_without",
+    ),
     Mutant(
         "a batch of a projection is committed by a session that drives it no more",
         "PJ-15",
@@ -22,8 +59,10 @@ PROJECTION_MUTANTS = (
         "the position of a projection is not compared",
         "PJ-15",
         "store/sql/projections.sql",
-        "       moved_at = {now}\n where tenant = :tenant and name = :name and turn = :turn and position = :before\n",
-        "       moved_at = {now}\n where tenant = :tenant and name = :name and turn = :turn and :before <> -1\n",
+        "       moved_at = {now}\n where tenant = :tenant and name = :name and build = :build and turn = :turn"
+        " and position = :before\n",
+        "       moved_at = {now}\n where tenant = :tenant and name = :name and build = :build and turn = :turn"
+        " and :before <> -1\n",
         ONE_SESSION,
     ),
     Mutant(
@@ -129,7 +168,7 @@ PROJECTION_MUTANTS = (
         "store/transaction.py",
         "        if tx.refuses is not None:\n",
         "        if False:\n",
-        SERVED + "test_a_projection_cannot_decide_enqueue_or_trigger_in_its_transaction",
+        SERVED + "test_a_projection_cannot_decide_enqueue_or_trigger_with_its_transaction_or_without",
     ),
     Mutant(
         "a projection gets the events of other deciders under the same name",
@@ -150,9 +189,9 @@ PROJECTION_MUTANTS = (
     Mutant(
         "a projection gets parts of an event that it has not asked for",
         "PJ-10",
-        "projections/runner.py",
-        "            if isinstance(value, self._projection.classes):",
-        "            if True:",
+        "projections/projection.py",
+        " for at, value in parts if isinstance(value, self.classes)]",
+        " for at, value in parts]",
         "tests/projections/test_versions.py::test_an_event_that_was_split_is_read_under_its_old_name_and_counts_as_one",
     ),
     Mutant(
@@ -162,5 +201,154 @@ PROJECTION_MUTANTS = (
         "        return self.routes.names_of(cls) if cls in self._written else ()",
         "        return tuple(name for name, known in self.by_name.items() if known is cls)",
         "tests/projections/test_versions.py::test_an_event_that_was_split_is_read_under_its_old_name_and_counts_as_one",
+    ),
+    Mutant(
+        "rows of a projection are folded from nothing in every batch",
+        "PJ-05",
+        "projections/row_fold.py",
+        "        after: dict[Cell, Any] = dict(before)\n",
+        "        after: dict[Cell, Any] = {}\n",
+        ROWS + "test_events_are_folded_into_rows",
+    ),
+    Mutant(
+        "a row that becomes None stays in its table",
+        "PJ-05",
+        "store/row_table.py",
+        "        if removed:\n",
+        "        if False:\n",
+        ROWS + "test_events_are_folded_into_rows",
+    ),
+    Mutant(
+        "an event changes the row of another key",
+        "PJ-12",
+        "projections/row_fold.py",
+        "        if cells[0] != cell:\n",
+        "        if False:\n",
+        ROWS + "test_a_row_that_does_not_fit_sets_its_instance_aside",
+    ),
+    Mutant(
+        "a row is written that cannot be read back",
+        "PJ-14",
+        "projections/row_class.py",
+        "        decode(text, self.cls, what=what)\n",
+        "",
+        ROWS + "test_a_row_that_does_not_fit_sets_its_instance_aside",
+    ),
+    Mutant(
+        "a table of other columns is written by code that does not know them",
+        "PJ-15",
+        "projections/runner.py",
+        "        if self._projection.makes_tables:\n",
+        "        if False:\n",
+        ROWS + "test_a_table_of_other_columns_is_left_to_other_code",
+    ),
+    Mutant(
+        "a page leaves out rows that are equal to its last in the first term of the order",
+        "PJ-01",
+        "store/row_table.py",
+        "for number in range(1, len(order) + 1)]",
+        "for number in range(1, 2)]",
+        ROWS + "test_pages_follow_one_another_in_every_order",
+    ),
+    Mutant(
+        "a page leaves out rows whose value is null",
+        "PJ-01",
+        "store/row_table.py",
+        "        if column.nullable:\n            last",
+        "        if False:\n            last",
+        ROWS + "test_pages_follow_one_another_in_every_order",
+    ),
+    Mutant(
+        "two tenants have one table of rows",
+        "PJ-01",
+        "projections/row_fold.py",
+        "if tenant else options.name\n",
+        "if False else options.name\n",
+        ROWS + "test_each_tenant_has_a_table_of_its_own",
+    ),
+    Mutant(
+        "a build is swapped before it has come as far as the live one",
+        "PJ-08",
+        "store/builds.py",
+        '        if beside["position"] < live["position"]:\n            raise Behind\n',
+        "",
+        BUILDS + "test_a_build_that_is_behind_or_was_taken_is_not_swapped",
+    ),
+    Mutant(
+        "a build is swapped by a session that drives it no more",
+        "PJ-15",
+        "store/builds.py",
+        "            raise LeaseLost(held.worker)\n        if beside",
+        "            pass\n        if beside",
+        BUILDS + "test_a_build_that_is_behind_or_was_taken_is_not_swapped",
+    ),
+    Mutant(
+        "a swap lets a batch of the build that was live be committed",
+        "PJ-15",
+        "store/sql/projections.sql",
+        "       owner = null, turn = turn + 1, suspect = false, drop_at = {now} + :keep\n",
+        "       owner = null, suspect = false, drop_at = {now} + :keep\n",
+        BUILDS + "test_a_build_that_is_behind_or_was_taken_is_not_swapped",
+    ),
+    Mutant(
+        "a swap lets a batch of the build that was beside be committed",
+        "PJ-15",
+        "store/sql/projections.sql",
+        "may_inline = :inlined, owner = null, turn = turn + 1, suspect",
+        "may_inline = :inlined, owner = null, suspect",
+        BUILDS + "test_a_build_that_is_behind_or_was_taken_is_not_swapped",
+    ),
+    Mutant(
+        "the tables are not renamed when builds are swapped",
+        "PJ-08",
+        "store/builds.py",
+        "                yield self.tables.rename(own, other)\n",
+        "                continue\n",
+        BUILDS + "test_a_rebuild_goes_on_beside_the_live_one_and_is_swapped_and_back",
+    ),
+    Mutant(
+        "a swap waits for a long reader, and every other reader behind it",
+        "PJ-08",
+        "store/builds.py",
+        '"100ms"',
+        '"30s"',
+        BUILDS + "test_a_swap_waits_for_a_long_reader_and_other_readers_do_not_wait_for_it",
+    ),
+    Mutant(
+        "the old build is kept for ever",
+        "PJ-08",
+        "projections/beside.py",
+        "        if self._beside.is_over:\n",
+        "        if False:\n",
+        BUILDS + "test_the_old_build_is_dropped_when_its_time_is_over",
+    ),
+    Mutant(
+        "projections read beyond the horizon",
+        "PJ-03",
+        "store/sql/horizon.sql",
+        "select least(head.at, coalesce(held.low_water, head.at)) as horizon",
+        "select head.at as horizon",
+        KILLED,
+    ),
+    Mutant(
+        "the position of a projection is stored after its rows were committed",
+        "PJ-05",
+        "projections/runner.py",
+        "            async with self._transaction(moved) as tx:\n                await self._call(events, tx)\n",
+        "            async with self._transaction(lambda: iter(())) as tx:\n"
+        "                await self._call(events, tx)\n"
+        "            await asyncio.sleep(0.05)\n"
+        "            await self._verbs.write(moved)\n",
+        KILLED,
+    ),
+    Mutant(
+        "the fence of a batch comes first",
+        "PJ-15",
+        "store/transaction.py",
+        "                        try:\n                            yield tx\n                        finally:\n",
+        "                        await play_async(last(), own.answer)\n"
+        "                        last = lambda: iter(())\n"
+        "                        try:\n                            yield tx\n                        finally:\n",
+        TAKEOVER + "test_the_batch_of_a_worker_that_was_taken_for_dead_is_not_committed",
     ),
 )

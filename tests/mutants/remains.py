@@ -15,9 +15,9 @@ REMAINS_MUTANTS = (
     Mutant(
         "threads make each their own last word of progress",
         "protocol-14",
-        "runs/background_writes.py",
-        "    run.on_loop(lambda: run.progress.tell(text))",
-        "    progress = run.progress\n    run.on_loop(lambda: progress.tell(text))",
+        "runs/reports.py",
+        "    run.on_loop(lambda: reporter_of(run).progress.write(text))",
+        "    reporter = reporter_of(run)\n    run.on_loop(lambda: reporter.progress.write(text))",
         "tests/runs/test_progress.py::test_threads_that_say_the_first_word_at_once_have_one_last_word",
     ),
     Mutant(

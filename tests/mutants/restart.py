@@ -8,7 +8,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a run that was cancelled restarts",
         "L-14",
-        "store/sql.py",
+        "store/rules.py",
         "rows.input is not null and task.cancel_requested_at is null and task.held_at is null",
         "rows.input is not null and task.held_at is null",
         RESTART + "test_a_cancel_that_is_committed_first_wins",
@@ -16,7 +16,7 @@ RESTART_MUTANTS = (
     Mutant(
         "a restart is a way out of a pause",
         "P-02",
-        "store/sql.py",
+        "store/rules.py",
         "rows.input is not null and task.cancel_requested_at is null and task.held_at is null",
         "rows.input is not null and task.cancel_requested_at is null",
         RESTART + "test_if_it_was_paused_meanwhile_it_is_paused_and_restarts_when_it_is_let_go",

@@ -11,17 +11,15 @@ RESULTS_MUTANTS = (
         "a run is read before it is noted who waits",
         "RS-05",
         "store/results.py",
-        "        tried = self._subscribe(run_id, waiting, ",
-        '        rows = await self._driver.read(Call("endings", {"ids": str(run_id), "tenant": self._tenant}))\n'
-        "        self._learn([run_id], rows)\n"
-        "        tried = self._subscribe(run_id, waiting, ",
+        "            self._ask([key])\n        tried =",
+        "            self._learn([key], await self._db.driver.read(self._asking([key])))\n        tried =",
         WAITING + "test_a_word_that_comes_while_the_run_is_being_read_is_not_lost",
     ),
     Mutant(
         "a new run is waited for without a look at it",
         "RS-05",
         "store/results.py",
-        "            self._loop.call_later(after, self._heard, frozenset((run_id,)))\n",
+        "            self._loop.call_later(after, self._ask_if_awaited, key)\n",
         "            pass\n",
         WAITING + "test_a_new_run_that_ended_before_it_was_waited_for_is_seen_soon",
     ),

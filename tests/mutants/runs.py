@@ -56,8 +56,8 @@ RUNS_MUTANTS = (
         "the payload limit does not hold for runs",
         "V-08",
         "store/draft.py",
-        "(size := len(text.encode())) > self._payload_limit:",
-        "(size := len(text.encode())) > 10 * self._payload_limit:",
+        "(size := len(asked.input.encode())) > self._payload_limit:",
+        "(size := len(asked.input.encode())) > 10 * self._payload_limit:",
         TRIGGERING + "test_the_stores_own_limit_holds_for_inputs",
     ),
     Mutant(
@@ -116,10 +116,10 @@ RUNS_MUTANTS = (
         "a joined trigger makes its definition through the store's own connection",
         "protocol-22",
         "store/new_tasks.py",
-        "        ids = await self._transactions.play(self.joining(drafted), tx)\n",
+        "        ids = await self._db.transactions.play(self.joining(drafted), tx)\n",
         "        for name in drafted.queues:\n"
         "            await self._number(drafted, name, create=drafted.queues[name])\n"
-        "        ids = await self._transactions.play(self.joining(drafted), tx)\n",
+        "        ids = await self._db.transactions.play(self.joining(drafted), tx)\n",
         JOINED + "test_every_promise_on_postgres",
     ),
     Mutant(

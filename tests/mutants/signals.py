@@ -9,6 +9,14 @@ PAUSING = "tests/waiting/test_pausing.py::"
 
 SIGNAL_MUTANTS = (
     Mutant(
+        "a deadline that is to raise returns its exception",
+        "P-08",
+        "runs/wait.py",
+        "                raise self.default(f",
+        "                return self.default(f",
+        "tests/waiting/test_signals.py::test_a_deadline_that_is_to_raise_raises_on_every_replay",
+    ),
+    Mutant(
         "a signal between the look and the pause is not seen",
         "protocol-05",
         "store/sql/tasks.sql",
@@ -44,9 +52,9 @@ SIGNAL_MUTANTS = (
         "a deadline is judged before the signals",
         "promise-15",
         "store/wait_query.py",
-        '    if signal is not None:\n        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
+        "    if signal is not None:\n        return Recorded(_ended(one.row, _taken(one, signal), None))\n    if one",
         '    if signal is not None and (one.due is None or one.due > run["now"]):\n'
-        '        return Recorded(_ended(one.row, signal["data"], None))\n    if one.due',
+        "        return Recorded(_ended(one.row, _taken(one, signal), None))\n    if one.due",
         SIGNALS + "test_a_timeout_is_a_value_and_is_recorded",
     ),
     Mutant(
@@ -174,7 +182,7 @@ SIGNAL_MUTANTS = (
         "a workflow that pauses itself has failed",
         "P-01",
         "runs/body.py",
-        "        return _set_aside(run, error, workflow.retry or slot.store.options.retry)\n",
+        "        return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n",
         "        raise\n",
         PAUSING + "test_a_workflow_that_pauses_itself_outside_of_a_step_spends_no_attempt",
     ),

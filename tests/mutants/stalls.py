@@ -19,8 +19,8 @@ STALL_MUTANTS = (
         "nobody knows that a task needs its parent's row",
         "rule-23",
         "store/pending.py",
-        "for need in (self.lane, self.parent, self.key) if",
-        "for need in (self.lane, self.key) if",
+        "return own if self.parent is None else own | {self.parent}",
+        "return own",
         STALLS,
     ),
     Mutant(
@@ -99,8 +99,8 @@ STALL_MUTANTS = (
         "what all share is made in the user's transaction",
         "rule-23",
         "store/new_tasks.py",
-        "        if missing and await self._transactions.play(_isolation(), tx) == READ_COMMITTED:\n",
-        "        if missing and await self._transactions.play(_isolation(), tx) is None:\n",
+        "        if missing and await self._db.transactions.play(_isolation(), tx) == READ_COMMITTED:\n",
+        "        if missing and await self._db.transactions.play(_isolation(), tx) is None:\n",
         STALLS,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+OWN_CLOCK = "tests/worker/test_own_clock.py::"
 TURNS = "tests/worker/test_turns.py::"
 BEFORE = TURNS + "test_a_body_whose_turn_was_taken_before_it_began_commits_nothing"
 MEANWHILE = TURNS + "test_a_body_whose_turn_is_taken_before_its_commit_commits_nothing"
@@ -82,5 +83,21 @@ TURN_MUTANTS = (
         "    return talk if turns is None else turns.before(talk)\n",
         "    return talk\n",
         TURNS + "test_a_verb_in_ones_own_transaction_asks_for_the_turn_first_and_leaves_it_as_it_was",
+    ),
+    Mutant(
+        "a message begins on a lease that is over by its worker's own clock",
+        "rule-10",
+        "work/execution.py",
+        "is_over = monotonic() > self.session.over_at and not await",
+        "is_over = False and not await",
+        OWN_CLOCK + "test_a_message_that_was_claimed_waits_for_the_beat",
+    ),
+    Mutant(
+        "a step begins on a lease that is over by its worker's own clock",
+        "rule-10",
+        "runs/steps.py",
+        "    if monotonic() > run.slot.session.over_at:",
+        "    if False:",
+        OWN_CLOCK + "test_a_step_waits_for_the_beat",
     ),
 )

@@ -36,7 +36,7 @@ OTHER_CODE_MUTANTS = (
         "other code: what no code has ever read is offered for a week",
         "W-11",
         "work/unreadable.py",
-        "(await _error_of(store, task)).get(BATCH, task.claimed_at)",
+        "(await _error_of(database, task)).get(BATCH, task.claimed_at)",
         "task.claimed_at",
         MESSAGES + "test_a_payload_that_no_code_has_read_is_its_senders_error",
     ),
@@ -59,7 +59,7 @@ OTHER_CODE_MUTANTS = (
     Mutant(
         "other code: a step of a queue dies of arguments that other code can read",
         "R-16",
-        "workflow.py",
+        "workload.py",
         "raise current_run().hold(Misfit(error, was_read=names_unknown_class(error))) from None",
         "raise error",
         RUNS + "test_the_arguments_of_a_step_of_a_queue_are_judged_like_an_input",

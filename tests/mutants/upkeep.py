@@ -140,8 +140,8 @@ UPKEEP_MUTANTS = (
         "a queue that is being drained takes a bulk",
         "DP-09",
         "store/sql/tasks.sql",
-        "where queue.id = :queue_id and not queue.draining {for_key_share};",
-        "where queue.id = :queue_id {for_key_share};",
+        "where queue.id = :queue_id and not queue.draining and not queue.limited {for_key_share};",
+        "where queue.id = :queue_id and not queue.limited {for_key_share};",
         DRAINING + "test_a_queue_that_is_drained_takes_nothing_new_whoever_asks",
     ),
     Mutant(
@@ -187,7 +187,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "an instance is not told of an effect that was given up while it is drained",
         "DP-09",
-        "store/settle.py",
+        "store/ends.py",
         "max_attempts=DECIDER_ATTEMPTS, inside=True)",
         "max_attempts=DECIDER_ATTEMPTS)",
         DECIDERS + "test_an_instance_is_told_of_an_effect_that_was_given_up_while_its_decider_is_drained",
@@ -203,7 +203,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "a failure is not told to a drained workflow",
         "DP-09",
-        "store/settle.py",
+        "store/ends.py",
         "max_attempts=ATTEMPTS, inside=True\n",
         "max_attempts=ATTEMPTS\n",
         DECIDERS + "test_a_run_of_a_drained_workflow_gets_its_children_and_its_failure_is_told",

@@ -7,12 +7,20 @@ WATCH = WAKEUPS + "test_file_watch.py::"
 
 WAKEUP_MUTANTS = (
     Mutant(
+        "the main thread waits for an answer without an end",
+        "rule-32",
+        "sync/loop_thread.py",
+        "    while patience is None and not answer.done():",
+        "    while False:",
+        "tests/sync/test_sync.py::test_a_signal_that_reaches_another_thread_ends_the_worker",
+    ),
+    Mutant(
         "a store hears its own hints",
         "rule-17",
         "store/hints/listener.py",
         "        if hint.probe is None and not own:",
         "        if hint.probe is None:",
-        WAKEUPS + "test_telling.py::test_an_idle_worker_has_six_connections_at_most_and_does_not_hear_itself",
+        WAKEUPS + "test_telling.py::test_an_idle_worker_has_seven_connections_at_most_and_does_not_hear_itself",
     ),
     Mutant(
         "an ear is believed without a proof",

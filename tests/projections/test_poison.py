@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from typing import Any
 
 import pytest
 
-from stepwell import At, Engine, Store, Worker, projection
+from stepwell import At, Engine, Store, Tx, Worker, projection
 from stepwell.base.events import InstanceParked
 from stepwell.projections import runner
 from tests.projections.books import Balances, Paid, Pay, balances, engine_of, handled
@@ -43,7 +45,7 @@ async def drained(store: Store, *projections: object) -> None:
 @pytest.mark.proves("PJ-06", "PJ-12")
 async def test_a_poison_event_parks_its_instance_and_the_others_go_on(store: Store) -> None:
     told: list[object] = []
-    store.telemetry.subscribe(told.append)
+    store.database.telemetry.subscribe(told.append)
     engine, bad = engine_of(store), Bad(13)
     await paid(engine, "a", 1)
     await paid(engine, "b", 2, 13, 4)
@@ -60,6 +62,33 @@ async def test_a_poison_event_parks_its_instance_and_the_others_go_on(store: Sto
     await paid(engine, "a", 7)
     await drained(store, Balances(bad))
     assert await balances(store) == {"a": 8, "b": 2, "c": 5}
+
+
+@pytest.mark.proves("PJ-06")
+async def test_the_pause_after_a_failure_doubles_until_the_event_is_handled(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LONGEST_PAUSE", 0.005)
+    told, pauses, backoff = Bad(13), list[float](), runner.Runner._backoff
+
+    def noted(self: runner.Runner) -> float:
+        pauses.append(backoff(self))
+        if len(pauses) == 5:
+            told.cents.clear()  # whatever was wrong is mended
+        return pauses[-1]
+
+    monkeypatch.setattr(runner.Runner, "_backoff", noted)
+
+    @projection("patient", attempts=9)
+    class Patient:
+        async def handle(self, event: Paid, at: At, tx: Tx) -> None:
+            await told(event, at)
+
+    await paid(engine_of(store), "a", 13)
+    await drained(store, Patient())
+    assert pauses == [0.001, 0.002, 0.004, 0.005, 0.005]
+    [info] = await store.projections()
+    assert (info.state, info.lag, info.handled, info.failures, info.parked) == ("running", 0, 1, 5, 0)
 
 
 @pytest.mark.proves("PJ-12")
@@ -128,7 +157,7 @@ async def test_attempts_are_counted_over_processes_and_before_the_handler_is_cal
     engine = engine_of(store)
     await paid(engine, "a", 1)
     await paid(engine, "b", 13)
-    verbs, feed = store.projection_verbs, store.feed
+    verbs, feed = store.database.projections, store.database.feed
     await verbs.make("balances")
     rows = (await feed.between(0, 2, None, 10)).events
     for number in range(1, 4):
@@ -140,7 +169,7 @@ async def test_attempts_are_counted_over_processes_and_before_the_handler_is_cal
             await verbs.move(held, rows[0].position, 0)
             held = held._replace(position=rows[0].position)
         assert await verbs.begin(held, rows[1].position) == (number, None)
-        await store.sessions.end(session, "killed")  # and the projection is still its own
+        await store.database.sessions.end(session, "killed")  # and the projection is still its own
     await drained(store, Balances(Bad()))
     [parked] = await store.parked("balances")
     assert (parked.id, parked.error) == ("b", runner.DIED)
@@ -155,11 +184,11 @@ async def _session(store: Store) -> int:
 @pytest.mark.proves("PJ-12")
 async def test_after_a_worker_died_events_are_handled_one_at_a_time(store: Store, monkeypatch: Any) -> None:
     engine = engine_of(store)
-    verbs = store.projection_verbs
+    verbs = store.database.projections
     await verbs.make("balances")
     session = await _session(store)
     assert await verbs.claim("balances", session) is not None
-    await store.sessions.end(session, "killed")
+    await store.database.sessions.end(session, "killed")
     for number in range(15):
         await paid(engine, f"a{number}", 1)
     moves: list[int] = []
@@ -211,7 +240,8 @@ async def test_a_pause_undoes_the_batch_under_way(store: Store) -> None:
     @projection("paused", events=[Paid])
     class Paused:
         async def handle(self, event: Paid, at: At) -> None:
-            await store.pause_projection("paused")
+            # As another task of the program: in a handler the verb is refused.
+            await asyncio.create_task(store.pause_projection("paused"), context=contextvars.Context())
 
     await drained(store, Paused())
     [info] = await store.projections()
@@ -223,7 +253,7 @@ async def test_an_event_that_this_code_cannot_read_is_left_to_other_code(store: 
     await paid(engine, "a", 1)
     await paid(engine, "b", 2)
     async with store.transaction() as tx:
-        table = "stepwell.event" if store.driver.name == "postgres" else "stepwell_event"
+        table = "stepwell.event" if store.database.driver.name == "postgres" else "stepwell_event"
         await tx.execute(f"update {table} set type_version = 2 where position = 2")
     await drained(store, Balances())
     [info] = await store.projections()
@@ -235,7 +265,7 @@ async def test_an_event_that_this_code_cannot_read_is_left_to_other_code(store: 
     assert await balances(store) == {"a": 1, "b": 2}
 
 
-@pytest.mark.proves("PJ-09")
+@pytest.mark.proves("PJ-09", "MM-07")
 async def test_lag_rate_failures_and_age_are_told(store: Store, clock: Any) -> None:
     engine, bad = engine_of(store), Bad(13)
     await paid(engine, "a", *[1] * 20)

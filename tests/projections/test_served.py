@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Never
@@ -22,6 +23,7 @@ from stepwell import (
     Worker,
     connect,
     projection,
+    workflow,
 )
 from stepwell.projections import runner
 from tests.deciders.shop import Create, Created, Orders
@@ -35,7 +37,7 @@ async def paid(engine: Engine, *accounts: str, cents: int = 1) -> None:
         await engine.execute(Pay(account, cents))
 
 
-@pytest.mark.proves("PJ-01", "PJ-02", "PJ-04", "PJ-05", "PJ-10", "PJ-14")
+@pytest.mark.proves("PJ-01", "PJ-02", "PJ-04", "PJ-05", "PJ-10", "PJ-14", "promise-09")
 async def test_a_worker_keeps_a_read_model_up_to_date(store: Store) -> None:
     model = Balances()
     engine = engine_of(store, model).register(Orders())
@@ -63,7 +65,7 @@ async def test_events_are_handled_in_batches_with_one_position_each(store: Store
     moved: list[tuple[int, int]] = []
     model = Balances()
     engine = engine_of(store, model)
-    verbs = store.projection_verbs
+    verbs = store.database.projections
     said = verbs.moved
 
     def counted(held: Any, position: int, count: int, *, alone: bool = False) -> Any:
@@ -104,7 +106,29 @@ async def _is(store: Store, expected: dict[str, int]) -> bool:
         return False
 
 
-@pytest.mark.proves("PJ-05")
+@pytest.mark.proves("PJ-02", "PJ-03", "promise-09", "rule-26", "protocol-13")
+@pytest.mark.backends("postgres", reason="elsewhere there is one writer, and nothing commits late")
+async def test_what_commits_late_is_handled_in_its_place(store: Store) -> None:
+    """While a transaction that has appended is open, projections wait before its events, however many come after."""
+    model, engine = Balances(), engine_of(store)
+    served = engine_of(store, model)
+    await paid(engine, "first")
+    async with store.transaction() as tx:
+        await engine.execute(Pay("late", 1), tx=tx)
+        await paid(engine, "soon", "soon")
+        await Worker(store, [served]).drain()
+        assert [name for _, name, _ in await handled(store)] == ["first"]
+        [info] = await served.projections()
+        assert (info.position, info.handled) == (1, 1)
+        assert info.lag > 0
+    await Worker(store, [served]).drain()
+    assert [name for _, name, _ in await handled(store)] == ["first", "late", "soon", "soon"]
+    assert [position for position, *_ in await handled(store)] == [position for position, _ in model.seen]
+    [info] = await served.projections()
+    assert (info.lag, info.handled) == (0, 4)
+
+
+@pytest.mark.proves("PJ-05", "promise-09")
 async def test_a_read_model_elsewhere_gets_each_event_at_least_once(store: Store) -> None:
     seen: list[tuple[int, int]] = []
     fails = [True]
@@ -127,26 +151,57 @@ async def test_a_read_model_elsewhere_gets_each_event_at_least_once(store: Store
     assert (info.lag, info.failures, info.handled) == (0, 0, 3)
 
 
+@workflow
+async def ends() -> None:
+    pass
+
+
 @pytest.mark.proves("PJ-07")
-async def test_a_projection_cannot_decide_enqueue_or_trigger_in_its_transaction(store: Store) -> None:
+@pytest.mark.timeout(20)
+async def test_a_projection_cannot_decide_enqueue_or_trigger_with_its_transaction_or_without(store: Store) -> None:
+    """Whatever writes is refused at once; without `tx` it would wait for the write lock that its own batch has."""
     refused: list[str] = []
+    begun = await ends.trigger().options(delay="1h", require_worker="ignore").execute(store)
+
+    async def begins() -> None:
+        async with store.transaction():
+            pass
+
+    def writes(tx: Tx | None) -> list[Awaitable[object]]:
+        run = ends.trigger().options(require_worker="ignore")
+        joined: list[Awaitable[object]]
+        joined = [engine.execute(Pay("b", 1), tx=tx), engine.submit(Pay("b", 1), tx=tx), store.enqueue("q", 1, tx=tx)]
+        joined += [store.enqueue_many("q", [1, 2], tx=tx), store.signal(begun, "s", tx=tx), run.execute(store, tx=tx)]
+        return joined if tx else [*joined, store.cancel(begun), store.pause_queue("q"), begins()]
+
+    async def tried(tx: Tx | None) -> None:
+        for work in writes(tx):
+            try:
+                await work
+            except InvalidOption as error:
+                refused.append(error.why)
 
     @projection("busy", events=[Paid])
     class Busy:
         async def handle(self, event: Paid, at: At, tx: Tx) -> None:
-            for work in (engine.execute(Pay("b", 1), tx=tx), store.enqueue("q", 1, tx=tx)):
-                try:
-                    await work
-                except InvalidOption as error:
-                    refused.append(error.why)
+            await tried(tx)
+            await tried(None)
+
+    @projection("elsewhere", events=[Paid])
+    class Elsewhere:
+        async def handle(self, event: Paid, at: At) -> None:
+            await asyncio.create_task(tried(None))
+            assert (await store.get_run(begun)).status == "PENDING", "it may read"
 
     await store.create_queue("q")
-    engine = engine_of(store)
-    engine.register(Busy())
+    engine = engine_of(store, Busy(), Elsewhere())
     await paid(engine, "a")
     await Worker(store, [engine]).drain()
-    assert refused == [runner.OVER, runner.OVER]
+    assert refused == [runner.OVER] * (6 + 9 + 9)
     assert len((await engine.events_since(0)).events) == 1
+    assert [(one.state, one.failures, one.handled) for one in await store.projections()] == [("running", 0, 1)] * 2
+    assert (await store.get_run(begun)).status == "PENDING"
+    await store.enqueue("q", 1)  # other code of this process writes
 
 
 @pytest.mark.proves("PJ-07", "PJ-16")
@@ -291,7 +346,7 @@ def test_what_cannot_be_a_projection_is_refused() -> None:
         with pytest.raises(InvalidOption):
             projection("p", **options)
     with pytest.raises(InvalidOption, match="class"):
-        projection("p")(len)  # type: ignore[type-var]
+        projection("p")(len)
 
 
 async def test_a_projection_of_unknown_events_or_without_a_handler_is_refused(store: Store) -> None:

@@ -15,7 +15,7 @@ from tests.store.seam import begin
 
 @pytest.mark.proves("PJ-15")
 async def test_one_session_drives_a_projection_and_another_takes_it_over(store: Store) -> None:
-    verbs = store.projection_verbs
+    verbs = store.database.projections
     await verbs.make("p")
     first, second = await begin(store), await begin(store)
     held = await verbs.claim("p", first)
@@ -25,7 +25,7 @@ async def test_one_session_drives_a_projection_and_another_takes_it_over(store: 
     again = await verbs.claim("p", first)  # its own: it may not know whether its last batch was committed
     assert again is not None
     assert (again.position, again.turn, again.suspect) == (5, held.turn + 1, False)
-    await store.sessions.end(first, "lost")
+    await store.database.sessions.end(first, "lost")
     assert await verbs.claim("p", first) is None  # it lives no more
     taken = await verbs.claim("p", second)
     assert taken is not None
@@ -58,10 +58,10 @@ async def test_the_batch_of_a_worker_that_was_taken_for_dead_is_not_committed(st
         worker = Worker(one, [engine_of(one, slow)])
         async with worker:
             await entered.wait()
-            await two.sessions.end(worker.id, "lost")
+            await two.database.sessions.end(worker.id, "lost")
             async with Worker(two, [engine_of(two, Balances())]):
                 await until(lambda: _sum(two, 5))
-                one.telemetry.subscribe(told.append)
+                one.database.telemetry.subscribe(told.append)
                 let_go.set()
                 await until(lambda: _refused(slow, one))
         assert await balances(two) == {f"a{number}": 1 for number in range(5)}

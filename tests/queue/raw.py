@@ -10,8 +10,8 @@ from stepwell.store.sql import Macros, Statement
 async def ask(store: Store, text: str) -> list[tuple[Any, ...]]:
     """The rows of a query; `{task}` and the like are the store's tables."""
     name = f"test: {text}"
-    store.statements._statements[name] = Statement(name, (_filled(store, text),))
-    return [tuple(row) for row in await store.driver.read(Call(name))]
+    store.database.statements._statements[name] = Statement(name, (_filled(store, text),))
+    return [tuple(row) for row in await store.database.driver.read(Call(name))]
 
 
 async def change(store: Store, *texts: str) -> None:
@@ -21,7 +21,7 @@ async def change(store: Store, *texts: str) -> None:
         for text in texts:
             yield Ddl(_filled(store, text))
 
-    await store.driver.transact(script)
+    await store.database.driver.transact(script)
 
 
 async def everything_written(store: Store) -> tuple[int, ...]:
@@ -33,4 +33,4 @@ async def everything_written(store: Store) -> tuple[int, ...]:
 
 
 def _filled(store: Store, text: str) -> str:
-    return Macros(store.statements.dialect, store.statements.schema).fill(text)
+    return Macros(store.database.statements.dialect, store.database.statements.schema).fill(text)

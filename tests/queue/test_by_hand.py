@@ -114,6 +114,7 @@ async def test_archived_is_kept_and_deleted_is_gone(store: Store) -> None:
     task = await store.get(kept)
     assert task is not None
     assert (task.status, task.finished_at is not None) == ("SUCCESS", True)
+    assert [each.id for each in await store.messages("q", "finished")] == [kept]
     assert await store.get(removed) is None
     assert await store.dequeue("q", 2) == []
 
@@ -191,7 +192,7 @@ async def test_an_operator_gives_back_or_archives_what_somebody_holds(store: Sto
     for task_id in (third.id, ids[3], 999_999):
         assert not await store.archive(task_id)
         assert not await store.release(task_id)
-    if store.options.audit != "off":
+    if store.database.options.audit != "off":
         told = [(await store.history(one))[-1].what for one in (second.id, third.id, ids[3])]
         assert told == ["released", "archived", "archived"]
 
@@ -202,7 +203,7 @@ async def test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at(
 ) -> None:
     await store.enqueue_many("q", range(2))
     [held] = await store.dequeue("q")
-    look, meanwhile = store.by_hand.look, []
+    look, meanwhile = store.database.by_hand.look, []
 
     async def taken_meanwhile(task_id: int) -> Any:
         row = await look(task_id)
@@ -211,7 +212,7 @@ async def test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at(
         return row
 
     waiting = held.id + 1
-    monkeypatch.setattr(store.by_hand, "look", taken_meanwhile)
+    monkeypatch.setattr(store.database.by_hand, "look", taken_meanwhile)
     assert not await store.archive(waiting)
     assert [await message.release() for message in meanwhile] == [True, True]
     [held] = await store.dequeue("q")

@@ -6,13 +6,14 @@ import os
 import signal
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from stepwell import QueueNotFound, SerializationError, Store, Worker, connect, handler
+from stepwell import InvalidOption, QueueNotFound, SerializationError, Store, Worker, connect, handler
 from stepwell.base.clock import TestClock
 from stepwell.store import add as adding
 from tests.ground.processes import Crew, wait_for
@@ -32,7 +33,7 @@ async def test_a_queue_is_created_once_however_often_it_is_asked_for(store: Stor
         assert [queue.name for queue in await other.queues()] == [LONGEST, "mail"]
     [[first, count]] = await ask(store, "select min(id), count(*) from {queue} where name = 'mail'")
     assert count == 1
-    assert first == await store.queue_id("mail") == await store.queue_id("mail", create=True)
+    assert first == await store.database.queue_id("mail") == await store.database.queue_id("mail", create=True)
 
 
 @pytest.mark.proves("PR-14")
@@ -244,13 +245,13 @@ async def test_a_batch_that_the_database_refuses_halfway_leaves_nothing(
     """The first chunk is written when the second is refused."""
     monkeypatch.setattr(adding, "LOAD_BYTES", 40_000)
     await store.create_queue("mail")
-    real = store.tasks._ids.take
+    real = store.database.ids.take
     [taken] = await store.enqueue_many("mail", ["first"])
 
     async def take(count: int) -> list[int]:
         return [*(await real(count))[:-1], int(taken)] if count > 1 else await real(count)
 
-    store.tasks._ids.take = take  # type: ignore[method-assign]
+    store.database.ids.take = take  # type: ignore[method-assign]
     with pytest.raises(Exception, match="refused the row"):
         await store.enqueue_many("mail", list(range(150)))
     assert await store.counts("mail") == {"PENDING": 1}
@@ -332,3 +333,49 @@ async def test_a_queue_that_is_deleted_while_it_is_filled_leaves_no_task_without
         await store.create_queue("mail")
         await store.purge("mail")
     assert {"QueueInUse", "QueueNotFound"} & set(outcomes), f"nobody was in the way: void; {Counter(outcomes)}"
+
+
+@pytest.mark.proves("messages-03")
+async def test_the_messages_of_a_queue_are_listed_page_by_page_in_each_state(store: Store, clock: TestClock) -> None:
+    begun, leave = asyncio.Event(), asyncio.Event()
+
+    @handler("mail")
+    async def mail(number: int) -> None:
+        if number == 0:
+            begun.set()
+            await leave.wait()
+
+    listed = partial(_listed, store)
+    for number in range(1, 8):
+        await store.enqueue(mail, number, priority=number % 3)
+    for number in (8, 9, 10):
+        await store.enqueue(mail, number, delay=f"{number}m")
+    for limit in (1, 2, 3, 100):
+        assert await listed("ready", limit) == [2, 5, 1, 4, 7, 3, 6], "as they are claimed"
+        assert await listed("waiting", limit) == [8, 9, 10]
+    assert await listed("finished", 2) == await listed("running", 2) == []
+    await Worker(store, [mail]).drain()
+    await store.cancel((await store.messages("mail", "waiting"))[0].id)
+    for limit in (1, 3, 100):
+        assert sorted(await listed("finished", limit)) == [*range(1, 9)]
+    assert (await listed("finished", 4))[0] == 8, "the newest first"
+    await store.enqueue(mail, 0)
+    async with Worker(store, [mail], grace=0):
+        await asyncio.wait_for(begun.wait(), 10)
+        assert await listed("running", 1) == [0]
+        leave.set()
+    for wrong in ({"state": "dead"}, {"after": "1"}, {"after": "a.b.c"}, {"limit": 0}):
+        with pytest.raises(InvalidOption):
+            await store.messages("mail", **wrong)
+    with pytest.raises(QueueNotFound):
+        await store.messages("nobody")
+
+
+async def _listed(store: Store, state: Any, limit: int) -> list[Any]:
+    numbers: list[Any] = []
+    after = None
+    while True:
+        page = await store.messages("mail", state, limit=limit, after=after)
+        numbers += [task.input for task in page]
+        if (after := page.next) is None:
+            return numbers

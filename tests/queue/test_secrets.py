@@ -97,7 +97,10 @@ async def test_an_open_store_shows_no_password(
         await store.enqueue(send, 1)
         worker = Worker(store, [send])
         await asyncio.wait_for(worker.drain(), 10)
-        seen = [repr(each) for each in (store, worker, send, store.driver, store.options, *await store.workers())]
+        seen = [
+            repr(each)
+            for each in (store, worker, send, store.database.driver, store.database.options, *await store.workers())
+        ]
     out, err = capfd.readouterr()
     assert SECRET not in "\n".join([*seen, caplog.text, out, err])
 

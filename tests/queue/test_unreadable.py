@@ -80,7 +80,7 @@ async def test_a_message_for_other_code_is_left_to_it_and_says_so(
     store: Store, clock: TestClock, begin: Beginning
 ) -> None:
     told: list[Event] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     task_id, takes = await begin(store)
     spent, spans = (await row_of(store, task_id))["attempt"], []
     for _ in range(4):
@@ -135,7 +135,7 @@ async def test_a_payload_that_no_code_has_read_is_its_senders_error(
     """Nothing shows that other code could: also not that it stood beside others in a batch, or was requeued."""
     seen: list[Any] = []
     # What comes again is not claimed at the moment of its first claim.
-    store.telemetry.subscribe(lambda event: clock.advance(1) if isinstance(event, TaskFailed) else None)
+    store.database.telemetry.subscribe(lambda event: clock.advance(1) if isinstance(event, TaskFailed) else None)
 
     async def take(payloads: Any) -> None:
         seen.append(payloads)

@@ -106,7 +106,7 @@ async def test_a_store_is_awaited_entered_or_described(store_url: str, monkeypat
     async with await connect(store_url) as both:
         await both.create_queue("c")
     async with connect_with(Config(store_url, lease=7)) as described:
-        assert described.options.lease == 7
+        assert described.database.options.lease == 7
         assert [queue.name for queue in await described.queues()] == ["a", "b", "c"]
     monkeypatch.setenv("STEPWELL_URL", store_url)
     async with connect() as named:
@@ -128,7 +128,7 @@ async def test_the_same_program_runs_wherever_the_url_says(store_url: str, backe
         async with Worker(store, [work]) as worker:
             await asyncio.wait_for(worker.drain(), 30)
         assert await store.counts("mail") == {"SUCCESS": 3}
-        assert store.driver.name == backend
+        assert store.database.driver.name == backend
     assert sorted(done) == [1, 2, 3]
 
 

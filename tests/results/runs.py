@@ -21,17 +21,17 @@ Hook = Callable[[], Awaitable[object]]
 async def trigger(store: Store) -> RunId[Any]:
     """A run that waits to be claimed."""
     await store.create_queue(WORKFLOW)
-    queue_id = await store.queue_id(WORKFLOW)
+    queue_id = await store.database.queue_id(WORKFLOW)
     task = NewTask(kind=TaskKind.RUN, queue_id=queue_id, queue=WORKFLOW, input="null")
-    return RunId(await store.new_tasks.add_one(task))
+    return RunId(await store.database.new_tasks.add_one(task))
 
 
 async def trigger_many(store: Store, count: int) -> list[int]:
     """That many runs at once."""
     await store.create_queue(WORKFLOW)
-    queue_id = await store.queue_id(WORKFLOW)
+    queue_id = await store.database.queue_id(WORKFLOW)
     task = NewTask(kind=TaskKind.RUN, queue_id=queue_id, queue=WORKFLOW, input="null")
-    return [int(run_id) for run_id in await store.new_tasks.add_many(queue_id, [task] * count)]
+    return [int(run_id) for run_id in await store.database.new_tasks.add_many(queue_id, [task] * count)]
 
 
 async def take(store: Store, count: int = 1) -> list[Claimed]:
@@ -45,13 +45,13 @@ async def take(store: Store, count: int = 1) -> list[Claimed]:
 
 async def settle(store: Store, run: Claimed, settlement: Settlement = DONE) -> None:
     """Finish a claimed run, telling nobody."""
-    assert await store.tasks.settle(run.id, run.owner, run.turn, settlement) == settlement.status
+    assert await store.database.tasks.settle(run.id, run.owner, run.turn, settlement) == settlement.status
 
 
 async def settle_and_tell(store: Store, run: Claimed, settlement: Settlement = DONE) -> None:
     """Finish a claimed run as the engine does."""
     await settle(store, run, settlement)
-    store.results.settled(run.id, settlement.status, settlement.output, settlement.error, WORKFLOW)
+    store.database.results.settled(run.id, settlement.status, settlement.output, settlement.error, WORKFLOW)
 
 
 class Reads:
@@ -62,7 +62,7 @@ class Reads:
         self.answered = 0
         self.before: Hook | None = None
         self.after: Hook | None = None
-        driver: Any = store.driver
+        driver: Any = store.database.driver
         read = driver.read
 
         async def counted(call: Call) -> list[Row]:
@@ -102,5 +102,5 @@ class Gate:
 
 def nobody_waits(store: Store) -> bool:
     """Whether nothing is left of those who waited."""
-    inside = store.results
-    return not inside._waiting and inside._job is None and store._db.wakeups._waiter is None
+    inside = store.database.results
+    return not inside._waiting and inside._job is None and store.database.wakeups._waiters == []

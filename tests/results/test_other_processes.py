@@ -82,7 +82,7 @@ async def test_what_ended_before_anybody_listened_is_read_when_listening_begins(
     monkeypatch.setattr(ears, "CLOSE_AFTER", 0.05)
     async with connect(store_url) as store:
         reads, run_id = Reads(store), await trigger(store)
-        inside, driver = store._db.wakeups._hearing, cast("Any", store.driver)
+        inside, driver = store.database.wakeups._hearing, cast("Any", store.database.driver)
         assert inside is not None
         gate, listen = Gate(), driver.listen
 
@@ -127,7 +127,7 @@ async def test_listening_can_be_switched_off(store_url: str, other: Store) -> No
         run_id = await trigger(store)
         [run] = await take(other)
         waiting = asyncio.create_task(store.result(run_id))
-        await until(lambda: store.results._waiting)
+        await until(lambda: store.database.results._waiting)
         await settle_and_tell(other, run)
         assert await asyncio.wait_for(waiting, 10) == {"answer": 42}
 
@@ -153,7 +153,7 @@ async def test_a_thousand_who_wait_use_one_connection_to_listen_and_a_read_for_e
         assert reads.count <= 1 + len(words)
         assert await listeners(store_url) == 1
         # Who finished them tells of it, on one more.
-        assert len(await connections(store_url)) <= before + 1 + other.driver.flush_slots
+        assert len(await connections(store_url)) <= before + 1 + other.database.driver.flush_slots
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -165,7 +165,7 @@ async def test_a_thousand_runs_that_end_in_this_process_cost_one_read(live_store
     waiting = asyncio.gather(*(store.result(run_id) for run_id in ids))
     await until(lambda: reads.answered)
     for run_id in ids:
-        store.results.settled(run_id, DONE.status, DONE.output, DONE.error, WORKFLOW)
+        store.database.results.settled(run_id, DONE.status, DONE.output, DONE.error, WORKFLOW)
     assert await asyncio.wait_for(waiting, 10) == [{"answer": 42}] * count
     assert reads.count <= 1 + len(words)
     assert reads.ids[0] == sorted(ids)
@@ -180,11 +180,11 @@ async def test_a_thousand_who_wait_are_read_together_and_those_who_join_them_beg
     waiting = [asyncio.create_task(store.result(run_id)) for run_id in ids[:count]]
     await until(lambda: reads.answered >= 4)
     assert {len(read) for read in reads.ids} == {count}
-    grown = store.results._pause
+    grown = store.database.results._pause
     late = [asyncio.create_task(store.result(run_id)) for run_id in ids[count:]]
     await until(lambda: any(ids[-1] in read for read in reads.ids))
     assert {len(read) for read in reads.ids} <= {2, count, count + 2}
-    assert store.results._pause >= grown  # nobody begins the short polls again
+    assert store.database.results._pause >= grown  # nobody begins the short polls again
     for one in (*waiting, *late):
         one.cancel()
     await asyncio.wait((*waiting, *late))
@@ -204,7 +204,7 @@ async def test_more_runs_than_a_word_holds_are_told_as_many(store_url: str, othe
         words.clear()
         await settle(other, run)
         for finished in range(10**6, 10**6 + 2 * MOST_FINISHED):
-            other.results.settled(finished, "SUCCESS", None, None, WORKFLOW)
+            other.database.results.settled(finished, "SUCCESS", None, None, WORKFLOW)
         assert await asyncio.wait_for(waiting, 10) == {"answer": 42}
         assert None in words
         assert len(words) <= 3
@@ -235,17 +235,17 @@ def test_sync_code_waits_the_same_way(sync_store: sync.Store) -> None:
 async def _hearing_and_read(store: Store, reads: Reads) -> None:
     """Return when the store hears other processes, and has read what ended while it did not."""
     await hearing(store)
-    await until(lambda: not store.results._hinted and reads.answered == reads.count)
+    await until(lambda: not store.database.results._hinted and reads.answered == reads.count)
 
 
 def _words(store: Store) -> list[Any]:
     """What others say of finished runs, from the next who waits on."""
     words: list[Any] = []
-    heard = store.results._heard
+    heard = store.database.results._heard
 
     def noted(run_ids: frozenset[int] | None) -> None:
         words.append(run_ids)
         heard(run_ids)
 
-    store.results._heard = noted  # type: ignore[method-assign]
+    store.database.results._heard = noted  # type: ignore[method-assign]
     return words

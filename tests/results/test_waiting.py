@@ -87,7 +87,7 @@ async def test_a_new_run_that_ended_before_it_was_waited_for_is_seen_soon(live_s
     run_id = await trigger(store)
     [run] = await take(store)
     await settle(store, run)
-    assert (await store.results.ending(run_id, 10, is_new=True)).output == DONE.output
+    assert (await store.database.results.ending(run_id, 10, is_new=True)).output == DONE.output
     other.cancel()
 
 
@@ -100,7 +100,7 @@ async def test_a_run_that_did_not_succeed_raises(store: Store, settlement: Any, 
     run_id = await trigger(store)
     [run] = await take(store)
     waiting = asyncio.create_task(store.result(run_id))
-    await until(lambda: store.results._waiting)
+    await until(lambda: store.database.results._waiting)
     await settle_and_tell(store, run, settlement)
     for raised in (waiting, store.result(run_id)):
         with pytest.raises(error) as caught:
@@ -191,11 +191,11 @@ async def test_a_word_that_comes_while_the_run_is_being_read_is_not_lost(live_st
     await settle(store, run)
     match word:
         case "here":
-            store.results.settled(run_id, DONE.status, DONE.output, DONE.error, WORKFLOW)
+            store.database.results.settled(run_id, DONE.status, DONE.output, DONE.error, WORKFLOW)
         case "named":
-            store.results.finished([run_id])
+            store.database.results.finished([run_id])
         case _:
-            store.results._heard(None)
+            store.database.results._heard(None)
     gate.open()
     assert await asyncio.wait_for(waiting, 10) == {"answer": 42}
     assert reads.count == (1 if word == "here" else 2)
@@ -210,10 +210,10 @@ async def test_word_of_any_run_that_comes_while_all_are_being_read_has_them_read
     waiting = asyncio.create_task(store.result(run_id))
     await until(lambda: reads.answered)
     reads.after = gate
-    store.results._heard(None)
+    store.database.results._heard(None)
     await gate.arrived.wait()
     await settle(store, run)
-    store.results._heard(None)
+    store.database.results._heard(None)
     gate.open()
     assert await asyncio.wait_for(waiting, 10) == {"answer": 42}
 
@@ -228,7 +228,7 @@ async def test_without_any_word_the_next_poll_finds_it(
     async with connect(store_url, listen=False) as store:
         run_id = await trigger(store)
         [run] = await take(store)
-        waiting, inside = asyncio.create_task(store.result(run_id)), store.results
+        waiting, inside = asyncio.create_task(store.result(run_id)), store.database.results
         await until(lambda: inside._pause == 0.03, every=0.001, message="the longest pause")
         await settle(store, run)
         assert inside._poll_at - asyncio.get_running_loop().time() <= 0.03 * 1.2
@@ -257,8 +257,8 @@ async def test_the_timeout_does_not_begin_anew_with_every_word(store: Store) -> 
     waiting = asyncio.create_task(store.result(run_id, timeout=0.1))
     deadline = asyncio.get_running_loop().time() + 10
     while not waiting.done() and asyncio.get_running_loop().time() < deadline:
-        store.results.finished([run_id])
-        store.results._heard(None)
+        store.database.results.finished([run_id])
+        store.database.results._heard(None)
         await asyncio.sleep(0)
     assert waiting.done()
     with pytest.raises(Timeout):
@@ -268,7 +268,7 @@ async def test_the_timeout_does_not_begin_anew_with_every_word(store: Store) -> 
 @pytest.mark.proves("RS-03", "RS-07")
 async def test_a_database_that_is_away_is_asked_again_until_the_deadline_of_each(store: Store) -> None:
     lost: list[Any] = []
-    store.telemetry.subscribe(lost.append)
+    store.database.telemetry.subscribe(lost.append)
     reads, run_id = Reads(store), await trigger(store)
     [run] = await take(store)
     await settle(store, run)
@@ -309,7 +309,7 @@ async def test_who_is_cancelled_leaves_nothing_behind(live_store: Store) -> None
     await until(lambda: reads.answered)
     one.cancel()
     await asyncio.wait([one])
-    assert [len(waiting) for waiting in store.results._waiting.values()] == [1]
+    assert [len(waiting) for waiting in store.database.results._waiting.values()] == [1]
     two.cancel()
     await asyncio.wait([two])
     await until(lambda: nobody_waits(store))
@@ -360,9 +360,9 @@ async def test_the_value_is_read_as_the_caller_the_trigger_or_the_definition_say
 async def test_nobody_is_told_who_left_in_the_same_moment(store: Store) -> None:
     run_id = await trigger(store)
     waiting = asyncio.create_task(store.result(run_id, timeout=60))
-    await until(lambda: store.results._waiting)
-    store.results._end_all(StoreClosed())
+    await until(lambda: store.database.results._waiting)
+    store.database.results._end_all(StoreClosed())
     waiting.cancel()
     with contextlib.suppress(asyncio.CancelledError, StoreClosed):
         await waiting
-    assert not store.results._waiting
+    assert not store.database.results._waiting

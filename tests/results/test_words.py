@@ -84,9 +84,9 @@ async def test_what_there_is_to_tell_does_not_grow_with_the_runs(monkeypatch: py
 async def test_a_run_that_nobody_waits_for_is_not_read(store: Store) -> None:
     reads = Reads(store)
     for run_id in range(1, 100):
-        store.results.settled(run_id, "SUCCESS", "1", None, "w")
-    store.results.finished([1, 2])
-    store.results._heard(None)
+        store.database.results.settled(run_id, "SUCCESS", "1", None, "w")
+    store.database.results.finished([1, 2])
+    store.database.results._heard(None)
     await asyncio.sleep(0)
-    assert store.results._job is None
+    assert store.database.results._job is None
     assert reads.count == 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepwell import RunId, RunStatus, Store, workflow
+from stepwell.store.audit import UNSAID_BY
 from stepwell.store.rows import Settlement, Wish
 from stepwell.store.sessions import Identity
 from tests.queue.raw import ask, change
@@ -44,14 +45,14 @@ def tick() -> None:
 
 async def serve(store: Store, *handlers: str, lease: int = LEASE) -> int:
     """A living session that says it serves these."""
-    return await store.sessions.begin(Identity("w", "host", 1, None, "0", handlers), lease)
+    return await store.database.sessions.begin(Identity("w", "host", 1, None, "0", handlers), lease)
 
 
 async def settle(store: Store, name: str, settlement: Settlement = DONE) -> int:
     """Claim a run of the workflow as a worker does, and end that turn so; its number."""
     worker = await begin(store)
     [task] = await claim(store, worker, name)
-    await store.tasks.settle(task.id, worker, task.turn, settlement)
+    await store.database.tasks.settle(task.id, worker, task.turn, settlement)
     return task.id
 
 
@@ -91,9 +92,13 @@ async def quietly(store: Store, wish: Wish, run_id: int) -> None:
     """Cancel or pause a run as another process does: nothing is said to the workers of this store."""
     match wish:
         case Wish.CANCEL:
-            assert await store.driver.transact(lambda: store.control._cancelling(run_id, None, set(), again=False))
+            assert await store.database.driver.transact(
+                lambda: store.database.control._cancelling(run_id, UNSAID_BY, set(), again=False)
+            )
         case Wish.PAUSE:
-            assert await store.driver.transact(lambda: store.control._holding(run_id, None, again=False))
+            assert await store.database.driver.transact(
+                lambda: store.database.control._holding(run_id, UNSAID_BY, again=False)
+            )
 
 
 async def requests(store: Store) -> list[tuple[Any, ...]]:

@@ -41,7 +41,10 @@ async def test_all_unfinished_runs_that_fit_are_cancelled_and_no_other(
     assert (await store.get_run(done)).status == RunStatus.SUCCESS
     assert (await store.get_run(other)).status == RunStatus.PENDING
     assert (await store.get_run(runs[-1])).last_error == "cancelled: enough"
-    assert await store.tasks.settle(running.id, session, running.turn, Settlement(RunStatus.SUCCESS)) == "CANCELLED"
+    assert (
+        await store.database.tasks.settle(running.id, session, running.turn, Settlement(RunStatus.SUCCESS))
+        == "CANCELLED"
+    )
     assert await store.cancel_runs(workflow="fulfil") == 0
 
 

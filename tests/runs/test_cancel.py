@@ -272,7 +272,7 @@ async def test_a_late_result_is_refused_once_somebody_has_claimed_the_run(store:
     row = StepRow(run_id, 0, "charge#1", 1, RunStatus.SUCCESS, 1, None, '"charged"')
 
     async def kept(turn: int) -> list[str]:
-        await store.recorded._record_late(row, turn)
+        await store.database.steps._record_late(row, turn)
         return [one.key for one in await store.steps(run_id)]
 
     assert await kept(task.turn) == [], "nobody has stopped it"
@@ -287,14 +287,14 @@ async def test_a_step_is_closed_with_a_run_that_nobody_executes(store: Store, ho
     run_id = await sleeper.trigger(1).options(require_worker="ignore").execute(store)
     session = await begin(store)
     [task] = await claim(store, session, "sleeper")
-    store.recorded.begin(StepRow(run_id, 0, "charge#1", 1, RunStatus.RUNNING, 1), session, has_row=False)
+    store.database.steps.begin(StepRow(run_id, 0, "charge#1", 1, RunStatus.RUNNING, 1), session, has_row=False)
     if how == "lost":
         assert await store.cancel(run_id) is CancelAnswer.REQUESTED
         assert word_of(await store.get_run(run_id)) == "⊘ cancelling", "what people see until it is done"
-        [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
-        assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+        [seen] = [one for one in await store.database.sessions.living() if one.worker_id == session]
+        assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     else:
-        await store.tasks.settle(task.id, session, task.turn, Settlement(RunStatus.PENDING, attempt_back=True))
+        await store.database.tasks.settle(task.id, session, task.turn, Settlement(RunStatus.PENDING, attempt_back=True))
         assert await store.cancel(run_id) is CancelAnswer.CANCELLED
     closed = await the_step(store, run_id)
     assert closed.status == RunStatus.CANCELLED
@@ -307,7 +307,7 @@ async def test_a_late_success_does_not_revive_it(store: Store) -> None:
     session = await begin(store)
     [task] = await claim(store, session, "sleeper")
     assert await store.cancel(run_id) is CancelAnswer.REQUESTED
-    assert await store.tasks.settle(task.id, session, task.turn, DONE) == RunStatus.CANCELLED
+    assert await store.database.tasks.settle(task.id, session, task.turn, DONE) == RunStatus.CANCELLED
     run = await store.get_run(run_id)
     assert (run.status, run.last_error) == (RunStatus.CANCELLED, "cancelled")
 
@@ -318,8 +318,8 @@ async def test_a_run_whose_worker_died_after_the_request_is_cancelled_and_not_ex
     session = await begin(store)
     assert await claim(store, session, "sleeper")
     assert await store.cancel(run_id, reason="enough") is CancelAnswer.REQUESTED
-    [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
-    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    [seen] = [one for one in await store.database.sessions.living() if one.worker_id == session]
+    assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     run = await store.get_run(run_id)
     assert (run.status, run.last_error) == (RunStatus.CANCELLED, "cancelled: enough")
 

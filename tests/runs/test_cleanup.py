@@ -199,7 +199,7 @@ async def test_a_cleanup_survives_the_death_of_its_worker(store: Store, attempts
     async def dies(room: str) -> None:
         ran.append(f"release {room}")
         if len(ran) == 1:
-            await die(store)
+            await die(store.database)
 
     @workflow(cleanup="60s", retry=attempts)
     async def mortal() -> None:
@@ -222,14 +222,14 @@ async def test_a_cleanup_survives_the_death_of_its_worker(store: Store, attempts
 async def test_a_run_whose_worker_died_before_it_heard_cleans_up_elsewhere(store: Store) -> None:
     run_id = await begun(store, sleeps, "room")
     await drained(store, sleeps)
-    await store.register_workflow("sleeps", None, 60)
+    await store.database.register_workflow("sleeps", None, 60)
     session = await begin(store)
-    await store.tasks.wake()
+    await store.database.tasks.wake()
     await store.pause(run_id)
     await store.unpause(run_id)
     assert await claim(store, session, "sleeps")
     await store.cancel(run_id)
-    await die(store)
+    await die(store.database)
     await drained(store, sleeps)
     assert ran == ["reserve room", "release reservation of room"]
     assert await cancelled(store, run_id) == "cancelled"
@@ -393,15 +393,15 @@ async def test_a_run_that_goes_to_sleep_as_it_is_cancelled_is_claimed_for_its_cl
     store: Store, settlement: Settlement
 ) -> None:
     run_id = await begun(store, sleeps, "room")
-    await store.register_workflow("sleeps", None, 60)
+    await store.database.register_workflow("sleeps", None, 60)
     session = await begin(store)
     [task] = await claim(store, session, "sleeps")
     assert await store.cancel(run_id) is CancelAnswer.REQUESTED
-    assert await store.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PENDING
+    assert await store.database.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PENDING
     [again] = await claim(store, session, "sleeps")
     assert again.cleanup_until is not None
     knows = msgspec.structs.replace(settlement, cleans_up=True)
-    assert await store.tasks.settle(again.id, session, again.turn, knows) == settlement.status
+    assert await store.database.tasks.settle(again.id, session, again.turn, knows) == settlement.status
     left = await task_of(store, run_id)
     assert (left.ready, left.run_at) == (False, datetime_of(again.cleanup_until)), "it waits longer than it may"
 
@@ -414,7 +414,7 @@ async def test_a_cancel_that_is_heard_while_the_run_is_being_read_is_cleaned_up(
     await drained(store, sleeps)
     await store.pause(run_id)
     await store.unpause(run_id)
-    read = store.recorded.of
+    read = store.database.steps.of
 
     async def of(run_id: int, generation: int) -> Any:
         if "cancel" not in ran:
@@ -423,7 +423,7 @@ async def test_a_cancel_that_is_heard_while_the_run_is_being_read_is_cleaned_up(
             await asyncio.sleep(0)
         return await read(run_id, generation)
 
-    monkeypatch.setattr(store.recorded, "of", of)
+    monkeypatch.setattr(store.database.steps, "of", of)
     await drained(store, sleeps)
     assert ran == ["reserve room", "cancel", "release reservation of room"]
     assert await cancelled(store, run_id) == "cancelled"
@@ -515,7 +515,7 @@ async def test_nothing_is_undone_because_a_worker_was_asked_to_pause_the_run(liv
 
 @pytest.mark.proves("L-13", "L-11")
 async def test_a_run_that_was_never_begun_has_nothing_to_clean_up(store: Store) -> None:
-    await store.register_workflow("sleeps", None, 60)
+    await store.database.register_workflow("sleeps", None, 60)
     run_id = await begun(store, sleeps, "room")
     assert await store.cancel(run_id) is CancelAnswer.CANCELLED
     assert await drained(store, sleeps) == 0

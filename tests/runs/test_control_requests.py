@@ -7,6 +7,7 @@ import time
 import pytest
 
 from stepwell import Context, RunCancelled, RunStatus, Store, Worker, connect, handler, step, sync, workflow
+from stepwell.store.audit import UNSAID_BY
 from stepwell.store.control import cancelling
 from stepwell.store.driver import Value
 from stepwell.store.rows import SeenWorker, Wish
@@ -73,7 +74,7 @@ def _act(number: int) -> None:
 
 def _steer(run_id: int, wish: Wish) -> None:
     store = store_of[0]
-    asyncio.run_coroutine_threadsafe(quietly(store, wish, run_id), store.loop).result(20)
+    asyncio.run_coroutine_threadsafe(quietly(store, wish, run_id), store.database.loop).result(20)
     ran.append("asked")
 
 
@@ -139,7 +140,7 @@ async def test_a_request_is_written_for_the_turn_under_way_and_goes_with_it(stor
     assert await requests(store) == [(session, run_id, 1, str(wish))]
     assert [one.task_id for one in await owned(store, session)] == [run_id]
     assert await requests(store) == [(session, run_id, 1, str(wish))], "it is still to be heard"
-    await store.tasks.settle(task.id, session, task.turn, DONE)
+    await store.database.tasks.settle(task.id, session, task.turn, DONE)
     assert await owned(store, session) == []  # a beat
     assert await requests(store) == []
 
@@ -152,10 +153,10 @@ async def test_what_a_session_was_asked_goes_with_it(store: Store, dies: bool) -
     assert await claim(store, session, "single")
     await quietly(store, Wish.PAUSE, run_id)
     if dies:
-        [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
-        assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+        [seen] = [one for one in await store.database.sessions.living() if one.worker_id == session]
+        assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     else:
-        await store.sessions.end(session, "stopped")
+        await store.database.sessions.end(session, "stopped")
     assert await requests(store) == []
 
 
@@ -234,8 +235,8 @@ async def test_a_message_that_is_executed_hears_of_it_too(live_store: Store) -> 
         task_id = await live_store.enqueue(read, "hello")
         await until(lambda: ran == ["hello"], 20, message="the body to begin")
         params: dict[str, Value] = {"now": None, "beat_now": None, "tenant": ""}
-        script = lambda: cancelling(params, [task_id], None, set(), live_store.audit, before=set())  # noqa: E731
-        assert await live_store.driver.transact(script)
+        script = lambda: cancelling(params, [task_id], UNSAID_BY, set(), live_store.database.audit, before=set())  # noqa: E731
+        assert await live_store.database.driver.transact(script)
 
         async def is_cancelled() -> bool:
             return (task := await live_store.get(task_id)) is not None and task.status == RunStatus.CANCELLED

@@ -45,8 +45,8 @@ async def test_a_run_that_lost_its_last_worker_is_told_too(store: Store) -> None
     run_id = await dies.trigger(7).options(max_attempts=1).execute(store)
     session = await begin(store)
     assert await claim(store, session, "dies")
-    [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
-    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    [seen] = [one for one in await store.database.sessions.living() if one.worker_id == session]
+    assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     assert (await store.get_run(run_id)).status == RunStatus.ERROR
     [letter] = await store.runs("undertaker")
     assert letter.input()["error"]["type"] == "WorkerLost"

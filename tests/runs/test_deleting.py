@@ -72,7 +72,7 @@ async def test_a_deleted_run_is_never_executed_whatever_becomes_due(store: Store
     await claim(store, await begin(store), "guarded")
     for run_id in (asleep, waiting, lost):
         assert await store.delete(run_id)
-    await die(store)
+    await die(store.database)
     clock.advance("2h")
     assert await drained(store, sleeper, tick, guarded) == 0
     assert ran == ["before"]

@@ -106,10 +106,10 @@ def workflow_of(name: str) -> Workflow[..., Any]:
 @pytest.mark.proves("DD-09")
 def test_what_is_known_of_each_can_be_read_at_run_time() -> None:
     known = {name: (one.parameters, one.returns, one.options) for name, one in discover_workflows(media).items()}
-    options = {"retry": Retry(4), "timeout": None, "concurrency": 2, "dead_letter": "media.broken", "strict": True}
-    options |= {"cleanup": None, "lease": None}
+    options: dict[str, Any] = {"retry": Retry(4), "timeout": None, "concurrency": 2, "dead_letter": "media.broken"}
+    options |= {"strict": True, "cleanup": None, "lease": None, "lifecycle": (), "limits": None}
     assert known["media.resize"] == ({"name": str, "width": int}, list[str], options)
-    assert known["crop"][2] == dict.fromkeys(options) | {"strict": False}
+    assert known["crop"][2] == dict.fromkeys(options) | {"strict": False, "lifecycle": ()}
     assert isinstance(media.crop.arguments, Arguments)
     assert (result_type("media.resize"), result_type("crop"), result_type("nobody-knows")) == (list[str], bool, Any)
     served = media.resize.served(Retry(9))

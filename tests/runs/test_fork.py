@@ -159,7 +159,7 @@ async def test_a_fork_whose_reply_is_lost_is_one_fork(store: Store) -> None:
     run = await executed(store, buy, "lamp")
     rows = await count(store)
     store, driver = watched(store)
-    await store.ids.take(1)
+    await store.database.ids.take(1)
     driver.forget()
     driver.after = once(StoreUnavailable("reset after the work was done"))
     forked = await store.fork(run.id, at="charge", outputs={"price": 20})

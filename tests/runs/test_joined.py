@@ -88,7 +88,7 @@ async def a_warning_is_told_through_the_users_connection(user: User) -> None:
     async with user:
         told: list[Any] = []
         store = user.store if user.is_async else user.store.async_store
-        store.telemetry.subscribe(told.append)
+        store.database.telemetry.subscribe(told.append)
         await user.begin()
         with nothing_of_its_own(user):
             for _ in range(3):

@@ -112,7 +112,7 @@ async def test_what_is_finished_or_being_cancelled_is_not_paused(store: Store) -
     [task] = await claim(store, session, "sleeper")
     await store.cancel(run_id)
     assert await store.pause(run_id) is False
-    await store.tasks.settle(task.id, session, task.turn, DONE)
+    await store.database.tasks.settle(task.id, session, task.turn, DONE)
     assert await store.pause(run_id) is False
     assert (await store.get_run(run_id)).status == RunStatus.CANCELLED
     for verb in (store.pause, store.unpause):
@@ -221,10 +221,10 @@ async def test_the_sweep_does_not_walk_over_what_is_held_back(store: Store, cloc
     await store.pause(held)
     later = await begun(store, stuck, delay="3h")
     clock.advance("2h")
-    woken, next_due = await store.tasks.wake_due()
+    woken, next_due = await store.database.tasks.wake_due()
     assert (woken, next_due) == (set(), 3600)
     clock.advance("1h")
-    assert (await store.tasks.wake_due())[0] == {await store.workflow_id("stuck")}
+    assert (await store.database.tasks.wake_due())[0] == {await store.database.workflow_id("stuck")}
     assert (await task_of(store, later)).ready
     assert not (await task_of(store, held)).ready
 
@@ -237,7 +237,7 @@ async def test_a_held_run_is_paused_whatever_came_of_its_turn(store: Store, sett
     [task] = await claim(store, session, "sleeper")
     assert await store.pause(run_id)
     assert (await store.get_run(run_id)).status == RunStatus.RUNNING
-    assert await store.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PAUSED
+    assert await store.database.tasks.settle(task.id, session, task.turn, settlement) == RunStatus.PAUSED
     held = await task_of(store, run_id)
     assert (held.ready, held.attempt, held.owner, held.finished_at) == (False, 0, None, None)
     assert (held.output, held.error, held.last_error) == (None, None, None)
@@ -272,7 +272,7 @@ async def test_a_retry_of_a_failed_run_that_is_held_stays_paused(store: Store) -
     run_id = await begun(store, sleeper)
     session = await begin(store)
     [task] = await claim(store, session, "sleeper")
-    assert await store.tasks.settle(task.id, session, task.turn, FAILED) == RunStatus.ERROR
+    assert await store.database.tasks.settle(task.id, session, task.turn, FAILED) == RunStatus.ERROR
     assert await store.pause(run_id) is False, "it is finished"
     await change(store, f"update {{task}} set held_at = 1 where id = {int(run_id)}")  # as releases before this left it
     assert await store.retry(run_id)
@@ -291,8 +291,8 @@ async def test_a_held_run_whose_worker_died_stays_paused(store: Store, attempts:
     session = await begin(store)
     assert await claim(store, session, "sleeper")
     await store.pause(run_id)
-    [seen] = [one for one in await store.sessions.living() if one.worker_id == session]
-    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    [seen] = [one for one in await store.database.sessions.living() if one.worker_id == session]
+    assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     run = await store.get_run(run_id)
     assert (run.status, run.worker, run.attempt) == (RunStatus.PAUSED, None, 0)
     assert await claim(store, await begin(store), "sleeper") == []
@@ -359,7 +359,7 @@ async def test_a_pause_that_is_taken_back_before_the_worker_hears_of_it_changes_
     assert await store.unpause(run_id)
     assert (await store.get_run(run_id)).status == RunStatus.RUNNING
     assert await requests(store) == []
-    assert await store.tasks.settle(task.id, session, task.turn, DONE) == RunStatus.SUCCESS
+    assert await store.database.tasks.settle(task.id, session, task.turn, DONE) == RunStatus.SUCCESS
 
 
 @pytest.mark.proves("L-11", "P-11")

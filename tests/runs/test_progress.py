@@ -19,7 +19,7 @@ from stepwell import (
     sync,
     workflow,
 )
-from stepwell.runs.background_writes import Progress
+from stepwell.runs.reports import Reporter
 from stepwell.runs.turn import RunTurn
 from tests.ground.waiting import until
 from tests.queue.raw import ask
@@ -97,10 +97,10 @@ async def test_a_thousand_words_are_few_writes_and_the_last_is_kept(store: Store
 async def test_threads_that_say_the_first_word_at_once_have_one_last_word(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Progress] = []
+    made: list[Reporter] = []
     both = threading.Barrier(2)
 
-    class Made(Progress):
+    class Made(Reporter):
         def __init__(self, run: RunTurn) -> None:
             made.append(self)
             if threading.get_ident() != run.home:
@@ -111,7 +111,7 @@ async def test_threads_that_say_the_first_word_at_once_have_one_last_word(
     async def crowd(ctx: Context) -> None:
         await asyncio.gather(*(ctx.step("tell", ctx.progress, number) for number in range(2)))
 
-    monkeypatch.setattr("stepwell.runs.turn.Progress", Made)
+    monkeypatch.setattr("stepwell.runs.reports.Reporter", Made)
     run = await executed(store, crowd)
     assert (run.status, len(made)) == (RunStatus.SUCCESS, 1), "two of them overwrite each other in any order"
 
@@ -137,14 +137,14 @@ async def test_a_turn_that_is_over_says_nothing_more(store: Store) -> None:
     run_id = await begun(store, work)
     first, second = await begin(store), await begin(store)
     [old] = await claim(store, first, "work")
-    for one in await store.sessions.living():
+    for one in await store.database.sessions.living():
         if one.worker_id == first:
-            assert await store.sessions.bury(one)
+            assert await store.database.sessions.bury(one)
     [new] = await claim_alone(store, second, "work")
     assert await _noted(store, new.owner, new.turn, run_id, '"new"')
     assert not await _noted(store, old.owner, old.turn, run_id, '"dead session"')
     assert not await _noted(store, new.owner, old.turn, run_id, '"old turn"')
-    await store.tasks.settle(run_id, second, new.turn, DONE)
+    await store.database.tasks.settle(run_id, second, new.turn, DONE)
     assert not await _noted(store, new.owner, new.turn, run_id, '"after the end"')
     assert (await store.get_run(run_id)).progress == "new"
 
@@ -189,7 +189,7 @@ def test_a_sync_workflow_says_it_too(store_url: str) -> None:
 
 
 async def _noted(store: Store, worker: int, turn: int, run_id: int, text: str) -> bool:
-    operation = store.tasks.note_progress(int(run_id), worker, turn, text, None)
+    operation = store.database.tasks.note_progress(int(run_id), worker, turn, text, None)
     assert operation is not None
     answered: list[Any] = []
     operation.heard = answered.append

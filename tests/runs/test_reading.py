@@ -237,7 +237,7 @@ async def filled(store: Store) -> dict[str, tuple[str | None, str | None]]:
 
 async def asking(store: Store, name: str | None, status: str | None) -> Call:
     """The call that the store makes for a page of these."""
-    lines = await store._runs.lines(name, list(RunStatus) if status is None else [RunStatus(status)])
+    lines = await store.database.runs.lines(name, list(RunStatus) if status is None else [RunStatus(status)])
     rest = {"since": 0, "until": 2**62, "after_time": 2**62, "after_id": 2**62, "deleted": False, "limit": 5}
     return Call("find_runs", {"key": None, "tag": None, **rest}, lines)
 
@@ -265,7 +265,7 @@ async def test_what_does_not_fit_is_not_looked_at(
 @pytest.mark.backends("sqlite", "turso", reason="Postgres tells its plans in another way")
 async def test_every_walk_is_along_the_index(store: Store, backend: str) -> None:
     filters = await filled(store)
-    driver: Any = store.driver
+    driver: Any = store.database.driver
     call = await asking(store, *filters["all"])
     text, values = next(iter(driver._statements.each(call, call.rows)))
 
@@ -296,7 +296,7 @@ async def some_ticks(store: Store) -> list[RunId[None]]:
 async def test_the_number_of_a_message_is_said_to_be_that_of_a_message(store: Store) -> None:
     await store.create_queue("mail")
     number = await store.enqueue("mail", 1)
-    for ask in (store.get_run, store.result, store.cancel, store.pause, store.why):
+    for ask in (store.get_run, store.result, store.pause, store.why):
         with pytest.raises(RunNotFound, match=rf"{number} is the message of that number in 'mail': `store.get"):
             await ask(number)
     for steer in (

@@ -18,7 +18,7 @@ from tests.store.seam import LEASE, beat, watched
 @pytest.fixture
 def told(store: Store) -> list[Any]:
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
     return events
 
 
@@ -79,7 +79,7 @@ async def test_a_worker_that_is_silent_or_has_ended_does_not_count(store: Store,
         await trigger.execute(store)
     await beat(store, worker)
     assert (await trigger.execute(store)).created
-    await store.sessions.end(worker, "stopped")
+    await store.database.sessions.end(worker, "stopped")
     with pytest.raises(NoWorkerAvailable):
         await trigger.execute(store)
 
@@ -89,7 +89,7 @@ async def test_a_burst_asks_once_an_error_asks_afresh_and_nobody_asks_if_it_is_i
     store: Store, told: list[Any], clock: TestClock
 ) -> None:
     over, driver = watched(store)
-    await over.workflow_id("tick", create=True)
+    await over.database.workflow_id("tick", create=True)
     asked: list[str] = []
     read = driver._driver.read
 

@@ -105,7 +105,7 @@ async def test_a_key_that_is_free_when_its_run_ends_is_free_after_the_last_gener
     trigger = loop.trigger(1).options(key="k", unique="unfinished", require_worker="ignore")
     first = await trigger.execute(store)
     [task] = await claim(store, await begin(store), "loop")
-    await store.tasks.settle(task.id, task.owner, task.turn, settlement_of(Restarted('{"number":2}')))
+    await store.database.tasks.settle(task.id, task.owner, task.turn, settlement_of(Restarted('{"number":2}')))
     assert await trigger.execute(store) == first
     await drained(store, loop)
     again = await trigger.execute(store)
@@ -196,7 +196,7 @@ async def test_if_it_was_paused_meanwhile_it_is_paused_and_restarts_when_it_is_l
 async def test_a_turn_that_is_over_begins_no_generation(store: Store) -> None:
     run_id = await begun(store, guarded, 1, key="k")
     [old] = await claim(store, await begin(store), "guarded")
-    await die(store)
+    await die(store.database)
     with pytest.raises(Exception, match="no longer holds"):
         await _restarted(store, old)
     assert (await store.get_run(run_id)).generation == 0
@@ -219,7 +219,7 @@ async def test_it_is_one_flush_and_what_it_recorded_goes_with_it(store: Store) -
     store, driver = watched(store)
     worker = await begin(store)
     [task] = await claim(store, worker, "guarded")
-    await store.recorded.record(_row(task), worker, None, has_row=False)
+    await store.database.steps.record(_row(task), worker, None, has_row=False)
     driver.forget()
     await _restarted(store, task)
     [flush] = driver.flushes
@@ -244,11 +244,11 @@ async def test_what_an_earlier_generation_records_late_is_not_read(store: Store)
     [first] = await claim(store, worker, "guarded")
     await _restarted(store, first)
     [second] = await claim(store, worker, "guarded")
-    await store.recorded.record(_row(first), worker, None, has_row=False)  # by the same session: its fence stands
-    assert await store.recorded.of(second.id, second.generation) == []
+    await store.database.steps.record(_row(first), worker, None, has_row=False)  # by the same session: its fence stands
+    assert await store.database.steps.of(second.id, second.generation) == []
     assert await store.steps(second.id) == []
-    await store.recorded.record(_row(second, output="2"), worker, None, has_row=False)
-    assert [one.output for one in await store.recorded.of(second.id, second.generation)] == ["2"]
+    await store.database.steps.record(_row(second, output="2"), worker, None, has_row=False)
+    assert [one.output for one in await store.database.steps.of(second.id, second.generation)] == ["2"]
     await _restarted(store, second)
     assert await ask(store, "select count(*) from {step}") == [(0,)], "and goes at the next restart at the latest"
 
@@ -453,7 +453,7 @@ async def test_what_it_leaves_behind_is_bounded(store: Store, clock: TestClock) 
         for number in range(FORGET_EVERY):
             await store.signal(run_id, "number", number, key=f"{day}/{number}")
         await drained(store, entity, child)
-        await store.retention.round()
+        await store.database.retention.round()
         [(steps,)] = await ask(store, f"select count(*) from {{step}} where run_id = {run_id}")
         [(signals,)] = await ask(store, "select count(*) from {signal}")
         seen.append((len(await store.runs("child", parent=run_id)), steps, signals))
@@ -545,7 +545,7 @@ def _row(task: Claimed, output: str = "1") -> StepRow:
 
 
 async def _restarted(store: Store, task: Claimed) -> str:
-    return await store.tasks.settle(task.id, task.owner, task.turn, _AGAIN)
+    return await store.database.tasks.settle(task.id, task.owner, task.turn, _AGAIN)
 
 
 async def _settled_after(store: Store, change: Any) -> int:

@@ -18,7 +18,7 @@ async def test_a_failed_run_is_retried_only_when_asked_and_keeps_its_steps(store
     await record(store, run_id, DONE, CAUGHT, GONE)
     await settle(store, "fulfil", failed_at("pay#1"))
     clock.advance("30d")
-    await store.tasks.wake()
+    await store.database.tasks.wake()
     worker = await begin(store)
     assert await claim(store, worker, "fulfil") == []
     assert await store.retry(run_id) is True
@@ -28,7 +28,7 @@ async def test_a_failed_run_is_retried_only_when_asked_and_keeps_its_steps(store
     assert await recorded(store, run_id) == [("fetch#1", "SUCCESS", 3), ("ask#1", "ERROR", 3), ("pay#1", "PENDING", 0)]
     [task] = await claim(store, worker, "fulfil")
     assert (task.id, task.attempt, task.turn) == (run_id, 1, 2)
-    journal = Journal(run_id, await store.recorded.of(run_id, 0))
+    journal = Journal(run_id, await store.database.steps.of(run_id, 0))
     assert [journal.answer(key, "[1]") for key in ("fetch#1", "ask#1")] == [Replay("2"), GaveUp('{"type": "E"}')]
     again = journal.answer("pay#1", "[1]")
     assert isinstance(again, Due)
@@ -86,9 +86,11 @@ async def test_a_retried_run_is_told_to_workers_at_once(store: Store) -> None:
     run_id = await tick.trigger().execute(store)
     await settle(store, "tick", FAILED)
     hinted: list[set[int]] = []
-    store.tasks.on_added(hinted.append)
+    store.database.tasks.on_added(hinted.append)
     assert await store.retry(run_id)
-    assert {await store.workflow_id("tick")} in hinted  # whoever begins to listen meanwhile hears of every queue
+    assert {
+        await store.database.workflow_id("tick")
+    } in hinted  # whoever begins to listen meanwhile hears of every queue
 
 
 @pytest.mark.proves("R-17")

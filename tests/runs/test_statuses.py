@@ -78,9 +78,9 @@ async def run_of(store: Store, status: RunStatus) -> tuple[int, int, int]:
     [task] = await claim(store, worker, "thing")
     ends = {SUCCESS: DONE, ERROR: FAILED, RunStatus.CANCELLED: CANCELLED}
     if status in ends:
-        await store.tasks.settle(run_id, worker, task.turn, ends[status])
+        await store.database.tasks.settle(run_id, worker, task.turn, ends[status])
     elif status is PAUSED:
-        await store.tasks.settle(run_id, worker, task.turn, AGAIN)
+        await store.database.tasks.settle(run_id, worker, task.turn, AGAIN)
         assert await store.pause(run_id)
     return run_id, worker, task.turn
 
@@ -110,7 +110,7 @@ async def test_a_worker_ends_its_own_turn_of_a_running_run_and_nothing_else(stor
     for name, settlement in SETTLEMENTS.items():
         run_id, worker, turn = await run_of(store, status)
         before = await task_of(store, run_id)
-        refused = await is_refused(store.tasks.settle(run_id, worker, turn, settlement))
+        refused = await is_refused(store.database.tasks.settle(run_id, worker, turn, settlement))
         after = await task_of(store, run_id)
         assert refused == (status is not RUNNING), f"{name} of a run in {status}"
         assert after.status == (settlement.status if status is RUNNING else status), f"{name} of a run in {status}"

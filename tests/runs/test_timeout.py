@@ -135,7 +135,7 @@ async def test_a_run_that_backs_off_is_not_tried_again_too_late(store: Store, cl
 async def test_a_run_between_two_workers_ends_before_it_is_executed_again(store: Store, clock: TestClock) -> None:
     run_id = await begun(store, sleeper, "10m")
     assert await claim(store, await begin(store), "sleeper")
-    await die(store)
+    await die(store.database)
     clock.advance("2h")
     await drained(store, sleeper)
     await _ended_late(store, run_id)

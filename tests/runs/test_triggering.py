@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.proves("R-01", "R-10", "T-01", "T-02", "T-09")
 async def test_a_trigger_writes_one_pending_run_with_its_input_and_returns_its_number(store: Store) -> None:
-    await store.workflow_id("fulfil", create=True)
+    await store.database.workflow_id("fulfil", create=True)
     over, driver = watched(store)
     run_id = await fulfil.trigger(Order("a", 5)).execute(over)
     assert isinstance(run_id, RunId)
@@ -81,7 +81,7 @@ async def test_the_row_carries_the_life_of_its_run_and_says_when_it_changed(stor
     assert running.started_at == running.updated_at
     moments.append(running.updated_at)
     clock.advance("1s")
-    await store.tasks.settle(task.id, worker, task.turn, FAILED)
+    await store.database.tasks.settle(task.id, worker, task.turn, FAILED)
     failed = await store.get_run(run_id)
     assert (failed.status, failed.worker, failed.last_error) == ("ERROR", None, "E: m")
     assert failed.error == {"type": "E", "message": "m"}
@@ -243,7 +243,7 @@ async def test_options_are_stored_and_obeyed(store: Store, clock: TestClock) -> 
     assert (runs[urgent].priority, runs[urgent].max_attempts, runs[plain].max_attempts) == (9, 11, 3)
     assert (runs[delayed].tags, runs[later].run_at, runs[later].key) == (("a", "b"), due, "k")
     clock.advance("2h")
-    await store.tasks.wake()
+    await store.database.tasks.wake()
     assert [task.id for task in await claim(store, worker, "fulfil", 9)] == [delayed]
 
 
@@ -264,7 +264,7 @@ async def test_wrong_options_are_refused_before_anything_is_written(store: Store
     for error, options in wrong:
         with pytest.raises(error):
             await trigger.options(**options).execute(store)
-    for on in (object(), store.driver):
+    for on in (object(), store.database.driver):
         with pytest.raises(InvalidOption, match="open store"):
             trigger.execute(on)  # type: ignore[call-overload]
         with pytest.raises(InvalidOption, match="open store"):
@@ -311,7 +311,7 @@ async def greet(names: set[int], more: Any = None) -> None: ...
 @pytest.mark.proves("PR-05", "PR-08")
 @pytest.mark.parametrize("asked", [greet, workflow("greet")], ids=["defined", "by name"])
 async def test_a_set_in_another_order_is_the_same_input(store: Store, asked: Workflow[..., Any]) -> None:
-    await store.workflow_id("greet", create=True)
+    await store.database.workflow_id("greet", create=True)
     one, two = set((0, 8)), set((8, 0))  # noqa: C405 - these keep the order of their making, as texts do that of a seed
     assert list(one) != list(two)
     first = await asked.trigger(names=one, more=[{None, *one}]).options(key="k").execute(store)
@@ -325,7 +325,7 @@ async def test_a_set_in_another_order_is_the_same_input(store: Store, asked: Wor
 
 @pytest.mark.proves("PR-08")
 async def test_a_key_belongs_to_the_input_as_it_was_when_it_was_given(store: Store) -> None:
-    await store.workflow_id("greet", create=True)
+    await store.database.workflow_id("greet", create=True)
     names: set[Any] = {1}
     trigger = greet.trigger(names).options(key="k")
     names.add(2)
@@ -390,7 +390,7 @@ async def test_many_triggers_are_all_there_or_none(store: Store) -> None:
 
 @pytest.mark.proves("T-10")
 async def test_many_of_one_workflow_are_one_transaction_in_order(store: Store) -> None:
-    await store.workflow_id("fulfil", create=True)
+    await store.database.workflow_id("fulfil", create=True)
     over, driver = watched(store)
     ids = await over.trigger_many(fulfil.trigger(Order(str(number))) for number in range(2_500))
     assert driver.transactions <= 2  # the ids, and the rows
@@ -403,7 +403,7 @@ async def test_many_of_one_workflow_are_one_transaction_in_order(store: Store) -
 @pytest.mark.backends("sqlite", "turso", "postgres", reason="in memory a commit is over before much waits for it")
 @pytest.mark.proves("T-11")
 async def test_a_hundred_triggers_at_once_share_flushes(store: Store) -> None:
-    await store.workflow_id("tick", create=True)
+    await store.database.workflow_id("tick", create=True)
     over, driver = watched(store)
     ids = await asyncio.gather(*(tick.trigger().execute(over) for _ in range(100)))
     assert len(set(ids)) == 100

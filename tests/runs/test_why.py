@@ -159,8 +159,8 @@ async def test_a_run_that_killed_its_workers(store: Store) -> None:
     run_id = await begun(store, tick, max_attempts=1)
     session = await begin(store)
     await claim(store, session, "tick")
-    [seen] = await store.sessions.living()
-    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    [seen] = await store.database.sessions.living()
+    assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     await _why(store, run_id, Reason.WORKER_LOST, "lost 1 times")
 
 
@@ -237,8 +237,8 @@ async def test_one_that_was_lost_with_its_worker_is_executed_alone(store: Store)
     run_id = await begun(store, tick)
     session = await begin(store)
     await claim(store, session, "tick")
-    [seen] = await store.sessions.living()
-    assert await store.sessions.bury(SeenWorker(session, seen.beat_at))
+    [seen] = await store.database.sessions.living()
+    assert await store.database.sessions.bury(SeenWorker(session, seen.beat_at))
     await serve(store, "tick")
     await _why(store, run_id, Reason.SUSPECT, "executed alone", "nothing else under way")
     [stats] = [one for one in await store.queue_stats() if one.queue == "tick"]
@@ -297,8 +297,10 @@ async def test_a_run_that_is_held_for_its_code(store: Store, clock: TestClock) -
     assert told.next == "`store.accept` lets it go on"
 
 
-def test_every_reason_is_made_here() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
+def test_every_reason_is_made_here_or_where_it_belongs() -> None:
+    here = Path(__file__)
+    others = ("deciders/test_order.py", "limits/test_running.py", "workflows/test_at_most_once.py", "talk/test_asks.py")
+    text = "".join(each.read_text(encoding="utf-8") for each in [here, *(here.parents[1] / one for one in others)])
     assert [reason.name for reason in Reason if f"Reason.{reason.name}" not in text] == []
 
 

@@ -90,7 +90,7 @@ async def test_a_webhook_that_is_faster_than_the_worker(store: Store, program: A
 async def test_configuration(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPWELL_URL", store_url)
     store = await loaded("approval", Params=Params, Output=Output).configured()
-    assert (store.options.pause_check_interval, store.options.visibility) == (3600, 300)
+    assert (store.database.options.pause_check_interval, store.database.options.visibility) == (3600, 300)
     await store.close()
     async with connect(store_url) as store:
-        assert store.options.pause_check_interval == 3600, "as it is if nothing is said"
+        assert store.database.options.pause_check_interval == 3600, "as it is if nothing is said"

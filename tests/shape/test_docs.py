@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PYTHON_BLOCKS = [block for document in documents() for block in blocks(document) if block.is_python]
 FIRST_PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("queue", "workflow", "decider")),
+    *(ROOT / "docs" / "tutorials" / f"{name}.md" for name in ("queue", "workflow", "decider", "read_model")),
 ]
 BY_ITSELF = [block for block in PYTHON_BLOCKS if block.document not in FIRST_PAGES]
 

@@ -41,10 +41,10 @@ def test_no_download_addresses(path: Path) -> None:
 
 
 @pytest.mark.proves("G-05")
-def test_the_base_install_needs_nothing_but_a_parser_a_codec_and_a_terminal() -> None:
-    """No client of a coordination service, a broker or a workflow language."""
+def test_the_base_install_needs_nothing_but_parsers_a_codec_and_a_terminal() -> None:
+    """No client of a coordination service, a broker or a workflow language; cronsim reads cron expressions."""
     names = [re.split(r"[<>=;\[ ]", dependency)[0] for dependency in PYPROJECT["project"]["dependencies"]]
-    assert sorted(names) == ["click", "msgspec", "rich"]
+    assert sorted(names) == ["click", "cronsim", "msgspec", "rich", "tzdata"]
 
 
 def test_every_base_dependency_is_locked() -> None:

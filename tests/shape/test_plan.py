@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 MOST_SMALL = 15
 LEAST_WORDS, MOST_LINES = 20, 9  # of the docstring of a package: about five lines
-WORDS_OF_THE_FIELD = {"testing", "embedded", "ordering", "pending"}  # end like a verb's form, and are common nouns
+WORDS_OF_THE_FIELD = {
+    "testing",
+    "embedded",
+    "ordering",
+    "pending",
+    "limited",
+}  # end like a verb's form, and are common nouns
 TELLS_NOTHING = re.compile(
     "opened|together|tenure|alike|apart|joined|swift|at_once|handing|served|serving|faces|losses|shapes|family|kinds|states|"
     "machine|lifeline|look|notes|words|crew|living|letters|pieces|remembered|doomed|hands|asking|given|looking"

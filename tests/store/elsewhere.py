@@ -38,6 +38,7 @@ class Elsewhere:
 
     name = "elsewhere"
     flush_slots = 1
+    claim_slot = 0
     key_slot: int | None = None
     claims_many_queues = False
     flush_beats = False
@@ -72,6 +73,10 @@ class Elsewhere:
     async def read(self, call: Call) -> list[Row]:
         """Run one statement."""
         return await asyncio.to_thread(self._in_transaction, partial(self._answer, call))
+
+    async def snapshot(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script; there is one connection."""
+        return await self.transact(script)
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement."""

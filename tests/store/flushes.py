@@ -20,6 +20,7 @@ from stepwell.store.sql import Statements
 
 Piece = tuple[str, str | None, bool]  # a statement, the one that feeds it, and whether it has rows of its own
 ADDING = frozenset(("add_tasks", "add_tasks_once", "hand_over"))  # their tasks are not there yet
+RECORDING = frozenset(("settle", "add_reports"))  # with steps of their tasks
 Rows = dict[str, Sequence[Sequence[Value]]]  # of each part
 
 
@@ -90,8 +91,8 @@ def _operation(part: str, row: Sequence[Value], worker: int, *, parent: bool, no
         parent=task_id if parent and part in ENDING else None,
         restarts=parent and part == "settle",
         ends_run=parent and part == "settle",
-        steps=[(task_id, None, 0, "a#1", 1, "ERROR", 1, 0, None, None, "{}", None)]
-        if parent and part == "settle"
+        steps=[(task_id, None, 0, f"{part}#1", 1, "ERROR", 1, 0, None, None, "{}", None)]
+        if parent and part in RECORDING
         else (),
         notes=[Note(task_id, What.FAILED, attempt=2)] if noted else (),
     )

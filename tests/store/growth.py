@@ -73,7 +73,7 @@ async def grow_server(store: Store, url: str, growth: Growth, of: Subjects) -> N
     connection = await asyncpg.connect(url)
 
     async def write(text: str) -> None:
-        await connection.execute(store.statements._macros.fill(text))
+        await connection.execute(store.database.statements._macros.fill(text))
 
     try:
         await write("set synchronous_commit = off")

@@ -26,7 +26,7 @@ async def ids(url: str, takes: str, each: str) -> None:
     async with connect(url) as store:
         say("ready")
         for _ in range(int(takes)):
-            say(*await store.tasks._ids.take(int(each)))
+            say(*await store.database.ids.take(int(each)))
 
 
 async def enqueue(url: str, queue: str, messages: str) -> None:

@@ -105,7 +105,7 @@ class Prepared:
 
     def __init__(self, connection: Any, store: Store) -> None:
         self._connection = connection
-        self._composer = Composer(store.statements)
+        self._composer = Composer(store.database.statements)
         self._made: set[str] = set()
 
     async def prepare(self, name: str, calls: list[Call]) -> None:
@@ -122,7 +122,7 @@ class Prepared:
         From the indexes too: in a large table a plain vacuum leaves a few dead entries there, and each costs a page.
         """
         for table in tables:
-            name = store.statements._macros.fill(f"{{{table}}}")
+            name = store.database.statements._macros.fill(f"{{{table}}}")
             await self._connection.execute(f"vacuum (analyze, index_cleanup on) {name}")
 
     async def explain(self, name: str, calls: list[Call]) -> dict[str, Any]:
@@ -164,9 +164,9 @@ class Calls:
     async def claim(self, queues: Sequence[int], limit: int, ready: int | None = None) -> list[Call]:
         """A claim of these queues in this order, as if one of them, the first if none is named, could fill it."""
         wanted = [(queue, limit) for queue in queues]
-        if self._over.driver.claims_many_queues:
-            return await self._of(self._over.tasks.claim(self._worker, wanted, limit))
-        params = self._over.tasks._params(worker=self._worker, slot=self._over.tasks.claim_slot, limit=limit)
+        if self._over.database.driver.claims_many_queues:
+            return await self._of(self._over.database.tasks.claim(self._worker, wanted, limit))
+        params = self._over.database.params(worker=self._worker, slot=self._over.database.claim_slot, limit=limit)
         asked: list[Call] = []
 
         def answer(call: Call | Ddl) -> list[Any]:
@@ -180,11 +180,11 @@ class Calls:
 
     async def claim_above(self, places: Sequence[Place], limit: int) -> list[Call]:
         """A claim that goes on from these places."""
-        return await self._of(self._over.tasks.claim_above(self._worker, places, limit))
+        return await self._of(self._over.database.tasks.claim_above(self._worker, places, limit))
 
     async def settle(self, ids: Sequence[int]) -> list[Call]:
         """The flush that closes the first turn of these tasks."""
-        settle, count = (await self._of(self._over.tasks.settle(ids[0], self._worker, 1, DONE)))[:2]
+        settle, count = (await self._of(self._over.database.tasks.settle(ids[0], self._worker, 1, DONE)))[:2]
         [row] = settle.rows or ()
         return [Call(settle.statement, settle.params, [(task_id, *row[1:]) for task_id in ids]), count]
 

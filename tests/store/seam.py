@@ -32,7 +32,8 @@ class Watched:
     """A driver whose transactions are counted and can be held up, refused or robbed of their reply.
 
     `before` and `after` see the calls of each flush; what `before` raises happened instead of it, what `after`
-    raises happened to its reply. Scripts (`transact`) are counted, and go through `after` too.
+    raises happened to its reply. Scripts (`transact`) are counted, and go through `after` too, without calls: until it
+    waits, it finds the statements of its own script in `script`. Other scripts may add to `said` in between.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -40,6 +41,7 @@ class Watched:
         self.flushes: list[list[Call]] = []
         self.scripts = 0
         self.said: list[Call] = []
+        self.script: list[str] = []
         self.reads: list[Call] = []
         self.before: Hook | None = None
         self.after: Hook | None = None
@@ -86,18 +88,26 @@ class Watched:
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
         self.scripts += 1
-        answer = await self._driver.transact(lambda: self._overheard(script()), timeout=timeout, patience=patience)
+        heard: list[str] = []
+
+        def overheard() -> Script[T]:
+            heard.clear()
+            return self._overheard(script(), heard)
+
+        answer = await self._driver.transact(overheard, timeout=timeout, patience=patience)
         if self.after is not None:
+            self.script = heard
             await self.after([])
         return answer
 
-    def _overheard(self, talk: Script[T]) -> Script[T]:
-        """The same conversation, its calls noted in `said`."""
+    def _overheard(self, talk: Script[T], heard: list[str]) -> Script[T]:
+        """The same conversation, its calls noted in `said` and their names in `heard`."""
         call = next(talk)
         try:
             while True:
                 if isinstance(call, Call):
                     self.said.append(call)
+                    heard.append(call.statement)
                 try:
                     rows = yield call
                 except (Refused, StoreLocked) as refusal:
@@ -137,9 +147,11 @@ def once(error: Exception) -> Hook:
 
 def watched(store: Store) -> tuple[Store, Watched]:
     """A second store over the same connections, whose driver is watched; the first one closes them."""
-    driver = Watched(store.driver)
+    driver = Watched(store.database.driver)
     over: Any = driver
-    return Store(over, store.statements, store.options, store.clock, store.telemetry), driver
+    return Store(
+        over, store.database.statements, store.database.options, store.database.clock, store.database.telemetry
+    ), driver
 
 
 async def do(store: Store, *texts: str) -> None:
@@ -147,16 +159,16 @@ async def do(store: Store, *texts: str) -> None:
 
     def script() -> Script[None]:
         for text in texts:
-            yield Ddl(store.statements._macros.fill(text))
+            yield Ddl(store.database.statements._macros.fill(text))
 
-    await store.driver.transact(script)
+    await store.database.driver.transact(script)
 
 
 async def ask(store: Store, text: str) -> list[Any]:
     """Read behind the store's back."""
     name = f"asked_{next(_number)}"
-    store.statements._statements[name] = Statement(name, (store.statements._macros.fill(text),))
-    return await store.driver.read(Call(name))
+    store.database.statements._statements[name] = Statement(name, (store.database.statements._macros.fill(text),))
+    return await store.database.driver.read(Call(name))
 
 
 async def row_of(store: Store, task_id: int) -> dict[str, Any]:
@@ -173,12 +185,12 @@ async def count(store: Store, where: str = "true") -> int:
 
 async def begin(store: Store, lease: int = LEASE) -> int:
     """A new session."""
-    return await store.sessions.begin(IDENTITY, lease)
+    return await store.database.sessions.begin(IDENTITY, lease)
 
 
 async def claim(store: Store, worker: int, queue: str, limit: int = 1) -> list[Claimed]:
     """Claim of one queue."""
-    return await store.tasks.claim(worker, [(await store.queue_id(queue), limit)], limit)
+    return await store.database.tasks.claim(worker, [(await store.database.queue_id(queue), limit)], limit)
 
 
 async def claim_again(store: Store, worker: int, queue: str, limit: int) -> list[Claimed]:
@@ -190,7 +202,7 @@ async def claim_again(store: Store, worker: int, queue: str, limit: int) -> list
 
 async def claim_alone(store: Store, worker: int, queue: str, *, beside: bool = False) -> list[Claimed]:
     """Claim what was lost with a worker."""
-    return await store.suspects.claim(worker, [await store.queue_id(queue)], beside=beside)
+    return await store.database.suspects.claim(worker, [await store.database.queue_id(queue)], beside=beside)
 
 
 async def one(store: Store, worker: int, queue: str = "q", **options: Any) -> Claimed:
@@ -205,9 +217,9 @@ async def beat(store: Store, *workers: int) -> set[int]:
     """Beat once, as the heartbeat's thread does; the sessions that still live."""
 
     def work() -> set[int]:
-        pulse = store.sessions.pulse()
+        pulse = store.database.sessions.pulse()
         try:
-            return store.sessions.beat(pulse, workers, 5.0)[0]
+            return store.database.sessions.beat(pulse, workers, 5.0)[0]
         finally:
             pulse.close()
 
@@ -218,9 +230,9 @@ async def owned(store: Store, worker: int) -> list[Any]:
     """What a beat says that the session owns."""
 
     def work() -> list[Any]:
-        pulse = store.sessions.pulse()
+        pulse = store.database.sessions.pulse()
         try:
-            return store.sessions.beat(pulse, [worker], 5.0)[1]
+            return store.database.sessions.beat(pulse, [worker], 5.0)[1]
         finally:
             pulse.close()
 
@@ -240,12 +252,14 @@ async def waiting_for_locks(store: Store) -> int:
 
 async def silent(store: Store) -> list[SeenWorker]:
     """The sessions whose beat is late by the database's clock."""
-    return [worker for worker in await store.sessions.living() if worker.silent]
+    return [worker for worker in await store.database.sessions.living() if worker.silent]
 
 
 async def proven_dead(store: Store) -> list[SeenWorker]:
     """The sessions whose process is certainly gone."""
-    return [worker for worker in await store.sessions.living() if store.sessions.is_proven_dead(worker)]
+    return [
+        worker for worker in await store.database.sessions.living() if store.database.sessions.is_proven_dead(worker)
+    ]
 
 
 def asked(demand: Demand) -> list[tuple[int, int]]:

@@ -15,8 +15,8 @@ class Stepped:
     """The writer of an embedded store, watched at its work; whatever it writes here is rolled back."""
 
     def __init__(self, store: Store) -> None:
-        self._statements = store.statements
-        driver: Any = store.driver
+        self._statements = store.database.statements
+        driver: Any = store.database.driver
         self._rendered: Rendered = driver._statements
         self._writer = driver._writer
 

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.backends("postgres", reason="an embedded store tells it
 
 TABLES: Final = (
     "task", "step", "signal", "audit", "instance", "event", "receipt", "rollup", "worker", "beat", "fence",
-    "queue", "workflow", "maintenance", "control_request", "projection", "parked",
+    "queue", "workflow", "maintenance", "control_request", "projection", "parked", "ordered_group", "schedule", "tick",
+    "limiter", "key_limit",
 )  # fmt: skip
 # Rows that may be gone through for each page of a bound: a loop over a whole table costs time in memory too.
 ROWS_A_PAGE: Final = 25
@@ -80,7 +81,7 @@ async def test_the_clock_of_the_database_bounds_the_walk_over_what_is_scheduled(
 ) -> None:
     """It is asked once, before the index is read: asked for each row, it could not end the walk at what is due."""
     of = await found(live_store)
-    call = sample(live_store.statements["wake_due"], of)
+    call = sample(live_store.database.statements["wake_due"], of)
     calls = [dataclasses.replace(call, params={**call.params, "now": None})]  # so it asks the database's clock
     await prepared.prepare("due", calls)
     await live_store.create_queue("later")
@@ -97,7 +98,7 @@ def every_statement(store: Store, of: Subjects) -> Asked:
     """Every statement that can be planned, with several rows and with one."""
     said = bounds("postgres")
     asked: Asked = {}
-    for name, statement in store.statements._statements.items():
+    for name, statement in store.database.statements._statements.items():
         if name not in said or _is_command(statement):
             continue
         call = sample(statement, of)
@@ -109,7 +110,7 @@ def every_statement(store: Store, of: Subjects) -> Asked:
 
 def every_flush(store: Store, of: Subjects) -> Asked:
     """The flushes of which all others are made up, with several rows in each part, and with one."""
-    rows = {part: sample(store.statements[part], of).rows or () for part in PARTS}
+    rows = {part: sample(store.database.statements[part], of).rows or () for part in PARTS}
     one = {part: given[:1] for part, given in rows.items()}
     flushes = [*alone(), *((parts, True, True) for parts in together())]
     asked: Asked = {}

@@ -25,7 +25,7 @@ async def fill(store: Store, **queues: int) -> dict[str, int]:
     for name, messages in queues.items():
         await store.create_queue(name)
         await store.enqueue_many(name, range(messages))
-    return {name: await store.queue_id(name) for name in queues}
+    return {name: await store.database.queue_id(name) for name in queues}
 
 
 def inputs(tasks: list[Claimed]) -> list[str | None]:
@@ -59,7 +59,7 @@ async def test_a_claim_returns_the_whole_task_under_its_session(store: Store, cl
     assert task == Claimed(
         id=task.id,
         kind=TaskKind.MESSAGE,
-        queue_id=await store.queue_id("q"),
+        queue_id=await store.database.queue_id("q"),
         owner=worker,
         turn=1,
         attempt=1,
@@ -83,7 +83,7 @@ async def test_a_claim_returns_the_whole_task_under_its_session(store: Store, cl
         clock.now(),
     )
     clock.advance(60)
-    await store.tasks.settle(task.id, worker, task.turn, RELEASED)
+    await store.database.tasks.settle(task.id, worker, task.turn, RELEASED)
     await claim(store, worker, "q")
     again = await row_of(store, task.id)
     assert again["claimed_at"] - row["claimed_at"] == 60_000_000
@@ -99,7 +99,7 @@ async def test_several_queues_are_claimed_in_one_transaction(store: Store) -> No
     queues = await fill(store, a=3, b=3, c=3)
     worker = await begin(store)
     driver.forget()
-    tasks = await store.tasks.claim(worker, [(queue, 10) for queue in queues.values()], 10)
+    tasks = await store.database.tasks.claim(worker, [(queue, 10) for queue in queues.values()], 10)
     assert Counter(task.queue_id for task in tasks) == Counter(dict.fromkeys(queues.values(), 3))
     assert driver.transactions == 1
 
@@ -113,9 +113,9 @@ async def test_several_queues_are_claimed_in_one_statement_and_round_trip(
         queues = await fill(store, a=10, b=10, c=10)
         worker = await begin(store)
         asked = [(queue, 3) for queue in queues.values()]
-        await store.tasks.claim(worker, asked, 9)
+        await store.database.tasks.claim(worker, asked, 9)
         trips, statements = proxy.round_trips, len(proxy.statements)
-        assert len(await store.tasks.claim(worker, asked, 9)) == 9
+        assert len(await store.database.tasks.claim(worker, asked, 9)) == 9
         assert proxy.round_trips - trips == 1
         assert len(proxy.statements) - statements == 1
 
@@ -127,7 +127,7 @@ async def test_a_claim_keeps_to_each_queues_capacity_and_to_the_limit_in_the_ord
     worker = await begin(store)
 
     async def taken(asked: list[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-        tasks = await store.tasks.claim(worker, asked, limit)
+        tasks = await store.database.tasks.claim(worker, asked, limit)
         return list(Counter(task.queue_id for task in tasks).items())
 
     assert await taken([(a, 2), (b, 3), (c, 1)], 10) == [(a, 2), (b, 3), (c, 1)]
@@ -149,7 +149,7 @@ async def test_a_full_queue_does_not_starve_a_small_one(store: Store) -> None:
     queues = await fill(store, big=50, small=3)
     worker = await begin(store)
     demand = Demand(1, dict.fromkeys(queues.values()))
-    claimed = [(await store.tasks.claim(worker, asked(demand), 1))[0].queue_id for _ in range(6)]
+    claimed = [(await store.database.tasks.claim(worker, asked(demand), 1))[0].queue_id for _ in range(6)]
     assert Counter(claimed) == Counter({queues["big"]: 3, queues["small"]: 3})
 
 
@@ -174,9 +174,9 @@ async def test_a_paused_queue_is_skipped_and_the_others_are_not(store: Store) ->
     await do(store, "update {queue} set paused = true where name = 'a'")
     worker = await begin(store)
     asked = [(queue, 5) for queue in queues.values()]
-    assert {task.queue_id for task in await store.tasks.claim(worker, asked, 5)} == {queues["b"]}
+    assert {task.queue_id for task in await store.database.tasks.claim(worker, asked, 5)} == {queues["b"]}
     await do(store, "update {queue} set paused = false where name = 'a'")
-    assert [task.queue_id for task in await store.tasks.claim(worker, asked, 5)] == [queues["a"]] * 2
+    assert [task.queue_id for task in await store.database.tasks.claim(worker, asked, 5)] == [queues["a"]] * 2
 
 
 @pytest.mark.proves("Q-04", "B-06", "Q-14")
@@ -191,13 +191,13 @@ async def test_a_message_is_not_claimed_before_its_moment_and_is_at_it(
     else:
         await store.enqueue("q", 1, run_at=datetime_of(clock.now()) + span)
     worker = await begin(store)
-    assert await store.tasks.wake_due() == (set(), 10.25)
+    assert await store.database.tasks.wake_due() == (set(), 10.25)
     assert await claim(store, worker, "q") == []
     clock.advance(span - timedelta(microseconds=1))
-    assert await store.tasks.wake_due() == (set(), 0.000001)
+    assert await store.database.tasks.wake_due() == (set(), 0.000001)
     assert await claim(store, worker, "q") == []
     clock.advance(timedelta(microseconds=1))
-    assert await store.tasks.wake_due() == ({await store.queue_id("q")}, None)
+    assert await store.database.tasks.wake_due() == ({await store.database.queue_id("q")}, None)
     assert len(await claim(store, worker, "q")) == 1
 
 
@@ -213,7 +213,7 @@ async def test_deleted_and_finished_tasks_are_never_claimed(store: Store, clock:
         f"update {{task}} set status = 'SUCCESS', ready = false, finished_at = 1 where id = {ids[2]}",
     )
     clock.advance("1h")
-    assert await store.tasks.wake_due() == (set(), None)
+    assert await store.database.tasks.wake_due() == (set(), None)
     assert [task.id for task in await claim(store, await begin(store), "q", 10)] == [ids[3]]
 
 
@@ -224,10 +224,10 @@ async def test_deleted_and_finished_tasks_are_never_claimed(store: Store, clock:
 async def test_eight_connections_never_claim_one_task_twice(store_url: str, backend: str) -> None:
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(connect(store_url, pool=4)) for _ in range(8)]
-        empty = await stores[0].queue_id("empty", create=True)
+        empty = await stores[0].database.queue_id("empty", create=True)
         workers = [await begin(store) for store in stores]
         for store, worker in zip(stores, workers, strict=True):  # connected, so that none begins when all is claimed
-            assert await store.tasks.claim(worker, [(empty, 1)], 1) == []
+            assert await store.database.tasks.claim(worker, [(empty, 1)], 1) == []
         queues = await fill(stores[0], a=100, b=100)
         seen: set[int] = set()
 
@@ -236,7 +236,7 @@ async def test_eight_connections_never_claim_one_task_twice(store_url: str, back
             # Nothing found is not the end: a claim locks three of each queue and takes five, so the sixth is passed
             # over by whoever looks meanwhile.
             while len(seen) < 200:
-                tasks = await store.tasks.claim(worker, [(queue, 3) for queue in queues.values()], 5)
+                tasks = await store.database.tasks.claim(worker, [(queue, 3) for queue in queues.values()], 5)
                 assert len(tasks) <= 5
                 found += [task.id for task in tasks]
                 seen.update(found)
@@ -286,7 +286,7 @@ async def test_a_claim_that_was_blocked_after_its_snapshot_leaves_what_was_overt
             waiting = asyncio.create_task(claim_again(live_store, blocked, "q", 2))
             await until(lambda: waiting_for_locks(beside))
             [overtaken] = await claim(beside, quick, "q")
-            await beside.tasks.settle(overtaken.id, quick, overtaken.turn, RELEASED)
+            await beside.database.tasks.settle(overtaken.id, quick, overtaken.turn, RELEASED)
             await transaction.rollback()
             tasks = {task.id: task for task in await waiting}
         finally:
@@ -359,9 +359,9 @@ async def test_in_a_backlog_nothing_is_missed_for_more_than_a_second(store: Stor
     async def claim_more() -> list[Claimed]:
         above = places.above([(queue, 4)], now)
         if above:
-            tasks = await store.tasks.claim_above(worker, above, 4)
+            tasks = await store.database.tasks.claim_above(worker, above, 4)
         else:
-            tasks = await store.tasks.claim(worker, [(queue, 4)], 4)
+            tasks = await store.database.tasks.claim(worker, [(queue, 4)], 4)
         places.claimed(tasks, 4, now, plain=not above)
         return tasks
 
@@ -386,16 +386,16 @@ async def test_a_claim_above_is_fenced_ordered_and_bounded_like_any_other(store:
     queues = await fill(store, q=10, r=10)
     q, r = queues.values()
     dead, worker = await begin(store), await begin(store)
-    tasks = await store.tasks.claim(worker, [(q, 3), (r, 3)], 6)
+    tasks = await store.database.tasks.claim(worker, [(q, 3), (r, 3)], 6)
     above = [
         (queue, 2, 0, *max((task.run_at, task.id) for task in tasks if task.queue_id == queue)) for queue in (q, r)
     ]
-    await store.sessions.end(dead, "stopped")
-    assert await store.tasks.claim_above(dead, above, 10) == []
-    more = await store.tasks.claim_above(worker, above, 3)
+    await store.database.sessions.end(dead, "stopped")
+    assert await store.database.tasks.claim_above(dead, above, 10) == []
+    more = await store.database.tasks.claim_above(worker, above, 3)
     assert [task.queue_id for task in more] == [q, q, r]
     assert inputs(more) == ["3", "4", "3"]
     assert {(await row_of(store, task.id))["worker_id"] for task in more} == {worker}
     await do(store, "update {queue} set paused = true where name = 'q'")
-    rest = await store.tasks.claim_above(worker, above, 10)
+    rest = await store.database.tasks.claim_above(worker, above, 10)
     assert inputs(rest) == ["4", "5"]

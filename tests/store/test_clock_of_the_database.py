@@ -39,7 +39,7 @@ async def test_a_process_whose_clock_is_an_hour_wrong_behaves(
     before = await database_now(store)
     task = await one(store, worker)
     later = await store.enqueue("q", 1, delay=0.3)
-    await store.tasks.settle(task.id, worker, task.turn, AGAIN)
+    await store.database.tasks.settle(task.id, worker, task.turn, AGAIN)
     assert await beat(store, worker) == {worker}
     after = await database_now(store)
     row = await row_of(store, task.id)
@@ -52,13 +52,13 @@ async def test_a_process_whose_clock_is_an_hour_wrong_behaves(
     assert before - 5 * MICROSECONDS <= session["started_at"] <= after
     assert await claim(store, worker, "q") == [], "the delayed one is not due yet"
     await asyncio.sleep(0.31)
-    woken, wait = await store.tasks.wake_due()
+    woken, wait = await store.database.tasks.wake_due()
     assert woken == {task.queue_id}
     assert wait is not None
     assert 0 < wait < 5
     assert [found.id for found in await claim(store, worker, "q")] == [later]
     assert await silent(store) == []
-    await Recovery(store).look()
+    await Recovery(store.database).look()
     assert await beat(store, worker) == {worker}
 
 
@@ -72,8 +72,8 @@ async def test_setting_the_hosts_clock_steals_and_spares_no_session(
     task = await one(live_store, worker)
     wrong_by(hours * HOUR, monkeypatch)
     assert await silent(live_store) == []
-    await Recovery(live_store).look()
-    assert await live_store.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
+    await Recovery(live_store.database).look()
+    assert await live_store.database.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
     monkeypatch.undo()
     dead = await begin(live_store, lease=100_000)
     await asyncio.sleep(0.15)
@@ -88,7 +88,7 @@ async def test_due_times_are_told_apart_below_a_second_by_the_databases_own_cloc
     await live_store.enqueue("q", 1, delay=0.25)
     found: list[object] = []
     while not found:
-        await live_store.tasks.wake_due()
+        await live_store.database.tasks.wake_due()
         found += await claim(live_store, worker, "q")
         assert time.monotonic() - sent < 30
     assert time.monotonic() - sent >= 0.25

@@ -38,7 +38,7 @@ async def test_fifty_sessions_after_twenty_tasks_pay_alike_and_none_waits(
 ) -> None:
     store = live_store
     await store.create_queue("q")
-    queue = await store.queue_id("q")
+    queue = await store.database.queue_id("q")
     sessions = [Prepared(connection, store) for connection in connections]
     claims = [await Calls(store, await begin(store)).claim([queue], 10) for _ in sessions]
     await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
@@ -65,12 +65,12 @@ async def test_whoever_waits_for_a_lock_is_seen_with_our_name_and_who_holds_it(
 ) -> None:
     store = live_store
     await store.create_queue("q")
-    queue, worker = await store.queue_id("q"), await begin(store)
+    queue, worker = await store.database.queue_id("q"), await begin(store)
     holder = await asyncpg.connect(store_url)
     try:
         async with holder.transaction():
             await holder.execute(f"select 1 from stepwell.fence where worker_id = {worker} for update")
-            claiming = asyncio.create_task(store.tasks.claim(worker, [(queue, 1)], 1))
+            claiming = asyncio.create_task(store.database.tasks.claim(worker, [(queue, 1)], 1))
             await until(lambda: waiting(store))
             [seen] = await waiting(store)
             assert seen["application_name"] == "stepwell"

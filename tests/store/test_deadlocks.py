@@ -67,7 +67,7 @@ class Stage:
         await self.raw.execute("update stepwell.queue set draining = false, paused = false")
         await self.stores[OURS].end_maintenance()
         await self.stores[OURS].create_queue("q")  # it, or the workflow, may have been deleted
-        self.queue_id = await self.stores[OURS].workflow_id("tree", create=True)
+        self.queue_id = await self.stores[OURS].database.workflow_id("tree", create=True)
         for task, parent in PARENTS.items():
             owner = self.sessions.get(OWNERS.get(task, ""))
             await self.raw.execute(
@@ -123,31 +123,32 @@ def on_store(name: str, *args: Any, **options: Any) -> Verb:
 
 
 async def settle(stage: Stage, of: str) -> None:
-    tasks, session = stage.stores[of].tasks, stage.sessions[of]
+    tasks, session = stage.stores[of].database.tasks, stage.sessions[of]
     await gathered(tasks.settle(task, session, 1, DONE, parent=PARENTS[task]) for task in stage.owned(of))
 
 
 async def restart(stage: Stage, of: str) -> None:
-    tasks, session = stage.stores[of].tasks, stage.sessions[of]
+    tasks, session = stage.stores[of].database.tasks, stage.sessions[of]
     await gathered(tasks.settle(task, session, 1, AGAIN, parent=PARENTS[task]) for task in stage.owned(of))
 
 
 async def fail(stage: Stage, of: str) -> None:
-    tasks, session = stage.stores[of].tasks, stage.sessions[of]
-    await gathered(tasks.settle_as_letter(task, session, 1, FAILED) for task in stage.owned(of))
+    tasks, session = stage.stores[of].database.tasks, stage.sessions[of]
+    await gathered(tasks.settle_telling(task, session, 1, FAILED) for task in stage.owned(of))
 
 
 async def ask(stage: Stage, of: str) -> None:
     store = stage.stores[of]
     rows = {task: StepRow(task, 0, "go#1", 1, RunStatus.PAUSED) for task in stage.owned(of)}
     await gathered(
-        store.waiting.ask(TakeSignal(stage.claimed(task, of), row, "go", 1, True)) for task, row in rows.items()
+        store.database.run_waits.ask(TakeSignal(stage.claimed(task, of), row, "go", 1, True))
+        for task, row in rows.items()
     )
 
 
 async def progress(stage: Stage, of: str) -> None:
     store, session = stage.stores[of], stage.sessions[of]
-    operations = [store.tasks.note_progress(task, session, 1, "1", None) for task in stage.owned(of)]
+    operations = [store.database.tasks.note_progress(task, session, 1, "1", None) for task in stage.owned(of)]
     await until(lambda: all(one is None or one.answered for one in operations), every=0.005)
 
 
@@ -166,15 +167,15 @@ async def trigger_many(stage: Stage, of: str) -> None:
 
 
 async def claim(stage: Stage, of: str) -> None:
-    await stage.stores[of].tasks.claim(stage.sessions[of], [(stage.queue_id, 5)], 5)
+    await stage.stores[of].database.tasks.claim(stage.sessions[of], [(stage.queue_id, 5)], 5)
 
 
 async def claim_alone(stage: Stage, of: str) -> None:
-    await stage.stores[of].suspects.claim(stage.sessions[of], [stage.queue_id], beside=True)
+    await stage.stores[of].database.suspects.claim(stage.sessions[of], [stage.queue_id], beside=True)
 
 
 async def acquit(stage: Stage, of: str) -> None:
-    await stage.stores[of].sessions.acquit(stage.sessions[DIES])
+    await stage.stores[of].database.sessions.acquit(stage.sessions[DIES])
 
 
 async def body(stage: Stage, of: str) -> None:
@@ -194,10 +195,10 @@ def recover(*whose: str) -> Verb:
     async def verb(stage: Stage, of: str) -> None:
         store = stage.stores[of]
         dead = {stage.sessions[one] for one in whose if one != of}
-        for one in await store.sessions.living():
+        for one in await store.database.sessions.living():
             if one.worker_id in dead:
-                await store.sessions.bury(one)
-        await store.sessions.return_stranded()
+                await store.database.sessions.bury(one)
+        await store.database.sessions.return_stranded()
 
     return verb
 
@@ -207,16 +208,26 @@ async def decide(stage: Stage, of: str) -> None:
     await gathered(stage.engines[of].execute(Do(name, timer="t", after=60)) for name in ids)
 
 
+async def submit(stage: Stage, of: str) -> None:
+    """Inputs of several instances, in any order, some in one transaction; then decide those that are first."""
+    engine, ids = stage.engines[of], stage.chance.sample(["a", "b", "c", "d"], 4)
+    await gathered(engine.submit(Do(name)) for name in ids)
+    queue = await stage.stores[of].database.queue_id("bench:inputs")
+    claimed = await stage.stores[of].database.tasks.claim(stage.sessions[of], [(queue, 10)], 10)
+    settle = stage.stores[of].database.tasks.settle
+    await gathered(settle(one.id, one.owner, one.turn, DONE, group=(queue, str(one.group_key))) for one in claimed)
+
+
 async def let_go(stage: Stage, of: str) -> None:
-    await stage.stores[of].control.let_go_held([stage.queue_id], "other code")
+    await stage.stores[of].database.control.let_go_held([stage.queue_id], "other code")
 
 
 async def tidy(stage: Stage, of: str) -> None:
-    await stage.stores[of].retention.round()
+    await stage.stores[of].database.retention.round()
 
 
 async def wake(stage: Stage, of: str) -> None:
-    await stage.stores[of].tasks.wake()
+    await stage.stores[of].database.tasks.wake()
 
 
 VERBS: Final[dict[str, Verb]] = {
@@ -266,6 +277,9 @@ VERBS: Final[dict[str, Verb]] = {
     "tidy": tidy,
     "wake": wake,
     "decide": decide,
+    "submit": submit,
+    "drop inputs": on_store("drop", queue="bench:inputs"),
+    "purge inputs": on_store("purge", "bench:inputs"),
 }
 
 
@@ -286,7 +300,7 @@ async def stage(url: str) -> AsyncIterator[Stage]:
         async with connect(url, listen=False) as ours, connect(url, listen=False) as theirs:
             stores = {OURS: ours, THEIRS: theirs}
             await ours.create_queue("q")
-            queue_id = await ours.workflow_id("tree", create=True)
+            queue_id = await ours.database.workflow_id("tree", create=True)
             engines = {of: Engine(store).register(Bench()) for of, store in stores.items()}
             await engines[OURS].execute(Do("a"))
             for table in ("task", "instance"):

@@ -62,7 +62,7 @@ class Busy:
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.executed: list[str] = []
         self._release = threading.Event()
-        driver: Any = store.driver
+        driver: Any = store.database.driver
         original: Callable[..., Any] = driver._statements.execute
 
         def execute(connection: Any, call: Call, rows: Any) -> Any:
@@ -95,8 +95,8 @@ async def test_a_beat_goes_before_everything_that_waits_for_the_writer(
     busy = Busy(store, monkeypatch)
     waiting = [asyncio.create_task(store.enqueue_many("q", [number, number])) for number in range(20)]
     await until(lambda: len(busy.pending) == 20)
-    pulse = store.sessions.pulse()
-    beating = asyncio.create_task(asyncio.to_thread(store.sessions.beat, pulse, [worker], 5.0))
+    pulse = store.database.sessions.pulse()
+    beating = asyncio.create_task(asyncio.to_thread(store.database.sessions.beat, pulse, [worker], 5.0))
     await until(lambda: len(busy.pending) == 21)
     busy.release()
     alive, _ = await beating
@@ -113,10 +113,10 @@ async def test_a_beat_that_is_not_answered_in_time_says_so_and_is_not_written_la
 ) -> None:
     worker = await begin(store)
     busy = Busy(store, monkeypatch)
-    pulse = store.sessions.pulse()
+    pulse = store.database.sessions.pulse()
     clock.advance(5, leases=True)
     with pytest.raises(StoreUnavailable):
-        await asyncio.to_thread(store.sessions.beat, pulse, [worker], 0.05)
+        await asyncio.to_thread(store.database.sessions.beat, pulse, [worker], 0.05)
     busy.release()
     [row] = await ask(store, "select beat_at from {beat}")
     assert row["beat_at"] == clock.beat_now() - 5_000_000
@@ -132,7 +132,7 @@ async def test_every_flush_of_a_session_is_a_beat_of_it_and_of_no_other(
     task = await one(store, worker)
     started = clock.beat_now()
     clock.advance(20, leases=True)
-    await store.tasks.settle(task.id, worker, task.turn, DONE)
+    await store.database.tasks.settle(task.id, worker, task.turn, DONE)
     rows = await ask(store, "select worker_id, beat_at from {beat}")
     assert {row["worker_id"]: row["beat_at"] for row in rows} == {worker: clock.beat_now(), idle: started}
 
@@ -142,9 +142,9 @@ async def test_every_flush_of_a_session_is_a_beat_of_it_and_of_no_other(
 async def test_a_flush_of_a_dead_session_does_not_bring_its_beat_back(store: Store, backend: str) -> None:
     worker = await begin(store)
     task = await one(store, worker)
-    await store.sessions.end(worker, "lost")
+    await store.database.sessions.end(worker, "lost")
     with suppress(Exception):
-        await store.tasks.settle(task.id, worker, task.turn, DONE)
+        await store.database.tasks.settle(task.id, worker, task.turn, DONE)
     assert await ask(store, "select 1 from {beat}") == []
 
 
@@ -166,7 +166,7 @@ async def test_a_transaction_that_reads_first_lets_nobody_write_in_between(store
         yield Call("add_queue", {"tenant": "", "name": "q", "now": None})
 
     async with connect(store_url) as store:
-        await store.driver.transact(script)
+        await store.database.driver.transact(script)
     assert refused == ["database is locked"]
     stranger.close()
 
@@ -217,12 +217,12 @@ async def test_a_killed_process_is_known_dead_at_once_and_its_tasks_come_back(
         with hand("hold", store_url, "q", folder=tmp_path) as crew:
             worker, claimed = said(crew)
             assert claimed == 1
-            recovery = Recovery(store)
+            recovery = Recovery(store.database)
             await recovery.look()
-            assert not store.driver.guards.proves_dead(worker), "it lives and holds its lock"
+            assert not store.database.driver.guards.proves_dead(worker), "it lives and holds its lock"
             assert (await row_of(store, task_id))["owner"] == worker
             crew.members[0].signal(signal.SIGKILL)
-            assert await recovery.look() == {await store.queue_id("q")}
+            assert await recovery.look() == {await store.database.queue_id("q")}
         row = await row_of(store, task_id)
         assert (row["status"], row["owner"]) == ("PENDING", None)
 
@@ -238,11 +238,13 @@ async def test_a_forked_child_does_not_keep_its_parents_session_alive(
         with hand("hold-and-fork", store_url, "q", folder=tmp_path) as crew:
             worker, _, child = said(crew)
             with ended_afterwards(child):
-                assert not store.driver.guards.proves_dead(worker)
+                assert not store.database.driver.guards.proves_dead(worker)
                 crew.members[0].signal(signal.SIGKILL)
                 os.kill(child, 0)  # it lives
-                await until(lambda: store.driver.guards.proves_dead(worker), message="the signal to have been obeyed")
-                assert await Recovery(store).look() == {await store.queue_id("q")}
+                await until(
+                    lambda: store.database.driver.guards.proves_dead(worker), message="the signal to have been obeyed"
+                )
+                assert await Recovery(store.database).look() == {await store.database.queue_id("q")}
 
 
 @FILE
@@ -285,9 +287,9 @@ def test_a_free_lock_proves_death_and_a_held_or_missing_one_proves_nothing(backe
 @pytest.mark.proves("protocol-25")
 async def test_a_session_without_its_lock_file_is_left_to_its_lease(store: Store, backend: str) -> None:
     worker = await begin(store)
-    store.driver.guards.release(worker)  # the file is gone, whoever removed it
+    store.database.driver.guards.release(worker)  # the file is gone, whoever removed it
     assert await proven_dead(store) == []
-    await Recovery(store).look()
+    await Recovery(store.database).look()
     assert len(await ask(store, "select 1 from {beat}")) == 1
 
 
@@ -353,7 +355,9 @@ async def test_on_a_full_disk_a_settle_is_held_and_written_when_there_is_room(li
     tasks = [await one(store, worker) for _ in range(5)]
     await fill_the_disk(store)
     settlement = Settlement(RunStatus.SUCCESS, output=f'"{"x" * 100_000}"')
-    settles = [asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, settlement)) for task in tasks]
+    settles = [
+        asyncio.create_task(store.database.tasks.settle(task.id, worker, task.turn, settlement)) for task in tasks
+    ]
     lost = asyncio.get_running_loop().time()
     await asyncio.sleep(0.5)
     assert not any(settle.done() for settle in settles)

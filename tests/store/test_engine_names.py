@@ -6,7 +6,7 @@ from tests.ground.stores import BACKENDS
 
 
 async def test_the_fixture_opens_what_it_says(store: Store, backend: str) -> None:
-    assert store.driver.name == backend
+    assert store.database.driver.name == backend
 
 
 @pytest.mark.backends(*BACKENDS, reason="what is open in memory is told from a file too")

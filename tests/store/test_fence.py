@@ -34,14 +34,14 @@ async def refused(store: Store, task_id: int, worker: int, turn: int, settlement
     """The settle raises, and the row is as it was."""
     before = await row_of(store, task_id)
     with pytest.raises(LeaseLost) as raised:
-        await store.tasks.settle(task_id, worker, turn, settlement)
+        await store.database.tasks.settle(task_id, worker, turn, settlement)
     assert (raised.value.worker_id, raised.value.task_id) == (worker, task_id)
     assert await row_of(store, task_id) == before
 
 
 async def bury(store: Store, worker: int) -> list[Any]:
     [row] = await ask(store, f"select beat_at from {{beat}} where worker_id = {worker}")
-    returned = await store.sessions.bury(SeenWorker(worker, row["beat_at"]))
+    returned = await store.database.sessions.bury(SeenWorker(worker, row["beat_at"]))
     assert returned is not None
     return returned
 
@@ -56,7 +56,7 @@ async def test_a_settle_with_another_turn_changes_nothing(store: Store, settleme
     task = await one(store, worker)
     await refused(store, task.id, worker, task.turn - 1, settlement)
     await refused(store, task.id, worker, task.turn + 1, settlement)
-    assert await store.tasks.settle(task.id, worker, task.turn, settlement) == settlement.status
+    assert await store.database.tasks.settle(task.id, worker, task.turn, settlement) == settlement.status
 
 
 @pytest.mark.proves("protocol-03", "L-09")
@@ -70,11 +70,11 @@ async def test_a_settle_by_another_living_session_changes_nothing(store: Store) 
 async def test_an_overtaken_thread_of_the_same_session_changes_nothing(store: Store) -> None:
     worker = await begin(store)
     first = await one(store, worker)
-    await store.tasks.settle(first.id, worker, first.turn, RELEASED)
+    await store.database.tasks.settle(first.id, worker, first.turn, RELEASED)
     [second] = await claim(store, worker, "q")
     assert (second.id, second.turn, second.owner) == (first.id, first.turn + 1, first.owner)
     await refused(store, first.id, worker, first.turn)
-    assert await store.tasks.settle(second.id, worker, second.turn, DONE) == "SUCCESS"
+    assert await store.database.tasks.settle(second.id, worker, second.turn, DONE) == "SUCCESS"
     await refused(store, second.id, worker, second.turn)
 
 
@@ -83,7 +83,7 @@ async def test_an_overtaken_thread_of_the_same_session_changes_nothing(store: St
 async def test_a_dead_session_writes_and_claims_nothing(store: Store, how: str) -> None:
     worker = await begin(store)
     task = await one(store, worker)
-    await (store.sessions.end(worker, "stopped") if how == "ended" else bury(store, worker))
+    await (store.database.sessions.end(worker, "stopped") if how == "ended" else bury(store, worker))
     await refused(store, task.id, worker, task.turn)
     assert await claim(store, worker, "q") == []
     assert await beat(store, worker) == set()
@@ -113,7 +113,7 @@ async def test_refused_settles_do_not_touch_the_others_of_their_flush(store: Sto
     gate = driver.before = Gate()
 
     def settle(task: Claimed, turn: int = 0) -> Awaitable[str]:
-        return asyncio.create_task(store.tasks.settle(task.id, task.owner, task.turn + turn, DONE))
+        return asyncio.create_task(store.database.tasks.settle(task.id, task.owner, task.turn + turn, DONE))
 
     late = [settle(task) for task in theirs]
     stale = [settle(task, turn=1) for task in mine[:5]]
@@ -134,7 +134,7 @@ async def test_refused_settles_do_not_touch_the_others_of_their_flush(store: Sto
 
 
 async def _by(store: Store, task: Claimed, settlement: Settlement) -> None:
-    await store.tasks.settle(task.id, task.owner, task.turn, settlement)
+    await store.database.tasks.settle(task.id, task.owner, task.turn, settlement)
 
 
 async def _cancelled(store: Store, task: Claimed) -> None:
@@ -149,7 +149,7 @@ async def _deleted(store: Store, task: Claimed) -> None:
 
 async def _stranded(store: Store, task: Claimed) -> None:
     await do(store, f"delete from {{fence}} where worker_id = {task.owner}")
-    await Recovery(store).look()
+    await Recovery(store.database).look()
 
 
 EXITS: dict[str, Callable[[Store, Claimed], Awaitable[object]]] = {
@@ -159,7 +159,7 @@ EXITS: dict[str, Callable[[Store, Claimed], Awaitable[object]]] = {
     "released": lambda store, task: _by(store, task, RELEASED),
     "cancelled": _cancelled,
     "deleted": _deleted,
-    "session ended": lambda store, task: store.sessions.end(task.owner, "stopped"),
+    "session ended": lambda store, task: store.database.sessions.end(task.owner, "stopped"),
     "session buried": lambda store, task: bury(store, task.owner),
     "stranded": _stranded,
 }
@@ -188,7 +188,7 @@ async def test_an_attempt_is_counted_when_it_is_claimed(store: Store) -> None:
     task = await one(store, worker)
     assert (task.attempt, task.turn) == (1, 1)
     assert (await row_of(store, task.id))["attempt"] == 1
-    await store.tasks.settle(task.id, worker, task.turn, Settlement(RunStatus.PENDING))
+    await store.database.tasks.settle(task.id, worker, task.turn, Settlement(RunStatus.PENDING))
     [again] = await claim(store, worker, "q")
     assert (again.attempt, again.turn) == (2, 2)
 
@@ -198,7 +198,7 @@ async def test_a_release_gives_the_attempt_back_and_not_the_turn(store: Store) -
     worker = await begin(store)
     task = await one(store, worker)
     for turn in range(1, 6):
-        await store.tasks.settle(task.id, worker, turn, RELEASED)
+        await store.database.tasks.settle(task.id, worker, turn, RELEASED)
         row = await row_of(store, task.id)
         assert (row["attempt"], row["turn"], bool(row["ready"])) == (0, turn, True)
         [again] = await claim(store, worker, "q")
@@ -231,7 +231,7 @@ async def test_a_task_somebody_asked_to_cancel_ends_cancelled_whatever_came_of_i
     worker = await begin(store)
     task = await one(store, worker)
     await do(store, f"update {{task}} set cancel_requested_at = 1 where id = {task.id}")
-    assert await store.tasks.settle(task.id, worker, task.turn, settlement) == "CANCELLED"
+    assert await store.database.tasks.settle(task.id, worker, task.turn, settlement) == "CANCELLED"
     row = await row_of(store, task.id)
     assert (row["status"], bool(row["ready"]), row["finished_at"] is None) == ("CANCELLED", False, False)
     assert await claim(store, worker, "q") == []
@@ -258,9 +258,9 @@ async def test_a_task_deleted_while_it_runs_can_be_settled_and_is_not_made_ready
     if how == "buried":
         await bury(store, worker)
     else:
-        await store.tasks.settle(task.id, worker, task.turn, RELEASED if how == "released" else AGAIN)
+        await store.database.tasks.settle(task.id, worker, task.turn, RELEASED if how == "released" else AGAIN)
     clock.advance("1h")
-    await store.tasks.wake_due()
+    await store.database.tasks.wake_due()
     row = await row_of(store, task.id)
     assert (row["owner"], bool(row["ready"])) == (None, False)
     assert await claim(store, await begin(store), "q") == []
@@ -271,7 +271,7 @@ async def test_a_settled_task_is_settled_once(store: Store) -> None:
     worker = await begin(store)
     task = await one(store, worker)
     answers = await asyncio.gather(
-        *(store.tasks.settle(task.id, worker, task.turn, how) for how in (DONE, FAILED, AGAIN, RELEASED)),
+        *(store.database.tasks.settle(task.id, worker, task.turn, how) for how in (DONE, FAILED, AGAIN, RELEASED)),
         return_exceptions=True,
     )
     assert [type(answer) for answer in answers].count(LeaseLost) == 3

@@ -120,7 +120,7 @@ async def test_metrics_beyond_the_bound_are_floors_or_go_by_the_minute(store: St
     assert measured.runs[RunStatus.SUCCESS].is_floor
     assert measured.durations is not None
     assert measured.durations.count <= 4, "of the newest"
-    queue, minute = await store.queue_id("flow"), now_of(store) // 60_000_000
+    queue, minute = await store.database.queue_id("flow"), now_of(store) // 60_000_000
     await do(
         store,
         "insert into {rollup} (minute, queue_id, shard, turns, succeeded, failed)"

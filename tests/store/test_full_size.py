@@ -66,7 +66,7 @@ async def test_on_postgres_the_pages_touched_do_not_grow(
 ) -> None:
     store = live_store
     await store.create_queue("q")
-    queue, worker = await store.queue_id("q"), await begin(store)
+    queue, worker = await store.database.queue_id("q"), await begin(store)
     verbs = Calls(store, worker)
     calls = {
         "claim": await verbs.claim([queue], 10),
@@ -74,7 +74,7 @@ async def test_on_postgres_the_pages_touched_do_not_grow(
         "one": await verbs.claim([queue], 1),
         "settle": await verbs.settle(UNDER_WAY),
         "wake": [Call("wake_due", {"limit": 1000, "taken": False})],
-        "due": [Call("next_due")],
+        "due": [Call("next_due", store.database.params())],
     }
     await do(store, "analyze {task}", "analyze {queue}", "analyze {fence}")
     for name, asked in calls.items():
@@ -131,14 +131,14 @@ async def test_on_sqlite_the_instructions_executed_do_not_grow(
 ) -> None:
     store, stepped = live_store, Stepped(live_store)
     await store.create_queue("q")
-    queue, worker = await store.queue_id("q"), await begin(store)
+    queue, worker = await store.database.queue_id("q"), await begin(store)
     verbs = Calls(store, worker)
     calls = {
         "claim": await verbs.claim([queue], 10),
         "one": await verbs.claim([queue], 1),
         "settle": (await verbs.settle(UNDER_WAY))[:1],
         "wake": [Call("wake_due", {"limit": 1000, "taken": False})],
-        "due": [Call("next_due")],
+        "due": [Call("next_due", store.database.params())],
     }
 
     async def counted() -> dict[str, int]:

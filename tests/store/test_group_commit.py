@@ -49,7 +49,7 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, driver = watched(store)
-    real = store.new_tasks._adding
+    real = store.database.new_tasks._adding
 
     def adding(task: NewTask, task_id: int) -> lanes.Operation:
         operation = real(task, task_id)
@@ -57,7 +57,7 @@ async def test_of_64_enqueues_one_is_refused_and_the_others_are_written_in_four_
             operation.row = (task_id, "job", *operation.row[2:])
         return operation
 
-    monkeypatch.setattr(store.new_tasks, "_adding", adding)
+    monkeypatch.setattr(store.database.new_tasks, "_adding", adding)
     await store.create_queue("good")
     await store.enqueue("good", -1)
     driver.forget()
@@ -91,7 +91,7 @@ async def test_a_run_fails_beside_a_row_that_is_refused_and_its_steps_are_closed
     await store.enqueue("q", 1)
     [broken] = await claim(store, worker, "q")
     await do(store, f"update {{task}} set attempt = 0 where id = {broken.id}")  # to give it back breaks a check
-    await store.workflow_id("flow", create=True)
+    await store.database.workflow_id("flow", create=True)
     run_id = await store.trigger(workflow("flow").trigger().options(require_worker="ignore"))
     [run] = await claim(store, worker, "flow")
     await do(
@@ -101,8 +101,8 @@ async def test_a_run_fails_beside_a_row_that_is_refused_and_its_steps_are_closed
     )
     ended = Settlement(RunStatus.ERROR, error='{"type":"E"}', ends_run=True)
     answers = await asyncio.gather(
-        store.tasks.settle(run.id, worker, run.turn, ended),
-        store.tasks.settle(broken.id, worker, broken.turn, RELEASED),
+        store.database.tasks.settle(run.id, worker, run.turn, ended),
+        store.database.tasks.settle(broken.id, worker, broken.turn, RELEASED),
         return_exceptions=True,
     )
     assert [type(answer) for answer in answers] == [str, Refused]
@@ -132,8 +132,8 @@ async def test_when_the_reply_of_taking_a_batch_apart_is_lost_each_is_still_writ
 
     driver.after = lose
     sent = [store.enqueue("gone" if number == 4 else "good", number) for number in range(10)]
-    settles = [store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks]
-    refused = store.tasks.settle(broken.id, worker, broken.turn, RELEASED)
+    settles = [store.database.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks]
+    refused = store.database.tasks.settle(broken.id, worker, broken.turn, RELEASED)
     answers = await asyncio.gather(*sent, *settles, refused, return_exceptions=True)
     assert lost, "no reply was lost: void"
     assert [type(answer) for answer in answers if isinstance(answer, BaseException)] == [QueueNotFound, Refused]
@@ -151,7 +151,9 @@ async def test_a_refused_settle_fails_alone_and_its_neighbours_are_settled_and_c
     await do(store, f"update {{task}} set attempt = 0 where id = {tasks[7].id}")  # to give it back breaks a check
     gate = driver.before = Gate()
     settles = [
-        asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, RELEASED if task is tasks[7] else DONE))
+        asyncio.create_task(
+            store.database.tasks.settle(task.id, worker, task.turn, RELEASED if task is tasks[7] else DONE)
+        )
         for task in tasks
     ]
     await settled()
@@ -179,7 +181,7 @@ async def test_an_idle_enqueue_settle_and_claim_are_one_transaction_each(store: 
     assert driver.transactions == 2
     [task] = await claim(store, worker, "q")
     assert driver.transactions == 3
-    await store.tasks.settle(task.id, worker, task.turn, DONE)
+    await store.database.tasks.settle(task.id, worker, task.turn, DONE)
     assert driver.transactions == 4
 
 
@@ -196,7 +198,7 @@ async def test_an_idle_enqueue_settle_claim_and_beat_are_one_round_trip_on_the_w
             await store.enqueue("q", turn)
             await store.enqueue("q", turn, key=f"{turn}")
             for task in await claim(store, worker, "q", 2):
-                await store.tasks.settle(task.id, worker, task.turn, DONE)
+                await store.database.tasks.settle(task.id, worker, task.turn, DONE)
         before = proxy.round_trips
         await store.enqueue("q", 1)
         assert proxy.round_trips - before == 1
@@ -204,7 +206,7 @@ async def test_an_idle_enqueue_settle_claim_and_beat_are_one_round_trip_on_the_w
         assert proxy.round_trips - before == 2
         tasks = await claim(store, worker, "q", 2)
         assert proxy.round_trips - before == 3
-        await store.tasks.settle(tasks[0].id, worker, tasks[0].turn, DONE)
+        await store.database.tasks.settle(tasks[0].id, worker, tasks[0].turn, DONE)
         assert proxy.round_trips - before == 4
 
 
@@ -279,13 +281,13 @@ async def test_pending_bytes_are_bounded_and_submitters_wait_their_turn(
     sent = [asyncio.create_task(store.enqueue("q", "x" * 10_000)) for _ in range(100)]
     await settled()
     taken = sum(len(str(row[10])) for calls in driver.flushes[1:] for call in calls for row in call.rows or ())
-    waiting = sum(operation.size for lane in store._db.flusher._lanes for operation in lane.pending)
+    waiting = sum(operation.size for lane in store.database.flusher._lanes for operation in lane.pending)
     assert 50_000 < taken + waiting <= 100_000
     sent[-1].cancel()  # one that waits for room leaves without taking any
     gate.open()
     answers = await asyncio.gather(*sent, return_exceptions=True)
     assert sum(isinstance(answer, int) for answer in answers) == 99
-    assert store._db.flusher._room._free == 100_000
+    assert store.database.flusher._room._free == 100_000
     assert await count(store) == 100
 
 
@@ -362,12 +364,14 @@ async def test_two_operations_on_one_row_go_in_two_flushes_in_order(store: Store
     tasks = await claim(store, worker, "q", 6)
     driver.forget()
     gate = driver.before = Gate()
-    blockers = [asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[:2]]
+    blockers = [
+        asyncio.create_task(store.database.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[:2]
+    ]
     await settled()
     twice = tasks[2]
-    first = asyncio.create_task(store.tasks.settle(twice.id, worker, twice.turn, AGAIN))
-    second = asyncio.create_task(store.tasks.settle(twice.id, worker, twice.turn, DONE))
-    others = [asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[3:]]
+    first = asyncio.create_task(store.database.tasks.settle(twice.id, worker, twice.turn, AGAIN))
+    second = asyncio.create_task(store.database.tasks.settle(twice.id, worker, twice.turn, DONE))
+    others = [asyncio.create_task(store.database.tasks.settle(task.id, worker, task.turn, DONE)) for task in tasks[3:]]
     await settled()
     gate.open()
     assert await first == "PENDING"
@@ -396,9 +400,9 @@ async def test_operations_of_one_task_stay_in_one_lane_while_any_of_them_waits(
     sent = []
     for turn in range(3):
         for task in tasks[turn:]:  # in another order each time, so that another lane is the shorter one
-            sent.append(asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE)))
+            sent.append(asyncio.create_task(store.database.tasks.settle(task.id, worker, task.turn, DONE)))
             await settled(1)
-    lanes = store._db.flusher._lanes
+    lanes = store.database.flusher._lanes
     assert [len([lane for lane in lanes if task.id in lane.tasks]) for task in tasks] == [1] * 12
     assert all(lane.tasks for lane in lanes), "one lane has them all: void"
     gate.open()
@@ -451,7 +455,7 @@ async def test_a_cancelled_callers_pending_operation_is_not_written(store: Store
     with pytest.raises(asyncio.CancelledError):
         await leaving[0]
     assert await count(store) == driver.flush_slots + 2
-    assert store._db.flusher._room._free == lanes.MOST_PENDING_BYTES
+    assert store.database.flusher._room._free == lanes.MOST_PENDING_BYTES
 
 
 # Failures
@@ -530,7 +534,7 @@ async def test_a_submitter_that_finds_no_room_in_time_says_so_and_leaves_nothing
         assert [type(answer) for answer in answers] == [StoreUnavailable] * 4
         gate.open()
         await store.enqueue("q", 1)
-        assert store._db.flusher._room._free == 20_000
+        assert store.database.flusher._room._free == 20_000
     del answers
     gc.collect()
     assert complaints == []

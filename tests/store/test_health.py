@@ -94,7 +94,7 @@ async def test_the_database_says_what_durability_hangs_on(store: Store, backend:
     health = await store.health()
     assert health.backend == backend
     assert health.version[0].isdigit()
-    assert health.schema == schema.latest(store.statements)
+    assert health.schema == schema.latest(store.database.statements)
     assert abs(health.clock.timestamp() * 1e6 - clock.now()) < 1e6
     assert health.took > 0
     if backend == "postgres":
@@ -108,12 +108,12 @@ async def test_the_database_says_what_durability_hangs_on(store: Store, backend:
 
 async def test_the_script_makes_what_installing_makes(store: Store) -> None:
     """As text under another name, applied by hand; the store's own tables are what it is compared with."""
-    other = Statements(store.statements.dialect, "by_hand")
+    other = Statements(store.database.statements.dialect, "by_hand")
     await change(store, *schema.script(other))
     [(number,)] = await ask(
         store,
         "select max(number) from " + ('"by_hand".migration' if other.dialect == "postgres" else "by_hand_migration"),
     )
     assert number == schema.latest(other)
-    opened = Store(store.driver, other, store.options, store.clock, store.telemetry)
-    assert opened.statements.schema == "by_hand"
+    opened = Store(store.database.driver, other, store.database.options, store.database.clock, store.database.telemetry)
+    assert opened.database.statements.schema == "by_hand"

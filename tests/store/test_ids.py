@@ -22,7 +22,7 @@ async def test_ids_of_several_stores_never_collide_and_rise_in_each_helping(stor
         stores = [await stack.enter_async_context(connect(store_url, pool=4)) for _ in range(4)]
 
         async def take(store: Store) -> list[list[int]]:
-            return await asyncio.gather(*(store.tasks._ids.take(1 + 37 * number) for number in range(20)))
+            return await asyncio.gather(*(store.database.ids.take(1 + 37 * number) for number in range(20)))
 
         helpings = [helping for taken in await asyncio.gather(*map(take, stores)) for helping in taken]
     assert all(helping == sorted(helping) for helping in helpings)
@@ -45,7 +45,7 @@ async def test_ids_of_several_processes_never_collide(store_url: str, backend: s
 
 async def test_the_next_block_is_reserved_before_the_last_is_used_up(store: Store) -> None:
     store, driver = watched(store)
-    ids = store.tasks._ids
+    ids = store.database.ids
     await ids.take(BLOCK // 2)
     assert driver.scripts == 1
     await ids.take(BLOCK * 2 // 5)  # a tenth is left
@@ -59,8 +59,8 @@ async def test_the_next_block_is_reserved_before_the_last_is_used_up(store: Stor
 async def test_a_reservation_whose_reply_is_lost_wastes_a_block_and_gives_none_twice(store: Store) -> None:
     store, driver = watched(store)
     driver.after = once(StoreUnavailable("reset"))
-    first = await store.tasks._ids.take(10)
-    second = await watched(store)[0].tasks._ids.take(10)
+    first = await store.database.ids.take(10)
+    second = await watched(store)[0].database.ids.take(10)
     assert set(first).isdisjoint(second)
 
 

@@ -1,5 +1,6 @@
 """What a claim costs among a thousand queues, and that it walks those it serves in the order given."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,7 @@ from tests.store.seam import begin, do
 from tests.store.steps import Stepped
 
 QUEUES = 1_000
+WAITING = 200_000
 postgres = pytest.mark.backends("postgres", reason="one statement walks several queues on Postgres only")
 
 
@@ -17,7 +19,7 @@ async def define_queues(store: Store, count: int) -> list[int]:
     """So many queues with nothing in them; their numbers."""
     numbers = f"with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {count})"
     await do(store, f"insert into {{queue}} (name, created_at) {numbers} select 'empty-' || n, 1 from numbers")
-    return [await store.queue_id(f"empty-{n}") for n in range(1, count + 1)]
+    return [await store.database.queue_id(f"empty-{n}") for n in range(1, count + 1)]
 
 
 @pytest.mark.proves("Q-24", "Q-23")
@@ -27,7 +29,7 @@ async def test_on_postgres_a_thousand_queues_cost_a_claim_little(
 ) -> None:
     store = live_store
     await store.create_queue("q")
-    queue = await store.queue_id("q")
+    queue = await store.database.queue_id("q")
     await do(store, "analyze {queue}", "analyze {task}")
     calls = Calls(store, await begin(store))
     one = await calls.claim([queue], 10)
@@ -58,7 +60,7 @@ async def test_on_sqlite_a_thousand_queues_cost_a_claim_little(
 ) -> None:
     store, stepped = live_store, Stepped(live_store)
     await store.create_queue("q")
-    queue = await store.queue_id("q")
+    queue = await store.database.queue_id("q")
     calls = Calls(store, await begin(store))
     one = await calls.claim([queue], 10)
     await fill(store, range(1, 201), "PENDING", ready="true", run_at="number")
@@ -73,6 +75,36 @@ async def test_on_sqlite_a_thousand_queues_cost_a_claim_little(
     measured("queues", queues=QUEUES, unit="instructions", alone=alone, among=among, first=first, last=last)
 
 
+@pytest.mark.soak
+@pytest.mark.proves("Q-24", "PR-15")
+@pytest.mark.timeout(600)
+async def test_a_claim_takes_as_long_among_a_thousand_queues_and_above_much_that_waits(
+    live_store: Store, measured: Callable[..., None]
+) -> None:
+    """Times, so not in every run of the tests; of many claims the fastest, since other programs only add."""
+    store = live_store
+    await store.create_queue("q")
+    queue, worker = await store.database.queue_id("q"), await begin(store)
+    await fill(store, range(1, 2_001), "PENDING", ready="true", run_at="number")
+
+    async def took() -> float:
+        times = []
+        for _ in range(50):
+            began = time.perf_counter()
+            assert len(await store.database.tasks.claim(worker, [(queue, 10)], 10)) == 10
+            times.append(time.perf_counter() - began)
+        return 1000 * min(times)
+
+    alone = await took()
+    await define_queues(store, QUEUES - 1)
+    among = await took()
+    await fill(store, range(2_001, 2_001 + WAITING), "PENDING", ready="true", run_at="number")
+    above = await took()
+    assert among <= 2 * alone, f"{alone:.2f} ms alone, {among:.2f} ms among {QUEUES} queues"
+    assert above < 5, f"{above:.2f} ms with {WAITING:,} tasks waiting"
+    measured("claim time", alone=alone, among=among, queues=QUEUES, above=above, waiting=WAITING)
+
+
 @pytest.mark.proves("Q-23", "W-17", "protocol-16")
 @postgres
 @pytest.mark.parametrize("statement", ["claim", "claim_above"])
@@ -84,9 +116,9 @@ async def test_the_queues_are_walked_in_the_order_given_whatever_the_planner_kne
 
     async def claimed_of(*queues: int) -> set[int]:
         if statement == "claim":
-            claimed = await store.tasks.claim(worker, [(queue, 5) for queue in queues], 5)
+            claimed = await store.database.tasks.claim(worker, [(queue, 5) for queue in queues], 5)
         else:
-            claimed = await store.tasks.claim_above(worker, [(queue, 5, 0, 0, 0) for queue in queues], 5)
+            claimed = await store.database.tasks.claim_above(worker, [(queue, 5, 0, 0, 0) for queue in queues], 5)
         return {task.queue_id for task in claimed}
 
     first = await filled(store, "first")
@@ -117,4 +149,4 @@ async def filled(store: Store, name: str) -> int:
     """A queue with twenty messages; its number."""
     await store.create_queue(name)
     await store.enqueue_many(name, range(20))
-    return await store.queue_id(name)
+    return await store.database.queue_id(name)

@@ -85,7 +85,7 @@ async def asks(ctx: Context) -> str:
 
 async def served_by(store: Store, *handlers: str) -> int:
     """A session that says it serves these, and beats no more."""
-    return await store.sessions.begin(replace(IDENTITY, handlers=handlers), LEASE)
+    return await store.database.sessions.begin(replace(IDENTITY, handlers=handlers), LEASE)
 
 
 async def runs_of(store: Store, name: str | None = None, **options: Any) -> dict[str, int]:
@@ -230,7 +230,7 @@ async def test_workers_of_a_workflow_are_live_or_stale_and_last_seen(store: Stor
     assert (other.live, other.stale, other.last_seen) == (0, 0, None)
     clock.advance(5)
     for session in (stale, live):
-        await store.sessions.end(session, "stopped")
+        await store.database.sessions.end(session, "stopped")
     clock.advance(60)
     workers = (await store.metrics("asks")).workers
     assert (workers.live, workers.stale) == (0, 0)
@@ -348,7 +348,7 @@ async def settled_after(store: Store, clock: TestClock, wait: float, took: float
     worker = await begin(store)
     [task] = await claim(store, worker, "emails")
     clock.advance(took)
-    await store.tasks.settle(task.id, worker, task.turn, end)
+    await store.database.tasks.settle(task.id, worker, task.turn, end)
 
 
 @pytest.mark.proves("MM-04", "MM-05")
@@ -382,7 +382,7 @@ async def test_what_a_queue_waited_and_took_is_told_by_buckets(store: Store, clo
 @pytest.mark.proves("MM-05")
 async def test_every_length_lies_in_its_bucket(store: Store) -> None:
     lengths = [0, *(digit * 10**places + more for places in range(13) for digit in (1, 2, 5, 9) for more in (-1, 0, 1))]
-    bucket = store.statements._macros.fill("{bucket one.number}")
+    bucket = store.database.statements._macros.fill("{bucket one.number}")
     values = " union all ".join(f"select {number} as number" for number in lengths)
     found = await ask(store, f"select one.number, {bucket} from ({values}) as one")
     assert len(found) == len(lengths)

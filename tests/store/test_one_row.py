@@ -20,6 +20,9 @@ CLAIMS: dict[str, list[tuple[Value, ...]]] = {
 }
 KEPT = {  # without what a transaction numbers: that goes on although it is rolled back
     "event": "instance_id, version, type, data, cause, recorded_at",
+    "ordered_group": "queue_id, group_key, last_position, after_failure, emptied_at, repaired",
+    "observation": "type, name, input, input_version, data, outcome, from_status, to_status, "
+    "first_version, last_version, error, key, cause, recorded_at",
     "audit": "task_id, what, worker_id, turn, attempt, detail, recorded_at",
 }
 MORE: dict[str, Value] = {"worker": 1, "slot": 0, "limit": 3}
@@ -58,23 +61,23 @@ async def outcome(connection: Any, composer: Composer, call: Call) -> tuple[Any,
 async def test_a_row_by_itself_does_what_it_does_among_many(
     store: Store, connection: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, composer = (ROWS | CLAIMS)[name], Composer(store.statements)
+    rows, composer = (ROWS | CLAIMS)[name], Composer(store.database.statements)
     calls = [Call(name, PARAMS | MORE, [row]) for row in rows]
     by_themselves = [await outcome(connection, composer, call) for call in calls]
     texts = {composer.compose([call])[0] for call in calls}
     monkeypatch.setattr(compose, "_one_row", compose._unnest)
     monkeypatch.setattr(compose, "_cells_of", lambda columns, row: compose._columns_of(columns, [row]))
-    joined = Composer(store.statements)
+    joined = Composer(store.database.statements)
     assert texts.isdisjoint(joined.compose([call])[0] for call in calls), "it is said in the same words: void"
     assert [await outcome(connection, joined, call) for call in calls] == by_themselves
 
 
 @pytest.mark.proves("B-03")
 async def test_text_that_users_fill_is_kept_as_it_is_and_an_empty_name_is_null(store: Store) -> None:
-    text, values = Composer(store.statements).compose([Call("find_added", {}, [(1, 9, "")])])
+    text, values = Composer(store.database.statements).compose([Call("find_added", {}, [(1, 9, "")])])
     assert values == [[1], 9, ""]
-    _, values = Composer(store.statements).compose(
-        [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0)])]
+    _, values = Composer(store.database.statements).compose(
+        [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0, None)])]
     )
     assert values[:13] == [[1], "MESSAGE", *[None] * 6, None, None, "2", None, None]
     assert "string_to_array" not in text

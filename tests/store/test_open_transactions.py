@@ -45,7 +45,7 @@ class Rival:
     async def settle(self) -> None:
         """The end of the task whose body holds its turn."""
         body = self.subject
-        await self.store.tasks.settle(body.task.id, body.id, body.task.turn, DONE)
+        await self.store.database.tasks.settle(body.task.id, body.id, body.task.turn, DONE)
 
 
 RIVALS: Final[dict[str, Callable[[Rival], Awaitable[Any]]]] = {

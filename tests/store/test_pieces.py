@@ -65,9 +65,9 @@ async def test_migrations_are_told_and_only_those_that_were_applied(store_url: s
     applied: list[int] = []
     with watched(applied.append):
         async with connect(store_url) as store:
-            known = len(store.statements.migrations())
+            known = len(store.database.statements.migrations())
             assert applied == [1] * known
-            await schema.install(store.driver, NextRelease(store.statements.dialect, "stepwell"))
+            await schema.install(store.database.driver, NextRelease(store.database.statements.dialect, "stepwell"))
         with pytest.raises(SchemaNewer):
             await connect(store_url).__aenter__()
     assert applied == [1] * (known + 1)

@@ -47,7 +47,7 @@ async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_deare
 ) -> None:
     store = live_store
     await store.create_queue("q")
-    queue = await store.queue_id("q")
+    queue = await store.database.queue_id("q")
     worker = await begin(store)
     calls = Calls(store, worker)
     from_the_beginning = await calls.claim([queue], 10)
@@ -59,7 +59,7 @@ async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_deare
         snapshot = keeper.transaction(isolation="repeatable_read")
         await snapshot.start()
         await keeper.fetchval("select count(*) from stepwell.queue")
-        places.claimed(await store.tasks.claim(worker, [(queue, 200)], 200), 200, 0.0, plain=True)
+        places.claimed(await store.database.tasks.claim(worker, [(queue, 200)], 200), 200, 0.0, plain=True)
 
         async def cost() -> tuple[int, int]:
             further = [replace(above[0], rows=places.above([(queue, 10)], 0.5))]
@@ -70,7 +70,7 @@ async def test_with_an_old_snapshot_open_a_claim_in_a_backlog_does_not_get_deare
         await prepared.prepare("above", above)
         plain_first, above_first = await cost()
         for _ in range(scale.of(60, 600)):
-            tasks = await store.tasks.claim_above(worker, places.above([(queue, 200)], 0.5), 200)
+            tasks = await store.database.tasks.claim_above(worker, places.above([(queue, 200)], 0.5), 200)
             assert len(tasks) == 200
             places.claimed(tasks, 200, 0.5, plain=False)
         plain_last, above_last = await cost()
@@ -108,7 +108,9 @@ async def test_flushes_over_all_lanes_beside_claims_make_no_multixact(
                 nonlocal flushes
                 for _ in range(25):
                     tasks = await claim(store, worker, "q", 6)
-                    await asyncio.gather(*(store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks))
+                    await asyncio.gather(
+                        *(store.database.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks)
+                    )
                     flushes += 2
 
             await asyncio.gather(*(work() for _ in range(6)))

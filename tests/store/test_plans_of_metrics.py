@@ -19,7 +19,7 @@ STATUSES = ("PENDING", "RUNNING", "PAUSED")
 
 async def asked(store: Store) -> dict[str, list[Call]]:
     """What is asked to measure a workflow, by what it is for."""
-    queue = await store.queue_id("flow")
+    queue = await store.database.queue_id("flow")
     window = {**TIME, "since": SINCE}
     return {
         "runs": [Call("ended_runs", window, [(queue,), (queue + 1,)])],

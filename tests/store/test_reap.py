@@ -63,8 +63,8 @@ async def running_under_the_dead(store: Store) -> int:
 async def test_a_session_whose_helper_saw_its_process_end_is_dead_at_once(store: Store) -> None:
     gone, other = await begin(store), await begin(store)
     task = await one(store, gone)
-    await store.driver.write(Call("note_gone", {}, [(gone,)]))
-    assert await Recovery(store).look() == {task.queue_id}
+    await store.database.driver.write(Call("note_gone", {}, [(gone,)]))
+    assert await Recovery(store.database).look() == {task.queue_id}
     assert await living(store) == {other}
     assert (await row_of(store, task.id))["status"] == "PENDING"
 
@@ -74,7 +74,7 @@ async def test_what_was_seen_before_a_wait_for_the_database_proves_nothing(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits a third of a lease for the database, to declare another dead, kept that one from beating perhaps."""
-    worker, recovery, transact = await begin(store), Recovery(store), store.driver.transact
+    worker, recovery, transact = await begin(store), Recovery(store.database), store.database.driver.transact
 
     async def slow(script: Any, **more: Any) -> Any:
         clock.advance(10.1, leases=True)
@@ -84,7 +84,7 @@ async def test_what_was_seen_before_a_wait_for_the_database_proves_nothing(
         await recovery.look()
         clock.advance(10, leases=True)
     with monkeypatch.context() as patched:
-        patched.setattr(store.driver, "transact", slow)
+        patched.setattr(store.database.driver, "transact", slow)
         await recovery.look()
     assert await living(store) == {worker}
     await recovery.look()
@@ -97,14 +97,14 @@ async def test_a_session_is_dead_when_stale_by_the_database_and_seen_so_for_a_th
 ) -> None:
     worker = await begin(store)
     task = await one(store, worker)
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     for _ in range(3):  # seen unchanged all along, but its beat is not older than its lease
         await recovery.look()
         clock.advance(10, leases=True)
     await recovery.look()
     assert await living(store) == {worker}
     clock.advance(0.1, leases=True)
-    newcomer = Recovery(store)
+    newcomer = Recovery(store.database)
     await newcomer.look()
     assert await living(store) == {worker}, "stale, but this observer sees it for the first time"
     clock.advance(9.9, leases=True)
@@ -124,7 +124,7 @@ async def test_a_fresh_observer_after_an_outage_declares_none_of_twenty_sessions
     workers = [await begin(store) for _ in range(20)]
     truly_dead = await begin(store)
     clock.advance(3600, leases=True)  # nobody could beat
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     assert len(await silent(store)) == 21, "they do not look dead: void"
     await recovery.look()
     clock.advance(9.9, leases=True)
@@ -141,7 +141,7 @@ async def test_each_session_is_watched_by_its_own_lease_whatever_the_observers_i
     store: Store, clock: TestClock
 ) -> None:
     short, long = await begin(store, lease=3_000_000), await begin(store, lease=300_000_000)
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     assert recovery.look_every == 1.0
     await recovery.look()
     assert recovery.look_every == 0.5, "a session of 3 s is watched without a gap"
@@ -168,7 +168,7 @@ async def test_a_beat_in_the_future_counts_as_stale_and_is_watched_like_any_othe
 ) -> None:
     worker = await begin(store)
     await do(store, f"update {{beat}} set beat_at = beat_at + {3600 * 1_000_000}")
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     await recovery.look()
     assert await living(store) == {worker}
     clock.advance(10, leases=True)
@@ -185,9 +185,9 @@ async def test_a_session_that_beats_between_look_and_burial_survives_and_goes_on
     clock.advance(60, leases=True)
     [dead] = await silent(store)
     assert await beat(store, worker) == {worker}
-    assert await store.sessions.bury(dead) is None
+    assert await store.database.sessions.bury(dead) is None
     assert await living(store) == {worker}
-    assert await store.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
+    assert await store.database.tasks.settle(task.id, worker, task.turn, DONE) == "SUCCESS"
 
 
 @pytest.mark.proves("protocol-09", "rule-08")
@@ -196,7 +196,7 @@ async def test_two_observers_bury_a_session_once(store: Store, clock: TestClock)
     task = await one(store, worker)
     clock.advance(60, leases=True)
     [dead] = await silent(store)
-    answers = await asyncio.gather(*(store.sessions.bury(dead) for _ in range(4)), return_exceptions=True)
+    answers = await asyncio.gather(*(store.database.sessions.bury(dead) for _ in range(4)), return_exceptions=True)
     buried = [answer for answer in answers if isinstance(answer, list)]
     assert [[row["id"] for row in rows] for rows in buried] == [[task.id]]
     assert (await row_of(store, task.id))["turn"] == 1
@@ -208,7 +208,7 @@ async def test_a_beat_sets_the_lease_from_now_and_a_dead_session_cannot_renew(st
     clock.advance(20, leases=True)
     assert await beat(store, worker) == {worker}
     assert (await seen(store, worker)).beat_at == clock.beat_now()
-    await store.sessions.bury(await seen(store, worker))
+    await store.database.sessions.bury(await seen(store, worker))
     assert await beat(store, worker) == set()
     assert await living(store) == set()
 
@@ -275,7 +275,7 @@ async def test_a_look_that_the_database_does_not_answer_makes_the_watch_begin_an
 ) -> None:
     worker = await begin(store)
     clock.advance(60, leases=True)
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     await recovery.look()
 
     async def lost(call: Call) -> list[Any]:
@@ -283,7 +283,7 @@ async def test_a_look_that_the_database_does_not_answer_makes_the_watch_begin_an
 
     clock.advance(5, leases=True)
     with monkeypatch.context() as broken:
-        broken.setattr(store.driver, "read", lost)
+        broken.setattr(store.database.driver, "read", lost)
         with pytest.raises(StoreUnavailable):
             await recovery.look()
     clock.advance(5, leases=True)
@@ -304,7 +304,7 @@ async def test_a_dead_sessions_tasks_come_back_all_and_only_they(
     dead, other = await begin(store), await begin(store)
     lost = await claim(store, dead, "q", 25)
     kept = await claim(store, other, "q", 5)
-    returned = await store.sessions.bury(await seen(store, dead))
+    returned = await store.database.sessions.bury(await seen(store, dead))
     assert returned is not None
     assert sorted(row["id"] for row in returned) == sorted(task.id for task in lost)
     rows = await ask(store, "select id, owner from {task} where owner is not null")
@@ -321,7 +321,7 @@ async def test_a_task_left_under_a_dead_owner_is_returned_by_any_observer(store:
         f"delete from {{fence}} where worker_id = {worker}",
     )
     assert await running_under_the_dead(store) == 1
-    assert await Recovery(store).look() == {task.queue_id}
+    assert await Recovery(store.database).look() == {task.queue_id}
     assert await running_under_the_dead(store) == 0
     assert len(await claim(store, await begin(store), "q")) == 1
 
@@ -343,7 +343,7 @@ class ByHand:
 
     def __init__(self, connection: asyncpg.Connection, store: Store) -> None:
         self._connection = connection
-        self._composer = Composer(store.statements)
+        self._composer = Composer(store.database.statements)
 
     async def say(self, call: Call) -> list[Any]:
         text, values = self._composer.compose([call])
@@ -352,7 +352,7 @@ class ByHand:
     async def bury(self, store: Store, dead: SeenWorker, pause: asyncio.Event, waiting: asyncio.Event) -> list[Any]:
         """What `Sessions.bury` does, pausing before the tasks are given back."""
         stop = Call("stop_beat", {"worker": dead.worker_id, "seen": dead.beat_at})
-        talk = store.sessions._end(stop, dead.worker_id, "lost", died=True)
+        talk = store.database.sessions._end(stop, dead.worker_id, "lost", died=True)
         rows: list[Any] | None = None
         async with self._connection.transaction():
             while True:
@@ -380,12 +380,12 @@ async def test_a_claim_that_commits_while_the_reaper_waits_for_it_leaves_nothing
     async with raw(store_url) as connection:
         transaction = connection.transaction()
         await transaction.start()
-        rows = wanted_of([(await store.queue_id("q"), 3)], {})
+        rows = wanted_of([(await store.database.queue_id("q"), 3)], {})
         claimed = await ByHand(connection, store).say(
-            Call("claim", {"worker": worker, "slot": store.tasks.claim_slot, "limit": 3}, rows)
+            Call("claim", {"worker": worker, "slot": store.database.claim_slot, "limit": 3}, rows)
         )
         assert len(claimed) == 3
-        burial = asyncio.create_task(store.sessions.bury(dead))
+        burial = asyncio.create_task(store.database.sessions.bury(dead))
         await until(lambda: waiting_for_locks(store), message="the reaper waits for the claim's fence")
         await transaction.commit()
         returned = await burial
@@ -428,7 +428,7 @@ async def test_a_settle_that_comes_while_the_reaper_is_at_work_is_refused(
     async with raw(store_url) as connection:
         burial = asyncio.create_task(ByHand(connection, store).bury(store, await seen(store, worker), pause, waiting))
         await waiting.wait()
-        late = asyncio.create_task(store.tasks.settle(task.id, worker, task.turn, DONE))
+        late = asyncio.create_task(store.database.tasks.settle(task.id, worker, task.turn, DONE))
         await until(lambda: waiting_for_locks(store), message="the settle waits for the fence")
         pause.set()
         assert [row["id"] for row in await burial] == [task.id]
@@ -450,11 +450,11 @@ async def test_the_reaper_gives_up_on_a_lock_quickly_and_nobody_waits_behind_it(
     async with raw(store_url) as connection, connection.transaction():
         await connection.execute("select 1 from stepwell.fence where worker_id = $1 for share", frozen)
         started = time.monotonic()
-        burial = asyncio.create_task(store.sessions.bury(dead))
+        burial = asyncio.create_task(store.database.sessions.bury(dead))
         waiting = [await until(lambda: waiting_for_locks(store))]
         [task] = await claim(store, other, "q")
         waiting.append(await waiting_for_locks(store))
-        await store.tasks.settle(task.id, other, task.turn, DONE)
+        await store.database.tasks.settle(task.id, other, task.turn, DONE)
         waiting.append(await waiting_for_locks(store))
         assert await beat(store, other) == {other}
         assert max(waiting) == 1, "somebody waits behind the reaper"
@@ -462,7 +462,7 @@ async def test_the_reaper_gives_up_on_a_lock_quickly_and_nobody_waits_behind_it(
             await burial
         assert time.monotonic() - started < 4, "it waited as long as any other statement"
         assert await living(store) == {frozen, other}, "nothing was written"
-    assert await store.sessions.bury(dead) == []
+    assert await store.database.sessions.bury(dead) == []
 
 
 @ONLY_POSTGRES
@@ -472,7 +472,7 @@ async def test_a_session_that_cannot_be_buried_does_not_keep_the_others_from_it(
 ) -> None:
     frozen, dead = await begin(store), await begin(store)
     task = await one(store, dead)
-    recovery = Recovery(store)
+    recovery = Recovery(store.database)
     clock.advance(60, leases=True)
     await recovery.look()
     clock.advance(10, leases=True)
@@ -497,11 +497,11 @@ async def test_what_the_reaper_had_to_skip_because_it_was_locked_is_returned_by_
     tasks = await claim(store, worker, "q", 3)
     async with raw(store_url) as connection, connection.transaction():
         await connection.execute("select 1 from stepwell.task where id = $1 for update", tasks[0].id)
-        returned = await store.sessions.bury(await seen(store, worker))
+        returned = await store.database.sessions.bury(await seen(store, worker))
         assert returned is not None
         assert sorted(row["id"] for row in returned) == sorted(task.id for task in tasks[1:])
     assert await running_under_the_dead(store) == 1
-    assert await Recovery(store).look() == {tasks[0].queue_id}
+    assert await Recovery(store.database).look() == {tasks[0].queue_id}
     assert await running_under_the_dead(store) == 0
 
 
@@ -523,9 +523,9 @@ async def test_claims_settles_and_burials_at_once_strand_nothing_and_close_every
                 for _ in range(3):
                     tasks += await claim(store, worker, "q", 4)
                     tasks += await claim_alone(store, worker, "q", beside=True)
-                killer = asyncio.create_task(other_of[store].sessions.bury(await seen(store, worker)))
+                killer = asyncio.create_task(other_of[store].database.sessions.bury(await seen(store, worker)))
                 answers = await asyncio.gather(
-                    *(store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks),
+                    *(store.database.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks),
                     claim(store, worker, "q", 4),
                     return_exceptions=True,
                 )
@@ -541,8 +541,8 @@ async def test_claims_settles_and_burials_at_once_strand_nothing_and_close_every
         ended.set()
         await asyncio.gather(*workers)
         for worker in await living(first):
-            await first.sessions.bury(await seen(first, worker))
-        await Recovery(first).look()
+            await first.database.sessions.bury(await seen(first, worker))
+        await Recovery(first.database).look()
         assert await running_under_the_dead(first) == 0
         rows = await ask(first, "select id from {task} where status = 'SUCCESS'")
         assert len(closed) == len(set(closed)) == len(rows)

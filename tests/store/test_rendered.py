@@ -21,6 +21,7 @@ from tests.store.steps import Stepped
 
 ONLY_SQLITE = pytest.mark.backends("sqlite", reason="the only embedded database that takes many rows at once")
 NEW = ("MESSAGE", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
+NEXT = ("INPUT", 4, 0, 0, None, 3, None, "ever", None, "1", None, None, 0, None)  # of a group, up to its place in it
 DIFFICULT = (
     "",
     "12",
@@ -42,21 +43,23 @@ DIFFICULT = (
     False,
     None,
 )
+NO = (None,) * 4
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
-    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0),
-                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1),
-                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0),
-                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1)],
-    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0),
-                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0),
-                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0),
-                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0),
-                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1),
-                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1)],
+    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None),
+                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1, None),
+                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None),
+                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1, None)],
+    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0, None),
+                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0, None),
+                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0, None),
+                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0, None),
+                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1, None),
+                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1, None)],
     "load_task": [(901, "MESSAGE", 1, True, 0, 5, 3, "ever", None, 5, 5, "1"),
                   (900, "MESSAGE", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
+    "limited_among": [(2,), (1,), (9,)],
     "oldest": [(2,), (1,), (9,)],
     "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None, 0, None),
                (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None, None, None, 0, None),
@@ -64,14 +67,15 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0, None),
                (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f", 0, None),
                (11, 1, 1, "PENDING", 0, None, 1, 0, None, None, None, None, None, 0, '{"next":1}')],
-    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, 1),
-                  (911, *NEW, None, "ever", None, "2", None, 5, 0, 9),
-                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, 1)],
+    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, None, 1),
+                  (911, *NEW, None, "ever", None, "2", None, 5, 0, None, 9),
+                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, 1)],
     "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "look_at_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "make_instances": [(61, "order", "a"), (62, "order", "new")],
     "unmake_instances": [(51,), (52,), (999,)],
     "events_after": [(51, 0, 9), (51, 1, 1), (999, 0, 9)],
+    "inline_builds": [("orders",), ("none",)],
     "receipts_of": [(51, "k"), (51, "none"), (999, "k")],
     "events_caused_by": [(51, 0, "c"), (51, 1, "none"), (999, 0, "c")],
     "open_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1)],
@@ -88,11 +92,19 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "lock_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1), (999, 1, 1)],
     "first_signals": [(12, "a", "a#1"), (12, "b", "b#1"), (999, "a", "a#1")],
     "take_signals": [(12, "a", 1, "a#1"), (12, "a", 9, "a#2"), (999, "a", 1, "a#1")],
+    "answer_requests": [(12, "a", 1, "1", None), (12, "a", 9, None, "no"), (999, "a", 1, "1", None)],
+    "answers": [(41, "a", "k"), (41, "b", "k"), (999, "a", "k")],
     "wake_parents": [(901, "SUCCESS", 1), (902, "ERROR", 1), (903, "PENDING", 2), (904, "SUCCESS", None)],
     "ends_of": [(1,), (31,), (999,)],
-    "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"'), (16, None, 1, "paused", None, None, None, None),
-             (11, "a#1", 1, "step failed", 1, None, 2, '"a#1: E"'), (13, None, 1, "deleted", None, None, None, None)],
+    "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"', None, "", None), (16, None, 1, "paused", *NO, "ann", "", 0),
+             (11, "a#1", 1, "step failed", 1, None, 2, '"a#1: E"', *NO[:3]), (13, None, 1, "deleted", *NO, *NO[:3])],
+    "reseal_steps": [(32, "failed#1", "1", None, None), (32, "z#1", "1", "2", None), (999, "a#1", None, "3", None)],
+    "put_under_seal": [(16, 1), (16, 9), (999, 9)],
     "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
+    "add_reports": [(12, 1, 1, "value", "a", 1, "[1]"), (12, 1, 1, "value", "b", 2, "[1,2]"),
+                    (13, 1, 1, "stream", "a", 1, "[1]"), (11, 1, 9, "value", "a", 1, "[2]"),
+                    (13, 9, 1, "value", "a", 1, "[3]")],
+    "news": [(41, "value", "a", 0), (41, "stream", "a", 3), (12, "value", "a", 0), (999, "value", "a", 0)],
     "edit_steps": [(31, "failed#1", "1"), (31, "none#1", "2")],
     "delete_runs": [(41,), (31,), (999,)],
     "add_steps": [(12, 1, 0, "a#2", 2, "SUCCESS", 1, 5, "null", "1", None, None),
@@ -106,6 +118,9 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "settle_steps": [(31, None, 0, "kept#1", 1, "ERROR", 2, 5, "null", None, "{}", None),
                      (31, None, 0, "begun#1", 2, "PAUSED", 1, 5, "null", "1", None, "{}"),
                      (31, None, 0, "new#1", 4, "PENDING", 1, 5, "null", None, "{}", None)],
+    "record_in_turn": [(12, 1, 1, 0, "a#1", 1, 1, 5, "null", "1"), (11, 1, 9, 0, "a#1", 1, 1, 5, "null", "1"),
+                       (13, 1, 1, 0, "a#1", 1, 2, 5, "null", "2"), (31, 1, 1, 0, "kept#1", 1, 1, 5, "null", "3")],
+    "outlast_turns": [(12, 1, 1), (11, 1, 9), (13, 9, 1)],
     "record_late": [(31, 0, 0, "begun#1", 2, 1, 5, "null", "1"), (14, 1, 0, "a#1", 1, 1, 5, "null", "1"),
                     (11, 1, 0, "a#1", 1, 1, 5, "null", "1"), (32, 7, 0, "a#1", 1, 1, 5, "null", "1")],
     "forget_steps": [(32, "1"), (999, "1")],
@@ -129,7 +144,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "control_requests": [(1,), (9,), (2,)],
     "forget_requests": [(1,), (9,), (2,)],
     "unfinished_children": [(1,), (31,)],
-    "letters_of": [(31,), (41,), (999,)],
+    "told_of": [(31,), (41,), (999,)],
     "failed_runs": [(31,), (41,), (999,)],
     "find_runs": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
     "count_settled": [(12, "SUCCESS", 1, 7, 1, 0, 0, 5, 6), (11, "PENDING", 1, 7, 0, 0, 1, 0, 6),
@@ -146,6 +161,27 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "begin_fence": [(1, 3), (1, 2)],
     "beat": [(1,), (9,)],
     "owned": [(1,), (9,)],
+    "join_groups": [(4, "empty", "wait", 2, 0), (4, "new", "continue", 1, 1)],
+    "add_in_order": [(931, *NEXT, "g", 1, 0), (932, *NEXT, "g", 0, 0), (933, *NEXT, "empty", 0, 1)],
+    "positions_of": [(45,), (1,), (999,)],
+    "remove_kept": [(1,), (2,), (999,)],
+    "lock_groups": [(4, "g"), (4, "empty"), (9, "g")],
+    "next_in_group": [(4, "g"), (4, "empty"), (9, "g")],
+    "note_empty_groups": [(4, "g"), (4, "empty"), (9, "g")],
+    "asleep_groups": [(4,), (1,), (9,)],
+    "note_repaired": [(4, "g"), (4, "empty"), (9, "g")],
+    "task": [(1,), (31,), (999,)],
+    "moved_before": [(1, "k1"), (1, "none"), (9, "k1")],
+    "move_tasks": [(941, "MESSAGE", 1, "PENDING", 5, 1, 1, 3, "m1", 5, 6, *NO, *NO[:2], "1", None),
+                   (942, "RUN", 2, "SUCCESS", 5, 1, 1, 3, "m2", 5, 6, 6, 6, None, 7, None, None, "1", '{"a":1}'),
+                   (943, "MESSAGE", 1, "PENDING", 5, 0, 0, 3, "k1", 5, 6, *NO, *NO[:2], "1", None)],
+    "move_steps": [(31, "moved#1", 5, "SUCCESS", 1, 5, 6, "null", "1", None),
+                   (32, "moved#1", 5, "ERROR", 2, 5, 6, None, None, "{}")],
+    "searched_runs": [(1, "ERROR"), (1, "PENDING"), (9, "ERROR")],
+    "mark_scheduled": [(1,), (31,), (999,)],
+    "add_ticks": [(10, "tick", "fired", 1, 31), (20, "gap", "missed", 7, None), (10, "manual", "fired", 1, None)],
+    "add_observations": [("order", "a", "Pay", 1, "{}", "applied", "open", "paid", 3, 3, None, "k", "c"),
+                         ("order", "b", "Pay", 1, "{}", "refused", None, None, None, None, "E", None, "d")],
 }  # fmt: skip
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'MESSAGE', 1, 3, '1', 1, 1, 1, {values})"""
@@ -156,16 +192,21 @@ SILENT = {
     "append_events",
     "add_receipts",
     "request_control",
+    "add_observations",
 }  # what they return is not asked for
 INSTANCE = """insert into {{instance}} (id, type, name, version, created_at, updated_at)
               values ({id}, 'order', '{name}', {version}, 1, 1)"""
 EVENT = """insert into {{event}} (instance_id, version, type, data, cause, recorded_at)
            values (51, {version}, 'Made', '1', '{cause}', 1)"""
+GROUP = """insert into {{ordered_group}} (queue_id, group_key, last_position, after_failure)
+           values (4, '{key}', 5, 'wait')"""
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
+REPORT = """insert into {{report}} (run_id, kind, name, place, chunks, data, recorded_at)
+            values ({run}, '{kind}', 'a', 3, 2, '[1,2]', 1)"""
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
 TABLES = (
     *("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt"),
-    "control_request",
+    *("control_request", "ordered_group", "observation", "report", "tick"),
 )
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
@@ -182,7 +223,7 @@ PARAMS: dict[str, Value] = {
     "reason": None,
     "parent": 1,
 }
-PARAMS |= {"never": 1, "mark": "#held/c"}
+PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0}
 PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
 
 
@@ -215,6 +256,8 @@ async def fill_with_all_sorts(store: Store) -> None:
         ),
         *(EVENT.format(version=version, cause=cause) for version, cause in ((1, "c"), (2, "d"))),
         "update {task} set cancel_requested_at = 5 where id = 14",
+        "insert into {limiter} (queue_id, updated_at) values (2, 1)",
+        "insert into {audit} (task_id, place, what, seal, recorded_at) values (16, 9, 'paused', 0, 1)",
         "insert into {control_request} (worker_id, task_id, turn, request)"
         " values (1, 11, 1, 'cancel'), (1, 12, 7, 'pause'), (9, 13, 1, 'pause')",
         "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
@@ -222,10 +265,15 @@ async def fill_with_all_sorts(store: Store) -> None:
         TASK.format(id=54, more="status, finished_at", values="false, 'ERROR', 8").replace(
             "'MESSAGE', 1", "'EFFECT', 3"
         ),
+        *(REPORT.format(run=run, kind=kind) for run, kind in ((12, "value"), (41, "value"), (41, "stream"))),
         *(SIGNAL.format(name=name, place=place) for name, place in (("a", 1), ("a", 2), ("b", 1))),
         TASK.format(id=42, more="parent_id", values="true, 1"),
         TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'MESSAGE'", "'RUN'"),
         TASK.format(id=43, more="parent_id", values="true, 1").replace("'MESSAGE'", "'RUN'"),
+        *(GROUP.format(key=key) for key in ("g", "empty")),
+        TASK.format(id=45, more="group_key, position, waits_for_previous", values="false, 'g', 4, true").replace(
+            "1, 3", "4, 3"
+        ),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
     )
 
@@ -234,7 +282,7 @@ async def fill_with_all_sorts(store: Store) -> None:
 async def connection(store: Store, backend: str) -> AsyncIterator[Any]:
     """The driver's own kind of connection to a file with two queues, a session, and tasks in every state."""
     await fill_with_all_sorts(store)
-    driver: Any = store.driver
+    driver: Any = store.database.driver
     opened = driver._engine.connect(reading=False)
     yield opened
     opened.close()
@@ -269,8 +317,8 @@ def test_there_are_rows_for_every_statement_that_takes_them(backend: str) -> Non
 @pytest.mark.parametrize("name", with_row_sets())
 async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connection: Any, name: str) -> None:
     call = Call(name, PARAMS)
-    one_by_one = outcome(connection, Rendered(store.statements, many_rows=False), call, ROWS[name])
-    at_once = outcome(connection, Rendered(store.statements, many_rows=True), call, ROWS[name])
+    one_by_one = outcome(connection, Rendered(store.database.statements, many_rows=False), call, ROWS[name])
+    at_once = outcome(connection, Rendered(store.database.statements, many_rows=True), call, ROWS[name])
     if name == "wake_parents":  # a row for each parent, one by one for each task
         one_by_one = (sorted(set(one_by_one[0])), one_by_one[1])
         at_once = (sorted(set(at_once[0])), at_once[1])
@@ -362,7 +410,7 @@ async def test_a_flush_is_a_statement_for_each_of_its_parts(store: Store, backen
     inner: Any = driver
     traced = Traced()
     await asyncio.wrap_future(inner._writer.submit(lambda writer: writer.set_trace_callback(traced)))
-    settles = [store.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks]
+    settles = [store.database.tasks.settle(task.id, worker, task.turn, DONE) for task in tasks]
     assert await asyncio.gather(*settles) == ["SUCCESS"] * 50
     assert len(driver.flushes) == 1, "not one flush: void"
     assert list(traced.writes()) == ["task", "rollup", "beat"]

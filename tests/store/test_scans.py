@@ -29,7 +29,7 @@ async def test_no_statement_reads_all_of_a_table_or_an_index_unless_it_says_why(
     of, stepped, said = await found(store), Stepped(store), bounds("sqlite")
     unexcused = [
         f"{name}: {line}"
-        for name, statement in store.statements._statements.items()
+        for name, statement in store.database.statements._statements.items()
         for call in calls_of(statement, sample(statement, of))
         for line in await stepped.plan(call)
         if (table := scanned(statement, line)) and table not in said[name].scans
@@ -53,7 +53,7 @@ async def counted(folder: Path, tasks: int) -> dict[str, int]:
         await load(store, Size(tasks, 2 * tasks, tasks // 10, tasks), of)
         asked = {
             f"{name} of {len(call.rows or ())}": call
-            for name, statement in store.statements._statements.items()
+            for name, statement in store.database.statements._statements.items()
             if said[name].unbounded is None and not said[name].scans and name not in OF_MANY
             for call in calls_of(statement, sample(statement, of))
         }

@@ -123,7 +123,7 @@ class Scene:
 
     def without_keys(self) -> set[int]:
         """The connections of flushes and claims in which nothing has a key."""
-        driver: Any = self.store.driver
+        driver: Any = self.store.database.driver
         slots = [link for slot, link in enumerate(driver._slots) if slot != driver.key_slot]
         return {link._connection.get_server_pid() for link in slots if link._connection is not None}
 
@@ -134,10 +134,10 @@ class Scene:
 
     def watch(self) -> None:
         """Count the flushes that wait in vain for a lock."""
-        real = self.store.driver.run
+        real = self.store.database.driver.run
 
         async def run(slot: int, calls: Sequence[Call]) -> list[list[Row]]:
-            if slot != self.store.driver.key_slot:
+            if slot != self.store.database.driver.key_slot:
                 self.mixed += [call.statement for call in calls if call.statement == "add_tasks_once"]
             try:
                 return await real(slot, calls)
@@ -145,7 +145,7 @@ class Scene:
                 self.locked[slot] += 1
                 raise
 
-        self.store.driver.run = run  # type: ignore[method-assign]
+        self.store.database.driver.run = run  # type: ignore[method-assign]
 
 
 @asynccontextmanager
@@ -213,7 +213,7 @@ async def parent_of_children(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]
         for number, one in enumerate(children, 1):  # one after the other: each would hold up another flush
             await of.store.signal(one, "go", 1)
             if number < len(children):  # when all wait aside, the transaction ends, and they come back
-                await until(lambda: len(of.store.lock_queue) >= number)  # noqa: B023 - asked at once
+                await until(lambda: len(of.store.database.lock_queue) >= number)  # noqa: B023 - asked at once
         return await asyncio.gather(*map(of.store.result, children))
 
     return ended
@@ -258,7 +258,9 @@ async def test_an_open_transaction_holds_up_nobody_but_those_who_need_what_it_ho
             asked = await hold(of, tx)
             held = asyncio.ensure_future(asked())
             others = asyncio.gather(of.meanwhile(over), of.look(tx.connection.get_server_pid(), over))
-            await until(lambda: len(of.store.lock_queue) >= HOLDS[hold], 20, message="what is held waits aside")
+            await until(
+                lambda: len(of.store.database.lock_queue) >= HOLDS[hold], 20, message="what is held waits aside"
+            )
             await until(lambda: of.came_back(5), 20, message=f"others come back beside {hold.__name__}")
             assert not held.done(), "nothing was held: void"
             locked, without_keys = of.locked.copy(), of.without_keys()
@@ -278,7 +280,7 @@ async def test_an_open_transaction_holds_up_nobody_but_those_who_need_what_it_ho
 @pytest.mark.parametrize("hold", [key, instance], ids=lambda hold: hold.__name__)
 async def test_so_it_is_where_connections_keep_no_settings(store_url: str, hold: Hold) -> None:
     async with connect(store_url, listen=False) as holder, connect(store_url, listen=False) as store:
-        driver: Any = store.driver
+        driver: Any = store.database.driver
         driver._dialer.pooled = True  # as if a pooler had been found: what is opened from now on has no settings
         theirs, engine = Engine(holder).register(Bench()), Engine(store).register(Bench())
         await store.create_queue("q")
@@ -286,7 +288,7 @@ async def test_so_it_is_where_connections_keep_no_settings(store_url: str, hold:
         async with holder.transaction() as tx:
             asked = await hold(of, tx)
             held = asyncio.ensure_future(asked())
-            await until(lambda: len(store.lock_queue) == 1)
+            await until(lambda: len(store.database.lock_queue) == 1)
             for number in range(20):
                 await store.enqueue("q", number, key=f"own {number}")
                 await store.enqueue("q", number)

@@ -68,7 +68,7 @@ async def goes_on(store: Store, clock: TestClock) -> None:
 @pytest.mark.proves("DP-02")
 async def test_a_stored_store_is_opened_and_its_work_goes_on(stored: str, later: TestClock) -> None:
     async with connect(stored, clock=later) as store:
-        assert await schema.version(store.driver) == schema.latest(store.statements)
+        assert await schema.version(store.database.driver) == schema.latest(store.database.statements)
         await goes_on(store, later)
 
 
@@ -78,5 +78,7 @@ async def test_a_stored_store_takes_the_next_migration_and_its_work_goes_on(
 ) -> None:
     monkeypatch.setattr(Statements, "migrations", NextRelease.migrations)
     async with connect(stored, clock=later) as store:
-        assert await schema.version(store.driver) == schema.latest(store.statements) == NUMBERS[-1] + 1
+        assert (
+            await schema.version(store.database.driver) == schema.latest(store.database.statements) == NUMBERS[-1] + 1
+        )
         await goes_on(store, later)

@@ -13,7 +13,7 @@ from tests.store.seam import AGAIN, DONE, FAILED, IDENTITY, RELEASED, ask, begin
 async def bury(store: Store, worker: int) -> list[int]:
     """Declare a session dead; the tasks that it gave back."""
     [row] = await ask(store, f"select beat_at from {{beat}} where worker_id = {worker}")
-    returned = await store.sessions.bury(SeenWorker(worker, row["beat_at"]))
+    returned = await store.database.sessions.bury(SeenWorker(worker, row["beat_at"]))
     assert returned is not None
     return [row["id"] for row in returned]
 
@@ -24,7 +24,7 @@ async def messages(store: Store, number: int, max_attempts: int = 3) -> list[int
 
 
 async def alone(store: Store, worker: int, *, beside: bool = False) -> list[Claimed]:
-    return await store.suspects.claim(worker, [await store.queue_id("q")], beside=beside)
+    return await store.database.suspects.claim(worker, [await store.database.queue_id("q")], beside=beside)
 
 
 async def state(store: Store, task_id: int) -> tuple[str, bool, int, int]:
@@ -40,7 +40,7 @@ async def test_who_is_lost_in_company_loses_no_attempt_and_is_claimed_alone(stor
     await bury(store, dead)
     assert [await state(store, one) for one in ids] == [("PENDING", False, 0, 1)] * 3
     assert await claim(store, other, "q", 3) == [], "the claim passes suspects over"
-    assert await store.suspects.wait_in([await store.queue_id("q")])
+    assert await store.database.suspects.wait_in([await store.database.queue_id("q")])
     [first] = await alone(store, other)
     assert (first.id, first.attempt, first.suspect) == (ids[0], 1, True)
     assert await alone(store, other) == [], "it has something else"
@@ -74,7 +74,7 @@ async def test_what_kills_its_process_ends_after_as_many_starts_as_it_has_attemp
         worker = await begin(store)
         [task] = await alone(store, worker)
         if task.id == innocent:
-            await store.tasks.settle(task.id, worker, task.turn, DONE)
+            await store.database.tasks.settle(task.id, worker, task.turn, DONE)
             continue
         starts += 1
         await bury(store, worker)
@@ -125,11 +125,11 @@ async def test_whatever_settles_a_suspect_acquits_it(store: Store, clock: TestCl
     await claim(store, dead, "q", 2)
     await bury(store, dead)
     [task] = await alone(store, worker)
-    await store.tasks.settle(task.id, worker, task.turn, AGAIN)
+    await store.database.tasks.settle(task.id, worker, task.turn, AGAIN)
     row = await row_of(store, task.id)
     assert (row["losses"], row["lost_by"], row["attempt"]) == (0, None, 1)
     clock.advance(6)
-    await store.tasks.wake_due()
+    await store.database.tasks.wake_due()
     assert [one.id for one in await claim(store, worker, "q", 2)] == [task.id], "in company again, the other is not"
     assert await count(store, "losses > 0") == len(ids) - 1
 
@@ -158,7 +158,7 @@ async def test_what_a_session_leaves_by_its_own_wish_is_no_suspect(store: Store,
     ids = await messages(store, 2)
     worker = await begin(store)
     await claim(store, worker, "q", 2)
-    await store.sessions.end(worker, "stopped")
+    await store.database.sessions.end(worker, "stopped")
     assert [await state(store, one) for one in ids] == [("PENDING", True, 1, 0)] * 2
 
 
@@ -171,14 +171,14 @@ async def test_a_session_that_was_declared_dead_and_lives_acquits_what_was_lost_
     await claim(store, cut_off, "q", 3)
     await bury(store, cut_off)
     [taken] = await alone(store, other)
-    assert await store.sessions.acquit(cut_off) == {await store.queue_id("q")}
+    assert await store.database.sessions.acquit(cut_off) == {await store.database.queue_id("q")}
     rest = [one for one in ids if one != taken.id]
     assert [await state(store, one) for one in rest] == [("PENDING", True, 0, 0)] * 2
     assert (await state(store, taken.id))[0] == "RUNNING", "what is executed is left to whoever executes it"
-    assert await store.sessions.acquit(cut_off) == set()
+    assert await store.database.sessions.acquit(cut_off) == set()
     await bury(store, other)
     assert (await state(store, taken.id))[3] == 2, "a second loss is another session's"
-    assert await store.sessions.acquit(cut_off) == set()
+    assert await store.database.sessions.acquit(cut_off) == set()
     assert (await state(store, taken.id))[3] == 2
 
 
@@ -229,7 +229,7 @@ async def test_an_acquittal_gives_back_the_attempt_of_the_one_that_was_blamed(st
     await claim(store, worker, "q")
     await bury(store, worker)
     assert await state(store, only) == ("PENDING", False, 1, 1)
-    await store.sessions.acquit(worker)
+    await store.database.sessions.acquit(worker)
     assert await state(store, only) == ("PENDING", True, 0, 0)
 
 
@@ -244,7 +244,7 @@ async def test_an_acquittal_undoes_the_last_loss_of_a_suspect_and_no_earlier_one
     [task] = await alone(store, cut_off)
     await bury(store, cut_off)
     assert await state(store, task.id) == ("PENDING", False, 1, 2)
-    await store.sessions.acquit(cut_off)
+    await store.database.sessions.acquit(cut_off)
     assert await state(store, task.id) == ("PENDING", False, 0, 1), "a suspect still, by the death of the first"
     assert [(await state(store, one))[3] for one in ids] == [1, 1]
 
@@ -262,7 +262,7 @@ async def test_what_recovery_skipped_is_judged_by_what_the_session_held(store: S
         async with connection.transaction():
             await connection.execute("select 1 from stepwell.task where id = $1 for update", ids[0])
             assert await bury(store, dead) == [ids[1]]
-        [returned] = await store.sessions.return_stranded()
+        [returned] = await store.database.sessions.return_stranded()
     finally:
         await connection.close()
     assert returned["id"] == ids[0]
@@ -282,8 +282,8 @@ async def test_what_is_given_back_after_the_acquittal_is_no_suspect_either(store
         async with connection.transaction():
             await connection.execute("select 1 from stepwell.task where id = $1 for update", ids[0])
             assert await bury(store, cut_off) == [ids[1]]
-            await store.sessions.acquit(cut_off)
-        await store.sessions.return_stranded()
+            await store.database.sessions.acquit(cut_off)
+        await store.database.sessions.return_stranded()
     finally:
         await connection.close()
     assert [(await state(store, one))[1::2] for one in ids] == [(True, 0)] * 2
@@ -296,7 +296,7 @@ async def test_a_suspect_that_may_not_be_executed_is_not_asked_for(store: Store,
     dead, worker = await begin(store), await begin(store)
     await claim(store, dead, "q", 2)
     await bury(store, dead)
-    queues = [await store.queue_id("q")]
+    queues = [await store.database.queue_id("q")]
     match barred:
         case "paused":
             await store.pause_queue("q")
@@ -311,10 +311,10 @@ async def test_a_suspect_that_may_not_be_executed_is_not_asked_for(store: Store,
             await do(store, "update {task} set run_at = run_at + 1000000")
         case _:
             await store.create_queue("other")
-            queues = [await store.queue_id("other")]
-    assert not await store.suspects.wait_in(queues)
-    assert await store.suspects.claim(worker, queues, beside=True) == []
-    assert await store.suspects.take(queues, 1_000_000) == []
+            queues = [await store.database.queue_id("other")]
+    assert not await store.database.suspects.wait_in(queues)
+    assert await store.database.suspects.claim(worker, queues, beside=True) == []
+    assert await store.database.suspects.take(queues, 1_000_000) == []
 
 
 @pytest.mark.proves("rule-07")
@@ -323,7 +323,7 @@ async def test_no_session_without_a_fence_takes_a_suspect(store: Store, clock: T
     dead, worker = await begin(store), await begin(store)
     await claim(store, dead, "q", 2)
     await bury(store, dead)
-    await store.sessions.end(worker, "stopped")
+    await store.database.sessions.end(worker, "stopped")
     assert await alone(store, worker) == []
 
 
@@ -373,15 +373,15 @@ async def test_a_task_tells_which_session_had_it_last(store: Store, clock: TestC
     await bury(store, first)
     assert await had(store, task_id) == (first, IDENTITY.name), "lost"
     [task] = await alone(store, second)
-    await store.tasks.settle(task_id, second, task.turn, AGAIN)
+    await store.database.tasks.settle(task_id, second, task.turn, AGAIN)
     assert await had(store, task_id) == (second, IDENTITY.name), "to be tried again"
     clock.advance("10m")
-    await store.tasks.wake_due()
+    await store.database.tasks.wake_due()
     [task] = await claim(store, third, "q")
-    await store.tasks.settle(task_id, third, task.turn, FAILED)
+    await store.database.tasks.settle(task_id, third, task.turn, FAILED)
     [letter] = await store.dead_letters()
     assert (letter.last_worker, letter.last_worker_name) == (third, IDENTITY.name) == await had(store, task_id)
-    await store.sessions.end(third, "stopped")
+    await store.database.sessions.end(third, "stopped")
     await do(store, f"delete from {{worker}} where id = {third}")
     [letter] = await store.dead_letters()
     assert (letter.last_worker, letter.last_worker_name) == (third, None), "its session is removed"
@@ -394,7 +394,7 @@ async def test_what_is_taken_by_hand_is_no_workers_any_more(store: Store, clock:
     lost, back = await messages(store, 2)
     worker = await begin(store)
     tasks = await claim(store, worker, "q", 2)
-    await store.tasks.settle(back, worker, tasks[1].turn, RELEASED)
+    await store.database.tasks.settle(back, worker, tasks[1].turn, RELEASED)
     await bury(store, worker)
     for task_id in (back, lost):
         assert await had(store, task_id) == (worker, IDENTITY.name)

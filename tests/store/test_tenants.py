@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from stepwell import (
     Context,
     DeciderNotFound,
     Engine,
+    Every,
     Message,
     NoWorkerAvailable,
     PermanentError,
@@ -20,6 +22,7 @@ from stepwell import (
     QueueNotFound,
     RunId,
     RunNotFound,
+    ScheduleNotFound,
     SignalAnswer,
     Store,
     Timeout,
@@ -30,6 +33,7 @@ from stepwell import (
     workflow,
 )
 from stepwell.base.clock import TestClock
+from stepwell.base.durations import EPOCH
 from tests.deciders.workbench import Bench, Do, labels
 from tests.queue.raw import ask
 from tests.store.seam import do
@@ -50,6 +54,9 @@ async def approve(ctx: Context, what: str) -> str:
         return "of course"
     if what == "nothing":
         raise PermanentError("nothing to approve")
+    ctx.set_value("paper", what)
+    logging.getLogger("approve").warning(what)
+    ctx.stream("log").write(what)
     return f"{what} by {await ctx.wait('approved', str)}"
 
 
@@ -82,12 +89,19 @@ async def filled(store: Store, who: str) -> Filled:
     run, failed, finished, deleted = [await one.execute(store) for one in approvals]
     await store.delete(deleted, "for a test")
     receipt = await engine.execute(Do("a", who, ask="mail", after=60, timer="t"), key="click")
+    await engine.submit(Do("b", who))
     await Worker(store, [mail, approve]).drain()
     message = await store.enqueue(mail, who, key="one")
-    await store.projection_verbs.make("shelf")
+    await store.database.projections.make("shelf")
+    await do(store, """update {projection} set tables = '{"shelf": ""}'""")
     parked = "insert into {parked} (tenant, projection, instance_id, version, error, parked_at)"
     instances = "select tenant, 'shelf', id, 1, 'E', 1 from {instance} where true on conflict do nothing"
     await do(store, f"{parked} {instances}")
+    await store.schedule("yearly", approve.trigger(who), Every("365d"))
+    tick = "insert into {tick} (schedule_id, due_at, kind, outcome, decided_at)"
+    await do(
+        store, f"{tick} select id, 1, 'tick', 'skipped', {10**17} from {{schedule}} where true on conflict do nothing"
+    )
     await store.create_queue("by_hand")
     await store.enqueue("by_hand", who)
     [taken] = await store.dequeue("by_hand", visibility="60d")
@@ -108,13 +122,14 @@ async def seen(one: Filled) -> list[Any]:
     ]
 
 
-SHARED = ("task", "step", "signal", "instance", "event", "receipt", "audit")
-OWNED = ("queue", "worker", "maintenance", "projection", "parked")
+SHARED = ("task", "step", "signal", "instance", "event", "receipt", "audit", "tick")
+OWNED = ("queue", "worker", "maintenance", "projection", "parked", "schedule")
 
 
 async def everything_of_ann(store: Store) -> list[Any]:
     """All that the tables have, where nobody else has any work."""
-    rows = [await ask(store, f"select * from {{{table}}} order by 1, 2") for table in SHARED]
+    rows = [await ask(store, f"select * from {{{table}}} order by 1, 2") for table in SHARED if table != "audit"]
+    rows.append(await ask(store, "select * from {audit} where task_id > 0 or tenant = 'ann' order by 1, 2"))
     return rows + [await ask(store, f"select * from {{{table}}} where tenant = 'ann' order by 1") for table in OWNED]
 
 
@@ -129,7 +144,12 @@ def reading(one: Filled) -> dict[str, Verb]:
         "get_workflow_run": lambda store: store.get_workflow_run(one.run),
         "steps": lambda store: store.steps(one.run),
         "result": lambda store: store.result(one.run, timeout=0),
+        "value": lambda store: store.value(one.run, "paper", timeout=0),
+        "values": lambda store: store.values(one.run),
+        "stream": lambda store: anext(store.stream(one.run, "log")),
+        "logs": lambda store: anext(store.logs(one.run)),
         "history": lambda store: store.history(one.failed),
+        "audit": lambda store: store.audit(),
         "why": lambda store: store.why(one.run),
         "runs": lambda store: store.runs(),
         "runs of a parent": lambda store: store.runs(parent=one.run),
@@ -142,6 +162,7 @@ def reading(one: Filled) -> dict[str, Verb]:
         "counts": lambda store: store.counts("mail"),
         "dequeue": lambda store: store.dequeue("mail"),
         "taken": lambda store: store.taken(one.taken.id, one.taken.turn),
+        "messages": lambda store: store.messages("mail"),
         "dead_letters": lambda store: store.dead_letters(),
         "queue_metrics": lambda store: store.queue_metrics(window="60d"),
         "dead_letter_counts": lambda store: store.dead_letter_counts(),
@@ -151,7 +172,12 @@ def reading(one: Filled) -> dict[str, Verb]:
         "set_aside": lambda store: store.set_aside(),
         "stored_versions": lambda store: store.stored_versions(),
         "projections": lambda store: store.projections(),
+        "ordered_groups": lambda store: store.ordered_groups(),
         "parked": lambda store: store.parked("shelf"),
+        "schedules": lambda store: store.schedules(),
+        "get_schedule": lambda store: store.get_schedule("yearly"),
+        "next_ticks": lambda store: store.next_ticks("yearly"),
+        "ticks": lambda store: store.ticks("yearly"),
         "events_since": _events_since,
         "unserved": lambda store: store.unserved(),
         "workers": lambda store: store.workers(),
@@ -181,9 +207,11 @@ def changing(one: Filled) -> dict[str, Verb]:
         "pause": lambda store: store.pause(one.run),
         "unpause": lambda store: store.unpause(one.run),
         "accept": lambda store: store.accept(one.run),
+        "resolve": lambda store: store.resolve(one.run, "act", done=True),
         "retry": lambda store: store.retry(one.failed),
         "retry_runs": lambda store: store.retry_runs(everything=True),
         "fork": lambda store: store.fork(one.run, at="approved"),
+        "ask": lambda store: store.ask(one.run, "paper", 1, timeout=0),
         "signal": lambda store: store.signal(one.run, "approved", "mallory"),
         "resume": lambda store: store.resume(one.run, "approved", "mallory"),
         "delete": lambda store: store.delete(one.message),
@@ -198,7 +226,7 @@ def changing(one: Filled) -> dict[str, Verb]:
         "drop all": lambda store: store.drop(error="PermanentError"),
         "prune": lambda store: store.prune(0, dead_letters=True),
         "prune for show": lambda store: store.prune(0, dead_letters=True, dry_run=True),
-        "upkeep": lambda store: store.retention.round(),
+        "upkeep": lambda store: store.database.retention.round(),
         "purge": lambda store: store.purge("mail"),
         "resume_queue": lambda store: store.resume_queue("mail"),
         "pause_queue": lambda store: store.pause_queue("mail"),
@@ -210,21 +238,41 @@ def changing(one: Filled) -> dict[str, Verb]:
         "pause_projection": lambda store: store.pause_projection("shelf"),
         "resume_projection": lambda store: store.resume_projection("shelf"),
         "reset_projection": lambda store: store.reset_projection("shelf"),
+        "inline_projection": lambda store: store.inline_projection("shelf", inline=False),
+        "rebuild_projection": lambda store: store.rebuild_projection("shelf"),
+        "swap_projection": lambda store: store.swap_projection("shelf"),
         "retry_projection": lambda store: store.retry_projection("shelf", ("bench", "a")),
+        "update_schedule": lambda store: store.update_schedule("yearly", every="10d"),
+        "reset_schedule": lambda store: store.reset_schedule("yearly"),
+        "delete_schedule": lambda store: store.delete_schedule("yearly"),
+        "backfill_schedule": lambda store: store.backfill_schedule("yearly", EPOCH, EPOCH),
+        "pause_schedule": lambda store: store.pause_schedule("yearly"),
+        "resume_schedule": lambda store: store.resume_schedule("yearly"),
+        "run_schedule": lambda store: store.run_schedule("yearly"),
+        "ticks of schedules": lambda store: store.database.ticks.fire(),
         "skip_in_projection": lambda store: store.skip_in_projection("shelf", ("bench", "a")),
     }
 
 
 ADDING = {"create_queue", "create_workflow", "define", "register_workflow", "enqueue", "enqueue_many", "trigger"}
-ADDING |= {"trigger_many", "add", "add_in_this_thread", "begin_maintenance"}
+ADDING |= {"emit", "schedule", "trigger_many", "add", "add_in_this_thread", "begin_maintenance"}
 SAME_AS_ANOTHER = {
     "consume",
     "signal_in_this_thread",
 }  # `dequeue` again and again; `signal` in the caller's transaction
 NO_VERBS = {"check", "close", "health", "joining", "known", "loop", "queue_id", "transaction", "workflow_id"}
 NO_VERBS |= {"draft", "draft_children", "drafted_runs", "play_joined", "play_joined_here", "fence", "share"}
+NO_VERBS |= {"rotate_keys"}  # of a store that is encrypted, and of its own tenant alone
+NO_VERBS |= {"seal_audit", "verify_audit"}  # seals stand over the notes of all, and tell how many there are
+NO_VERBS |= {"limits"}  # a noun: its verbs name a queue, and queues are the tenant's
 NO_VERBS |= {"fence_in_this_thread", "share_in_this_thread", "any_held", "let_go_held"}
-NO_VERBS |= {"feed", "projection_verbs", "appenders"}  # the last tells of transactions of the whole server, not of rows
+NO_VERBS |= {
+    "feed",
+    "projection_verbs",
+    "build_verbs",
+    "rows",
+    "appenders",
+}  # the last tells of transactions of the whole server, not of rows
 
 
 @asynccontextmanager
@@ -262,7 +310,7 @@ async def _apart(url: str, clock: TestClock, option: str) -> None:
         await Worker(bob, [approve]).drain()
         assert await bob.result(theirs.run, timeout=5) == "bob by boss"
         engines = [Engine(store).register(Bench()) for store in (ann, bob)]
-        assert await Worker(bob, [engines[1]]).drain() == 1
+        assert await Worker(bob, [engines[1]]).drain() == 2
         assert [await labels(engine) for engine in engines] == [["ann"], ["bob", "mail answered"]]
         await bob.begin_maintenance("of bob's")
         assert await ann.maintenance() is None
@@ -321,7 +369,7 @@ async def _answer(verb: Verb, store: Store) -> object:
     """What it answers; None if it says that there is no such thing."""
     try:
         return await verb(store)
-    except (DeciderNotFound, ProjectionNotFound, RunNotFound, WorkflowNotFound, QueueNotFound):
+    except (DeciderNotFound, ProjectionNotFound, RunNotFound, ScheduleNotFound, WorkflowNotFound, QueueNotFound):
         return None
     except Timeout as error:
         return error  # it is there, and not finished

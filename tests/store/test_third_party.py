@@ -48,7 +48,7 @@ async def adds(ctx: Context, number: int) -> int:
 @pytest.mark.proves("B-02")
 async def test_messages_runs_and_deciders_work_on_a_driver_from_elsewhere(elsewhere: Store, clock: TestClock) -> None:
     store, engine = elsewhere, Engine(elsewhere).register(Bench())
-    await schema.verify(store.driver, store.statements)
+    await schema.verify(store.database.driver, store.database.statements)
     assert [(await store.enqueue(fail, 7, key="k")).created for _ in range(2)] == [True, False]
     run_id = await begun(store, adds, 4)
     await engine.execute(Do("a", ask="mail", after=3600))
@@ -83,7 +83,7 @@ async def test_a_lost_worker_and_a_lost_reply_are_survived_there_too(
     async def once() -> int:
         calls.append(1)
         if len(calls) == 1:
-            await die(store)
+            await die(store.database)
         return len(calls)
 
     @workflow

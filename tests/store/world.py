@@ -44,6 +44,7 @@ class Subjects:
     inputs: int
     timers: int
     idle: int
+    limited: int
 
     # Tasks of the session, and their parents.
     running = _few(0)
@@ -63,6 +64,10 @@ class Subjects:
     held = _few(13)
     suspects = _few(14)
     accepting = _few(15)  # held for their code
+    placed = _few(21)  # tasks with a place in the limited queue, whose keys take turns
+    ready_of_keys = _few(22)
+    lost_of_keys = _few(23)
+    heads = _few(16)  # the first of ordered groups, executed by the session; behind each stand others
     instances = _few(0)
     bare = _few(1)  # instances without an event
 
@@ -116,10 +121,25 @@ insert into {{signal}} (run_id, name, place, data, sent_at)
 {NUMBERS}
 select n, 'word', 1, '1', 1 from numbers where n %% 10 = 1
 """
-AUDIT = f"""
-insert into {{audit}} (task_id, place, what, turn, attempt, recorded_at)
+REPORTS = f"""
+insert into {{report}} (run_id, kind, name, place, chunks, data, recorded_at)
 {NUMBERS}
-select n, n, 'failed', 1, 1, n from numbers where n %% 4 = 0
+select n, case n %% 2 when 0 then 'value' else 'stream' end, 'word', 1, 1, '[1]', 1 from numbers where n %% 10 = 1
+"""
+AUDIT = f"""
+insert into {{audit}} (task_id, place, what, turn, attempt, seal, recorded_at)
+{NUMBERS}
+select n, n, 'failed', 1, 1, case n %% 40 when 0 then 0 when 20 then 1 + n / 80 end, n from numbers where n %% 4 = 0
+"""
+SEALS = f"""
+insert into {{audit_seal}} (id, notes, hash, previous, first_at, last_at, sealed_at, dropped_at)
+{NUMBERS}
+select n, 2, 'hash-' || n, 'hash-' || (n - 1), 1, 1, 1, case when n < 20 then 1 end from numbers
+"""
+DATA_KEYS = f"""
+insert into {{data_key}} (tenant, key_id, wrapped, created_at)
+{NUMBERS}
+select case n when 1 then 'other' else 'tenant-' || n end, 'old', 'hash-1', 1 from numbers
 """
 INSTANCES = f"""
 insert into {{instance}} (id, tenant, type, name, version, created_at, updated_at)
@@ -136,6 +156,13 @@ insert into {{receipt}} (instance_id, key, outcome, recorded_at)
 {NUMBERS}
 select n, 'key-' || n, 'applied', n from numbers
 """
+SUBMITTED = range(3 * 10**9, 3 * 10**9 + 1)  # an input that waits for the instance `asked`
+OBSERVATIONS = f"""
+insert into {{observation}}
+  (type, name, input, input_version, data, outcome, from_status, to_status, cause, recorded_at)
+{NUMBERS}
+select '{TYPE}', 'name-' || n, 'Ring', 1, '1', 'applied', 'off', 'on', 'cause-' || n, n from numbers
+"""
 PROJECTIONS = f"""
 insert into {{projection}} (name, state, position, begun, turn, failed_at, window_at, created_at)
 {NUMBERS}
@@ -143,10 +170,51 @@ select case n when 1 then 'flow' when 2 then 'paused' when 3 then 'stopped' else
        case n when 2 then 'paused' when 3 then 'stopped' else 'running' end, 1000, true, 1, 2000, 1, 1
   from numbers where n <= 20
 """
+BUILDS = """
+insert into {projection} (name, build, live, position, begun, window_at, created_at)
+values ('rebuilt', 1, true, 1000, true, 1, 1), ('rebuilt', 2, false, 1000, true, 1, 1)
+"""
+MAY_BE_INLINE = "update {projection} set may_inline = true where name = 'projection-4'"
 PARKED = f"""
 insert into {{parked}} (projection, instance_id, version, error, parked_at)
 {NUMBERS}
 select 'projection-' || (4 + n %% 10), n, 1, 'error', n from numbers
+"""
+# Ten tasks in each group; and groups that have none.
+GROUPS = f"""
+insert into {{ordered_group}} (queue_id, group_key, last_position, after_failure, emptied_at)
+{NUMBERS}
+select %(inputs)s, case when n %% 10 = 0 then 'crowd-' || (n / 10) else 'old-' || n end, 10, 'wait',
+       case when n %% 10 = 0 then null else n end
+  from numbers
+"""
+IN_ORDER = f"""
+insert into {{task}} ({COLUMNS}, group_key, position, waits_for_previous)
+{NUMBERS}
+select -n, 'INPUT', %(inputs)s, 'PENDING', n %% 10 = 0, 0, n, null, 0, 3, 0, null, 'ever', '0', null, null, null, n, n,
+       null, null, 'crowd-' || (n / 10), 1 + n %% 10, n %% 10 > 0
+  from numbers
+"""
+# A limited queue: nine of ten tasks are of one noisy key, and each of the others has its own.
+LIMITED = f"""
+insert into {{task}} ({COLUMNS}, limit_key)
+{NUMBERS}
+select -10000000000 - n, 'MESSAGE', %(limited)s, 'PENDING', true, 0, n, null, 0, 3, 0, null, 'ever', '0', null, null,
+       null, n, n, null, null, case when n %% 10 > 0 then 'noisy' else 'other-' || n end
+  from numbers
+"""
+SCHEDULES = f"""
+insert into {{schedule}} (tenant, name, queue_id, plan, declared, next_at, buffered_at, created_at, updated_at)
+{NUMBERS}
+select '', 'schedule-' || n, %(flow)s, '{{}}', case when n %% 100 = 1 then cast('{{}}' as {{json}}) end,
+       case when n %% 500 = 1 then n else {FAR} + n end,
+       case when n %% 500 = 1 then n end, n, n
+  from numbers
+"""
+TICKS = f"""
+insert into {{tick}} (schedule_id, due_at, kind, outcome, task_id, decided_at)
+{NUMBERS}
+select 1 + n %% 100, n, 'tick', 'skipped', case when n %% 3 = 0 then n end, n from numbers
 """
 ROLLUP = f"""
 insert into {{rollup}} (minute, queue_id, shard)
@@ -169,11 +237,11 @@ async def found(store: Store) -> Subjects:
     """Make the queues and the session of the world, where there is nothing else."""
     await store.create_workflow("flow")
     await store.create_workflow("letters")
-    names = ("q", f"{TYPE}.effects", f"{TYPE}.inputs", f"{TYPE}.timers", "idle")
+    names = ("q", f"{TYPE}.effects", f"{TYPE}.inputs", f"{TYPE}.timers", "idle", "limited")
     for name in names:
         await store.create_queue(name)
     await do(store, 'update {workflow} set options = \'{"dead_letter": "letters"}\'')
-    ids = [await store.queue_id(name) for name in ("flow", *names)]
+    ids = [await store.database.queue_id(name) for name in ("flow", *names)]
     return Subjects(await begin(store), *ids)
 
 
@@ -184,6 +252,8 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         "messages": of.messages,
         "effects": of.effects,
         "timers": of.timers,
+        "inputs": of.inputs,
+        "limited": of.limited,
         "instances": size.instances,
         "each": size.events // size.instances,
         "crowd": of.worker + 1,
@@ -196,18 +266,31 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (TASKS, size.tasks),
         (STEPS, size.steps // 2),
         (SIGNALS, size.tasks),
+        (REPORTS, size.tasks),
         (AUDIT, size.tasks),
+        (SEALS, hundredth),
+        (DATA_KEYS, hundredth),
         (INSTANCES, size.instances),
         (EVENTS, size.events - 1),
         (RECEIPTS, size.instances),
+        (OBSERVATIONS, size.instances),
         (PROJECTIONS, 20),
+        (BUILDS, 1),
+        (MAY_BE_INLINE, 1),
         (PARKED, size.instances),
+        (GROUPS, tenth),
+        (IN_ORDER, tenth),
+        (LIMITED, tenth),
         (ROLLUP, tenth),
+        (SCHEDULES, tenth),
+        (TICKS, tenth),
     )
     for text, rows in parts:
         for first in range(1, rows + 1, CHUNK):
             await do(store, text % {**given, "first": first, "last": min(first + CHUNK - 1, rows)})
-    await do(store, *_crowd(of), *_tasks(of), *_belongings(of), *_instances(of))
+    await do(
+        store, *_crowd(of), *_tasks(of), *_groups(of), *_limits(of), *_outboxes(of), *_belongings(of), *_instances(of)
+    )
 
 
 def _crowd(of: Subjects) -> list[str]:
@@ -235,6 +318,7 @@ def _tasks(of: Subjects) -> list[str]:
         ),
         _rows(of.running, "RUN", of.flow, "RUNNING", owner=str(of.worker), run_at="1", parent="n + 100", key=keyed),
         _rows(of.progressing, "RUN", of.flow, "RUNNING", owner=str(of.worker), run_at="1"),
+        f"update {{task}} set schedule_id = 1 where id between {of.progressing[0]} and {of.progressing[-1]}",
         _rows(of.taken, "MESSAGE", of.messages, "RUNNING", parent="n + 100", **by_hand),
         _rows(of.extended, "MESSAGE", of.messages, "RUNNING", **by_hand),
         _rows(of.removed, "MESSAGE", of.messages, "RUNNING", parent="n + 100", **by_hand),
@@ -242,6 +326,8 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(of.ended, "RUN", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
         _rows(of.deleted, "RUN", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
         _rows(of.set_timers, "TIMER", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
+        _rows(SUBMITTED, "INPUT", of.inputs, "PENDING", run_at=str(FAR)),
+        f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {SUBMITTED[0]}',
         _rows(of.dead_effects, "EFFECT", of.effects, "ERROR", finished="n"),
         _rows(of.held, "RUN", of.flow, "PAUSED"),
         _rows(of.suspects, "MESSAGE", of.messages, "PENDING", run_at="1"),
@@ -267,12 +353,68 @@ def _tasks(of: Subjects) -> list[str]:
     ]
 
 
+def _groups(of: Subjects) -> list[str]:
+    """Groups of which the first is executed, and groups of which it is asleep: nothing would wake it."""
+    heads, behind = of.heads, [range(first, first + FEW) for first in range(FIRST + 1700, FIRST + 2100, 100)]
+    texts = [_rows(heads, "INPUT", of.inputs, "RUNNING", owner=str(of.worker), run_at="1")]
+    texts += [_rows(one, "INPUT", of.inputs, "PENDING", run_at="1") for one in behind]
+    for place, ids in enumerate([heads, *behind], 1):
+        group = f"'{'asleep' if place == 5 else 'name'}-' || (id - {ids[0] - of.instances[0]})"
+        texts.append(
+            f"update {{task}} set group_key = {group}, position = {place}, waits_for_previous = {place > 1}"
+            f" where id between {ids[0]} and {ids[-1]}"
+        )
+    numbers = NUMBERS % {"first": of.instances[0], "last": of.instances[-1]}
+    texts += [
+        "insert into {ordered_group} (queue_id, group_key, last_position, after_failure)"
+        f" {numbers} select {of.inputs}, '{name}-' || n, 5, 'wait' from numbers"
+        for name in ("name", "asleep", "empty")
+    ]
+    return texts
+
+
+def _limits(of: Subjects) -> list[str]:
+    """The limiter of the limited queue; keys of which something is said, and who has a place."""
+    return [
+        _rows(of.placed, "MESSAGE", of.limited, "RUNNING", owner=str(of.worker), run_at="1"),
+        _rows(of.ready_of_keys, "MESSAGE", of.limited, "PENDING", run_at="1"),
+        _rows(of.lost_of_keys, "MESSAGE", of.limited, "PENDING", run_at="1"),
+        f"update {{task}} set losses = 1, limit_key = 'lost' where id in ({_listed(of.lost_of_keys)})",
+        f"update {{task}} set limit_key = 'few-' || id where id between {of.placed[0]} and {of.ready_of_keys[-1]}",
+        f"update {{task}} set ready = true where id between {of.ready_of_keys[0]} and {of.ready_of_keys[-1]}",
+        f"update {{queue}} set limited = true, key_path = '$.tenant' where id = {of.limited}",
+        (
+            "insert into {limiter} (queue_id, per_key, running, declared, edited, cursor, updated_at)"
+            f" values ({of.limited}, 5, 100, '{{}}', '{{}}', 'few-', 1)"
+        ),
+        (
+            f"with found as (select id from {{task}} where id between {of.placed[0]} and {of.placed[-1]})"
+            " update {limiter} set admitted = {admitted_and_found}"
+        ),
+        (
+            f"insert into {{key_limit}} (queue_id, limit_key, paused_at) {NUMBERS % {'first': 1, 'last': FEW}}"
+            f" select {of.limited}, 'said-' || n, case when n < {FEW} then 1 end from numbers"
+        ),
+    ]
+
+
+def _outboxes(of: Subjects) -> list[str]:
+    """Outboxes of this tenant and of the other, and queues of events that none of them takes."""
+    route = "insert into {outbox_route} (queue_id, tenant, types, after_dead, max_attempts, created_at, updated_at)"
+    said = "'[\"a.*\"]', 'stop', 3, 1, 1"
+    return [
+        f"{route} select id, tenant, {said} from {{queue}} where tenant = 'other'",
+        f"{route} values ({of.idle}, '', {said})",
+        *(f"insert into {{queue}} (tenant, name, created_at) values ('', 'outbox:{end}', 1)" for end in "abc"),
+    ]
+
+
 def _listed(ids: range) -> str:
     return ", ".join(str(number) for number in ids)
 
 
 def _belongings(of: Subjects) -> list[str]:
-    """Steps, signals and notes."""
+    """Steps, signals, reports and notes."""
     steps = (
         (of.running, "one#1", 1, "SUCCESS"),
         (of.running, "two#1", 2, "PAUSED"),
@@ -293,6 +435,13 @@ def _belongings(of: Subjects) -> list[str]:
         (
             "insert into {signal} (run_id, name, place, key, data, sent_at) select id, 'word', 1, 'k', '1', 1"
             f" from {{task}} where id between {of.running[0]} and {of.running[-1]}"
+        ),
+        *(
+            "insert into {report} (run_id, kind, name, place, chunks, data, recorded_at)"
+            f" select id, '{kind}', 'word', {place}, 1, '[1]', 1 from {{task}}"
+            f" where id between {of.running[0]} and {of.running[-1]}"
+            for kind in ("value", "stream")
+            for place in (1, 2, 3)
         ),
         (
             "insert into {audit} (task_id, place, what, turn, attempt, recorded_at)"

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stepwell import PermanentError, RunCancelled, StepFailed, TransientError, current, sleep, step, workflow
+from stepwell.store.audit import UNSAID_BY
 from tests.sweep.ledger import note
 
 Tree = list[Any]
@@ -60,13 +61,13 @@ async def tell(word: str, a: int) -> None:
     note()
     await _yield()
     ctx = current()
-    await ctx._run.slot.store.signal(ctx.run_id, word, a, key=ctx.key)
+    await ctx._run.slot.database.signals.send(ctx.run_id, word, a, ctx.key, check=True, tx=None)
 
 
 @step
 async def stop(run_id: int) -> None:
     note()
-    await current()._run.slot.store.cancel(run_id)
+    await current()._run.slot.database.control.cancel(run_id, UNSAID_BY)
 
 
 def threaded(a: int, b: int) -> int:

@@ -23,6 +23,7 @@ from stepwell import (
     sync,
     workflow,
 )
+from stepwell.store.audit import By
 from tests.sweep.ledger import note
 
 
@@ -37,18 +38,18 @@ async def add(a: int, b: int) -> int:
 async def tell(name: str, data: int) -> None:
     note()
     ctx = current()
-    await ctx._run.slot.store.signal(ctx.run_id, name, data, key=ctx.key)
+    await ctx._run.slot.database.signals.send(ctx.run_id, name, data, ctx.key, check=True, tx=None)
 
 
 @step
 async def stop(run_id: int) -> None:
     note()
-    await current()._run.slot.store.cancel(run_id, reason="it is not needed any more")
+    await current()._run.slot.database.control.cancel(run_id, By(reason="it is not needed any more"))
 
 
 async def resign(ctx: Context) -> None:
     """Cancel the run from its body: a step that cancelled it would be recorded or not, by when the worker is lost."""
-    await ctx._run.slot.store.cancel(ctx.run_id, reason="it is not needed any more")
+    await ctx._run.slot.database.control.cancel(ctx.run_id, By(reason="it is not needed any more"))
 
 
 @condition("sweep.met")

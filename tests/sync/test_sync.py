@@ -161,7 +161,7 @@ def test_a_worker_in_a_thread_runs_until_it_is_stopped(store: sync.Store) -> Non
         thread = threading.Thread(target=getattr(worker, name))
         thread.start()
         store.enqueue(take, "done")
-        wait_for(lambda: "done" in seen, 20)
+        wait_for(lambda: "done" in seen, 60)
         seen.clear()
         assert thread.is_alive()
         worker.stop()
@@ -254,7 +254,7 @@ def test_after_a_fork_it_raises(store: sync.Store) -> None:
             code = 0 if all(refused) else 2
         finally:
             os._exit(code)
-    assert wait_for(lambda: os.waitpid(child, os.WNOHANG)[1:] if _ended(child) else None, 20) == (0,)
+    assert wait_for(lambda: os.waitpid(child, os.WNOHANG)[1:] if _ended(child) else None, 60) == (0,)
     assert store.enqueue("shared", 1)
     assert store.counts("shared") == {"PENDING": 1}
 
@@ -415,8 +415,26 @@ def test_a_signal_ends_the_worker_after_what_is_under_way(
         assert process.stdout is not None
         assert process.stdout.readline() == "began\n"
         process.send_signal(number)
-        out, error = process.communicate(timeout=30)
+        out, error = process.communicate(timeout=60)
     assert (process.returncode, out, error) == (0, f"ended\n{said}{{'SUCCESS': 1}}\n", "")
+
+
+@pytest.mark.proves("rule-32")
+@pytest.mark.parametrize(("number", "how"), [("SIGTERM", "signals"), ("SIGINT", "none")])
+def test_a_signal_that_reaches_another_thread_ends_the_worker(tmp_path: Path, number: str, how: str) -> None:
+    sending = WORKER.replace(
+        "time.sleep(seconds)", f"time.sleep(seconds); signal.pthread_kill(threading.get_ident(), signal.{number})"
+    )
+    url = f"sqlite:///{tmp_path}/store.db"
+    with sync.connect(url) as store:
+        store.create_queue("numbers")
+        store.enqueue("numbers", 0.5)  # the main thread waits for the worker's end by then
+        with python(sending, url, how) as process:
+            try:
+                out, _ = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    assert out.splitlines()[-1] == "{'SUCCESS': 1}"
 
 
 def test_a_second_signal_gives_back_what_is_under_way(tmp_path: Path) -> None:
@@ -430,13 +448,13 @@ def test_a_second_signal_gives_back_what_is_under_way(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
-        out, error = process.communicate(timeout=20)
+        out, error = process.communicate(timeout=60)
         assert (process.returncode, out, error) == (0, "{'PENDING': 1}\n", "")
 
 
 def test_a_program_that_ends_without_closing_gives_its_work_back(store_url: str) -> None:
     process = python(EXITING, store_url)
-    out, error = process.communicate(timeout=30)
+    out, error = process.communicate(timeout=60)
     assert (process.returncode, error) == (0, "")
     assert out.count("began") >= 2
     with sync.connect(store_url) as store:

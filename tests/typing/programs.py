@@ -473,7 +473,12 @@ async def decider_async() -> None:
         count: int = await engine.state(Counters, "123")
         print(state.status, earlier.status, count, (await engine.state("order", "123"))["status"])
         print([recorded.event for recorded in await engine.events("order", "123", after=1)])
-        print((await engine.dry_run(Pay("123"))).events)
+        dry = await engine.dry_run(Pay("123"))
+        print(dry.version, dry.state, None if dry.decision is None else dry.decision.events)
+        look = await engine.inspect(Orders, "123", at=1)
+        told: State = look.state
+        print(told.status, look.status, look.events, look.outstanding, look.dead_letters, look.completed_at)
+        await engine.execute(Pay("123"), expected_version=look.version)
         async with store.transaction() as tx:
             await engine.execute(Pay("123"), tx=tx)
             await store.enqueue(send_mail, Mail("a", "b"), tx=tx)

@@ -49,7 +49,7 @@ def test_what_is_not_ours_in_a_postgres_query_is_the_drivers() -> None:
     assert config.url == "postgresql://ann@h:5/db?sslmode=require&application_name=a+b"
     assert config.options.lease == 2.0
     assert Config("postgresql://ann:p%2Fw@h/db?lease=2").url == "postgresql://ann:p%2Fw@h/db"
-    said = "sslmode cannot be 'require': a store's URL takes audit, hang_after, helper, install, keep"
+    said = "sslmode cannot be 'require': a store's URL takes audit, beat, codec, hang_after, helper, install, keep"
     with pytest.raises(InvalidOption, match=said):
         Config("sqlite:///app.db?sslmode=require")
 

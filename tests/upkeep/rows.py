@@ -11,7 +11,7 @@ DAY = 86_400_000_000
 
 def now_of(store: Store) -> int:
     """The time of a store that goes by a test's clock."""
-    moment = store.clock.now()
+    moment = store.database.clock.now()
     assert moment is not None
     return moment
 
@@ -21,7 +21,7 @@ async def put(store: Store, ids: Iterable[int], queue: str = "q", **columns: Any
     await store.create_queue(queue)
     given = {
         "kind": "MESSAGE",
-        "queue_id": await store.queue_id(queue),
+        "queue_id": await store.database.queue_id(queue),
         "status": "PENDING",
         "ready": False,
         "run_at": 1,

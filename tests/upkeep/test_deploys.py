@@ -1,16 +1,22 @@
 """Two generations of workers on one database, and a database made by an earlier release."""
 
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from stepwell import Retry, Store, Worker, connect, handler
+from stepwell import Context, Retry, SignalAnswer, Store, Worker, connect, handler, step, workflow
 from stepwell.base.clock import TestClock
+from stepwell.errors import SchemaNewer
+from stepwell.operate.doctor import facts_of
 from stepwell.store import schema
 from stepwell.store.sql import Statements
 from tests.ground.waiting import until
+from tests.projections.books import Pay, engine_of
+from tests.projections.shelves import AccountRow, accounts
 from tests.store.place import NextRelease, Place, opened
 
 
@@ -109,8 +115,8 @@ async def test_a_store_of_an_earlier_release_is_brought_up_to_date_with_all_it_h
     )
     monkeypatch.setattr(Statements, "migrations", NextRelease.migrations)
     async with connect(store_url, clock=clock) as store:
-        assert await schema.version(store.driver) == schema.latest(store.statements) == before + 1
-        await schema.verify(store.driver, store.statements)
+        assert await schema.version(store.database.driver) == schema.latest(store.database.statements) == before + 1
+        await schema.verify(store.database.driver, store.database.statements)
         assert [(queue.name, queue.paused, queue.draining) for queue in await store.queues()] == [
             ("mail", False, False),
             ("stopped", True, False),
@@ -119,7 +125,7 @@ async def test_a_store_of_an_earlier_release_is_brought_up_to_date_with_all_it_h
         assert await store.maintenance() is None
         [message] = await store.dequeue("mail")
         assert (message.id, message.payload, message.key) == (1001, 7, "k")
-        await store.retention.round()
+        await store.database.retention.round()
         there = [number for number in range(1001, 1005) if await store.get(number, deleted=True)]
         assert there == [1001, 1003]
         assert await store.workers() == []
@@ -128,3 +134,59 @@ async def test_a_store_of_an_earlier_release_is_brought_up_to_date_with_all_it_h
         ("mail", False, 0),
         ("stopped", False, 1),
     ]
+
+
+@step
+async def doubled(n: int) -> int:
+    return 2 * n
+
+
+@workflow
+async def approved(ctx: Context, n: int) -> int:
+    return await doubled(n) + await ctx.wait("more", int)
+
+
+def widened(statements: Statements) -> list[tuple[int, str, list[str]]]:
+    """As the next release could migrate them, with a column more in every table."""
+    texts = "".join(path.read_text() for path in Path(schema.__file__).parent.glob("sql/schema/*.sql"))
+    tables = sorted({*re.findall(r"create table \{(\w+)\} \(", texts)} - {"block"})  # which Postgres has as a sequence
+    *known, (number, name, later) = NextRelease.migrations(statements)  # type: ignore[arg-type]
+    columns = "\n".join(f"alter table {{{table}}} add column added_later text default 'then';\n" for table in tables)
+    return [*known, (number, name, [*later, *statements._schema_statements(columns)])]
+
+
+@pytest.mark.proves("promise-19", "DP-02", "DP-06")
+async def test_an_open_store_goes_on_beside_the_later_release_that_migrates_it(
+    store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the open store has said before it says again, to tables that have a column more."""
+    done: list[tuple[str, str, Any]] = []
+
+    async def lived(name: str, store: Store, sent: int) -> None:
+        """Use a bit of everything: a message, a run that waits, decisions, and rows of a read model."""
+        engine = engine_of(store, accounts)
+        worker = Worker(store, [*generation(name, done, "mail"), approved, engine])
+        await store.enqueue("mail", sent, key=str(sent))
+        run = await approved.trigger(sent).options(require_worker="ignore").execute(store)
+        await engine.execute(Pay("a", 1))
+        await engine.submit(Pay("b", 1))
+        await worker.drain()
+        assert await store.signal(run, "more", 1) is SignalAnswer.WOKE
+        await worker.drain()
+        assert (await store.get_run(run)).output() == 2 * sent + 1
+        assert [row.cents for row in await engine.query(AccountRow)] == [sent, sent]
+        assert done[-1] == (name, "mail", sent)
+        await store.database.retention.round()
+        assert (await facts_of(store, "here")).workers is not None
+
+    await store.create_queue("mail")
+    await lived("old", store, 1)
+    with monkeypatch.context() as later:
+        later.setattr(Statements, "migrations", widened)
+        async with connect(store_url, clock=store.database.clock) as migrated:
+            await lived("old", store, 2)
+            await lived("new", migrated, 3)
+            await lived("old", store, 4)
+    with pytest.raises(SchemaNewer):  # it would install nothing, but may not know what the later release writes
+        async with connect(store_url, clock=store.database.clock):
+            pass

@@ -191,7 +191,7 @@ async def test_a_message_whose_reply_was_lost_before_the_draining_is_found(store
     assert await count(store, "task") == 1
     with pytest.raises(QueueDraining):
         await over.enqueue("mail", 2)
-    await over._db.flusher.close()
+    await over.database.flusher.close()
 
 
 async def test_a_queue_deleted_while_it_is_drained_is_not_found(store: Store, store_url: str, clock: TestClock) -> None:

@@ -23,9 +23,9 @@ async def test_nobody_claims_in_any_way_while_it_lasts(store: Store) -> None:
     await store.begin_maintenance("moving to another host")
     assert await claim(store, worker, "q", 10) == []
     assert await store.dequeue("q", 10) == []
-    place = (await store.queue_id("q"), 10, 0, 0, 0)
-    if store.driver.claims_many_queues:
-        assert await store.tasks.claim_above(worker, [place], 10) == []
+    place = (await store.database.queue_id("q"), 10, 0, 0, 0)
+    if store.database.driver.claims_many_queues:
+        assert await store.database.tasks.claim_above(worker, [place], 10) == []
     # What is due becomes ready, what runs is settled, a session beats: only the claim stands still.
     assert await beat(store, worker) == {worker}
     tasks = [await store.get(task) for task in range(1, 1000) if await store.get(task)]
@@ -33,8 +33,8 @@ async def test_nobody_claims_in_any_way_while_it_lasts(store: Store) -> None:
     await store.end_maintenance()
     assert len(await claim(store, worker, "q", 1)) == 1
     assert len(await store.dequeue("q", 1)) == 1
-    if store.driver.claims_many_queues:
-        assert len(await store.tasks.claim_above(worker, [place], 10)) == 1
+    if store.database.driver.claims_many_queues:
+        assert len(await store.database.tasks.claim_above(worker, [place], 10)) == 1
 
 
 @pytest.mark.proves("DP-10")
@@ -111,10 +111,10 @@ async def test_recovery_and_the_sweep_go_on_meanwhile(store: Store, clock: TestC
     lost = await one(store, session)
     late = await store.enqueue("q", "late", delay="1m")
     await store.begin_maintenance()
-    [living] = await store.sessions.living()
-    assert await store.sessions.bury(SeenWorker(session, living.beat_at)) is not None
+    [living] = await store.database.sessions.living()
+    assert await store.database.sessions.bury(SeenWorker(session, living.beat_at)) is not None
     clock.advance("2m")
-    await store.tasks.wake()
+    await store.database.tasks.wake()
     for task_id, ready in ((lost.id, False), (late, True)):  # what was lost is executed alone
         task = await store.get(task_id)
         assert task is not None

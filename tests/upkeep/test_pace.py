@@ -63,7 +63,7 @@ async def test_deletes_keep_up_with_five_thousand_tasks_a_second(
     seconds, rate = scale.of(4.0, 600.0), scale.of(2_000, RATE)
     async with connect(store_url, keep=KEPT) as store:
         await store.create_workflow("flow")
-        pace = await kept_up(store, store_url, await store.queue_id("flow"), seconds, rate)
+        pace = await kept_up(store, store_url, await store.database.queue_id("flow"), seconds, rate)
     assert pace.added >= 0.9 * seconds * rate, "void: the machine was too slow to add them"
     # A round removes PIECE * PIECES at most, and what is added meanwhile waits for the next.
     assert max(pace.backlog) <= 2 * PIECE * PIECES + rate, pace.backlog
@@ -90,7 +90,7 @@ async def kept_up(store: Store, url: str, queue: int, seconds: float, rate: int)
             together.create_task(_add(adding, pace, queue, until, rate))
             together.create_task(_look(asking, pace, until, seconds))
             while time.monotonic() < until:
-                more = await store.retention.round()
+                more = await store.database.retention.round()
                 pace.rounds += 1
                 await asyncio.sleep(ROUND_AGAIN if more else 0.05)
     finally:

@@ -27,10 +27,10 @@ async def test_a_finished_message_is_kept_for_seven_days(store: Store, clock: Te
     message = await store.enqueue(send, 1)
     await Worker(store, [send]).drain()
     clock.advance("6d23h")
-    assert await store.retention.round() is False
+    assert await store.database.retention.round() is False
     assert await store.get(message) is not None
     clock.advance("2h")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await left(store) == []
 
 
@@ -45,7 +45,7 @@ async def test_only_what_is_finished_and_old_is_removed_whatever_its_kind(store:
         await put(store, [500 + place], kind=kind, run_at=old, created_at=old, ready=True)
         await put(store, [600 + place], kind=kind, run_at=old, created_at=old, status="PAUSED")
         await put(store, [700 + place], kind=kind, run_at=old, created_at=old, status="RUNNING", owner=1)
-    await store.retention.round()
+    await store.database.retention.round()
     assert {number // 100 for number in await left(store)} == {3, 4, 5, 6, 7}
     assert len(await left(store)) == 5 * len(KINDS)
 
@@ -55,11 +55,11 @@ async def test_dead_letters_go_only_when_their_own_time_is_given(store_url: str,
         await finished(store, [1], days_ago=400)
         await finished(store, [2], days_ago=29, status="ERROR")
         await finished(store, [3], days_ago=31, status="ERROR")
-        await store.retention.round()
+        await store.database.retention.round()
         assert await left(store) == [1, 2]
     async with connect(store_url, clock=clock, keep="0s") as store:
         clock.advance("1s")
-        await store.retention.round()
+        await store.database.retention.round()
         assert await left(store) == [2]
 
 
@@ -79,11 +79,14 @@ async def test_what_belongs_to_a_task_goes_in_its_transaction(store: Store) -> N
     driver.forget()
     assert await over.prune("7d") == 3
     for table, column in (("step", "run_id"), ("signal", "run_id"), ("audit", "task_id")):
-        assert {row[0] for row in await ask(store, f"select {column} from {{{table}}}")} == {2}, table
-    told = [call.statement for call in driver.said]
+        assert {row[0] for row in await ask(store, f"select {column} from {{{table}}}")} - {0} == {2}, table
+    told = [call.statement for call in driver.said][1:]
+    assert driver.said[0].statement == "note", "who prunes"
     assert told.count("remove_finished") == 1
-    assert told[:4] == ["remove_finished", "remove_steps", "remove_signals", "remove_audit"]
-    assert driver.scripts == 3  # one of finished, two of deleted tasks: the last finds none
+    assert told[:5] == ["remove_finished", "remove_steps", "remove_signals", "remove_reports", "remove_audit"]
+    assert (
+        driver.scripts == 5
+    )  # the note, one of finished, two of deleted tasks, the last of which finds none; one of observations
 
 
 @pytest.mark.proves("rule-25")
@@ -112,16 +115,16 @@ async def test_what_was_deleted_goes_after_its_time_unless_somebody_is_at_it(sto
     for task in (running.id, waiting, by_hand, *late):
         assert await store.delete(task)
     clock.advance("6d23h")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await left(store) == sorted([running.id, waiting, by_hand, 5])
     clock.advance("2h")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await left(store) == sorted([running.id, by_hand, 5])
     clock.advance("7d")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await left(store) == sorted([running.id, by_hand])
     clock.advance("4d")  # nobody has come back to what was taken by hand for as long as things are kept
-    await store.retention.round()
+    await store.database.retention.round()
     assert await left(store) == [running.id]
     assert await message.archive() is False
 
@@ -136,9 +139,9 @@ async def test_another_tenant_keeps_what_it_wants(store_url: str, clock: TestClo
             await finished(store, [first + 1], days_ago=50, status="ERROR")
             await put(store, [first + 2], deleted_at=1)
         assert await bob.prune("1h", dead_letters=True, dry_run=True) == 3
-        await bob.retention.round()
+        await bob.database.retention.round()
         assert await left(ann) == [1, 2, 3, 11, 12, 13]
-        await ann.retention.round()
+        await ann.database.retention.round()
         assert await left(ann) == [11, 12, 13]
 
 
@@ -156,7 +159,7 @@ async def test_other_rows_have_times_of_their_own(store: Store) -> None:
     for days in (89, 91):
         minute = (now - days * DAY) // 60_000_000
         await change(store, f"insert into {{rollup}} (minute, queue_id, shard) values ({minute}, 1, 1)")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await ask(store, "select place from {audit}") == [(0,)]
     assert await ask(store, "select minute from {rollup}") == [((now - 89 * DAY) // 60_000_000,)]
 
@@ -168,15 +171,15 @@ async def test_an_ended_session_goes_after_a_day_but_not_while_it_owns_a_task(st
     await change(store, f"delete from {{beat}} where worker_id = {owning}")
     await change(store, f"delete from {{fence}} where worker_id = {owning}")
     await change(store, f"update {{worker}} set stopped_at = {now_of(store)} where id = {owning}")
-    await store.sessions.end(ended, "stopped")
+    await store.database.sessions.end(ended, "stopped")
     clock.advance("23h")
-    await store.retention.round()
+    await store.database.retention.round()
     assert [worker.id for worker in await store.workers()] == [living, owning, ended]
     clock.advance("2h")
-    await store.retention.round()
+    await store.database.retention.round()
     assert [worker.id for worker in await store.workers()] == [living, owning]
-    assert await store.sessions.return_stranded()
-    await store.retention.round()
+    assert await store.database.sessions.return_stranded()
+    await store.database.retention.round()
     assert [worker.id for worker in await store.workers()] == [living]
 
 
@@ -190,14 +193,14 @@ async def test_a_round_is_bounded_and_so_is_each_of_its_transactions(
     await finished(store, range(1, 26), days_ago=8)
     await finished(store, range(26, 51), days_ago=8, queue="other")
     driver.forget()
-    assert await over.retention.round() is True
+    assert await over.database.retention.round() is True
     assert await count(store, "task") == 25
     assert [len(str(call.params["ids"]).split(",")) for call in driver.said if call.statement == "remove_steps"] == [
         10,
         10,
         5,
     ]
-    assert await over.retention.round() is False
+    assert await over.database.retention.round() is False
     assert await left(store) == []
 
 
@@ -217,7 +220,7 @@ async def test_everything_that_can_pile_up_is_removed_in_pieces(store: Store, mo
         )
     await put(store, range(1, 26), deleted_at=old)
     for expected in (15, 5, 0):
-        assert await store.retention.round() is (expected > 0)
+        assert await store.database.retention.round() is (expected > 0)
         assert {await count(store, table) for table in (*rows, "task")} == {expected}
 
 
@@ -278,16 +281,16 @@ async def test_a_worker_does_it_and_tries_again_when_it_failed(
 ) -> None:
     monkeypatch.setattr(upkeep, "ROUND_EVERY", 0.01)
     failures = iter([StoreUnavailable("gone"), RuntimeError("broken")])
-    real = store.retention.round
+    real = store.database.retention.round
 
     async def failing() -> bool:
         for failure in failures:
             raise failure
         return await real()
 
-    monkeypatch.setattr(store.retention, "round", failing)
+    monkeypatch.setattr(store.database.retention, "round", failing)
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
 
     @handler("mail")
     async def send(payload: int) -> None: ...

@@ -69,8 +69,8 @@ async def test_a_deleted_task_is_never_claimed_again(store: Store, clock: TestCl
     for task in (ready, due, lost.id):
         assert await store.delete(task)
     # Its worker dies: the lease is over, the task comes back, and stays where it is.
-    [living] = await store.sessions.living()
-    assert await store.sessions.bury(SeenWorker(session, living.beat_at)) is not None
+    [living] = await store.database.sessions.living()
+    assert await store.database.sessions.bury(SeenWorker(session, living.beat_at)) is not None
     clock.advance("2h")
     assert await Worker(store, [send]).drain() == 0
     assert await store.dequeue("mail", 10) == []
@@ -198,6 +198,6 @@ async def test_a_dead_letter_that_is_deleted_is_kept_no_longer_than_other_delete
     await Worker(store, [fail]).drain()
     await store.delete(deleted)
     clock.advance("8d")
-    await store.retention.round()
+    await store.database.retention.round()
     assert await store.get(kept) is not None
     assert await store.get(deleted, deleted=True) is None

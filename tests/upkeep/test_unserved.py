@@ -34,7 +34,7 @@ async def pack(payload: object) -> None: ...
 
 
 async def serve(store: Store, *handlers: str) -> int:
-    return await store.sessions.begin(Identity("w", "host", 1, None, "0", handlers), LEASE)
+    return await store.database.sessions.begin(Identity("w", "host", 1, None, "0", handlers), LEASE)
 
 
 @pytest.mark.proves("PR-16")
@@ -53,7 +53,7 @@ async def test_queues_with_work_that_nobody_serves_are_listed(store: Store) -> N
     await store.pause_queue("later")
     await store.drain_queue("zip")
     assert [one.queue for one in await store.unserved()] == ["later", "zip"]  # they wait all the same
-    await store.sessions.end(worker, "stopped")
+    await store.database.sessions.end(worker, "stopped")
     assert [one.queue for one in await store.unserved()] == ["later", "mail", "media.video.v1", "zip"]
 
 
@@ -77,7 +77,7 @@ async def test_a_worker_that_starts_tells_what_it_and_the_others_do_not_serve(
     monkeypatch.setattr(telemetry, "_budget", LogBudget())
     caplog.set_level(logging.WARNING, "stepwell")
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
     await store.enqueue_many(send, range(3))
     await store.enqueue_many(pack, range(2))
     await store.enqueue_many("zip", [1], delay="1d")
@@ -93,8 +93,8 @@ async def test_a_worker_that_starts_tells_what_it_and_the_others_do_not_serve(
 @pytest.mark.proves("DP-08")
 async def test_it_is_told_again_only_when_there_is_more_to_tell(store: Store) -> None:
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
-    tidying = Tidying(store)
+    store.database.telemetry.subscribe(events.append)
+    tidying = Tidying(store.database)
     await put(store, [1, 2], queue="a", ready=True)
     assert await tidying.report_unserved() is True
     await put(store, [3], queue="a", ready=True)
@@ -103,7 +103,7 @@ async def test_it_is_told_again_only_when_there_is_more_to_tell(store: Store) ->
     assert await tidying.report_unserved() is True
     worker = await serve(store, "b")
     assert await tidying.report_unserved() is False
-    await store.sessions.end(worker, "stopped")
+    await store.database.sessions.end(worker, "stopped")
     assert await tidying.report_unserved() is True
     assert [event.queues for event in events] == [(("a", 2),), (("a", 3), ("b", 1)), (("a", 3), ("b", 1))]
 
@@ -112,7 +112,7 @@ async def test_a_running_worker_looks_again_and_again(store: Store, monkeypatch:
     monkeypatch.setattr(upkeep, "ROUND_EVERY", 0.01)
     monkeypatch.setattr(upkeep, "REPORT_EVERY", 0.01)
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
     async with Worker(store, [send]):
         await store.create_queue("zip")
         await change(

@@ -20,6 +20,7 @@ WALKS = {  # the index each walks, and what it must not look at
     "remove_deleted": "task_deleted",
     "remove_sessions": "worker_stopped",
     "remove_old_audit": "audit_recorded",
+    "remove_observations": "observation_recorded",
 }
 
 
@@ -32,7 +33,7 @@ def call_of(store: Store, statement: str, queue: int) -> Call:
 @pytest.mark.backends("sqlite", "turso", reason="Postgres tells its plans in another way")
 async def test_every_walk_has_its_index(store: Store, backend: str) -> None:
     await store.create_queue("q")
-    driver: Any = store.driver
+    driver: Any = store.database.driver
 
     def plan(statement: str) -> list[str]:
         text = driver._statements._spell(statement).one
@@ -52,13 +53,13 @@ async def test_every_walk_has_its_index(store: Store, backend: str) -> None:
 @pytest.mark.backends("postgres", reason="plans made on an empty table and kept are Postgres's own")
 async def test_what_is_kept_costs_the_walk_nothing(store: Store, store_url: str, backend: str) -> None:
     await put(store, [1], queue="other")
-    queue = await store.queue_id("other")
+    queue = await store.database.queue_id("other")
     calls = {name: call_of(store, name, queue) for name in (*WALKS, "outlived_queues")}
     settings = {"plan_cache_mode": "force_generic_plan", "jit": "off", "enable_seqscan": "off"}
     connection = await asyncpg.connect(store_url, server_settings=settings)
     try:
         await connection.execute("analyze")
-        composer = Composer(store.statements)
+        composer = Composer(store.database.statements)
         for name, call in calls.items():
             text, values = composer.compose([call])
             await connection.execute(f"prepare made_{name} as {text}")

@@ -1,7 +1,7 @@
 """A store that version 1 of a program has left is carried through versions 2 and 3; and old code beside new."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from types import ModuleType
 
@@ -11,12 +11,12 @@ import pytest_asyncio
 from stepwell import Engine, RunStatus, Store, Worker, connect
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import asked
-from tests.ground.scale import Scale, scale
+from tests.ground.scale import Scale, measured, scale
 from tests.store.stored import WRITTEN, load
 from tests.versions import shop_1, shop_2, shop_3
 from tests.versions.stored import text_of
 
-__all__ = ["scale"]
+__all__ = ["measured", "scale"]
 
 
 @pytest.fixture
@@ -120,7 +120,9 @@ async def everything_new(store: Store) -> None:
 
 
 @pytest.mark.proves("U-04", "U-07", "DP-07")
-async def test_an_old_worker_beside_a_new_one_spends_no_attempt(left: str, later: TestClock, scale: Scale) -> None:
+async def test_an_old_worker_beside_a_new_one_spends_no_attempt(
+    left: str, later: TestClock, scale: Scale, measured: Callable[..., None]
+) -> None:
     claims, needed = 0, scale.of(60, 1000)
     async with connect(left, clock=later) as store:
         await worked(store, shop_1, engine_of(store, shop_1))
@@ -136,6 +138,7 @@ async def test_an_old_worker_beside_a_new_one_spends_no_attempt(left: str, later
         assert (shop_1.sent, shop_3.sent) == ([], ["new 1 EUR"])
         assert (await engine_of(store, shop_3).state(shop_3.Account, "n")).cents == 97
         assert await store.dead_letters() == []
+    measured("versions", claims=claims)
 
 
 async def all_wait(store: Store) -> None:

@@ -78,7 +78,7 @@ async def is_ready(store: Store, run_id: int) -> bool:
 
 def settled(store: Store, task: Claimed, how: Settlement = DONE) -> Awaitable[str]:
     """Close the turn of a run, also if it is a child."""
-    return asyncio.create_task(store.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id))
+    return asyncio.create_task(store.database.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id))
 
 
 def suspension(needed: int) -> Settlement:

@@ -41,7 +41,7 @@ async def process(what: str, by: str) -> str:
 async def approval(ctx: Context, what: str) -> str:
     request = await send_request(what)
     if dying and dying.pop():
-        await die(ctx._run.slot.store)  # the process is killed after the first step
+        await die(ctx._run.slot.database)  # the process is killed after the first step
     answer = await await_approval(request)
     return await process(what, answer.by) if answer.granted else "refused"
 

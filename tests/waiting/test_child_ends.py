@@ -37,31 +37,31 @@ async def quiet(store_url: str, clock: TestClock, backend: str) -> AsyncIterator
 
 async def _settled(store: Store, how: Settlement) -> None:
     [task] = await claimed(store)
-    await store.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id)
+    await store.database.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id)
 
 
 async def _cancelled_then(store: Store, child: int, how: Settlement) -> None:
     """Asked to cancel while it runs; its worker has not heard of it and closes its turn in another way."""
     [task] = await claimed(store)
     assert await store.cancel(child)
-    assert await store.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id) == "CANCELLED"
+    assert await store.database.tasks.settle(task.id, task.owner, task.turn, how, parent=task.parent_id) == "CANCELLED"
 
 
 async def _lost(store: Store) -> None:
     await claimed(store)
-    await die(store)
+    await die(store.database)
 
 
 async def _lost_after_cancel(store: Store, child: int) -> None:
     await claimed(store)
     await store.cancel(child)
-    await die(store)
+    await die(store.database)
 
 
 async def _stranded(store: Store) -> None:
     [task] = await claimed(store)
     await do(store, f"delete from {{fence}} where worker_id = {task.owner}")
-    assert await store.sessions.return_stranded()
+    assert await store.database.sessions.return_stranded()
 
 
 async def _archived(store: Store) -> None:
@@ -77,7 +77,7 @@ async def _deleted_by_hand(store: Store) -> None:
 async def _kept_too_long(store: Store, clock: TestClock) -> None:
     assert await store.dequeue("child", visibility="30s")
     clock.advance("31s")
-    await store.tasks.wake_due()
+    await store.database.tasks.wake_due()
 
 
 async def _released_after_cancel(store: Store, child: int) -> None:
@@ -147,7 +147,7 @@ async def test_a_child_that_restarts_has_not_ended_for_its_parent(quiet: Store) 
     run_id, [_] = await waiting(quiet)
     [task] = await claimed(quiet)
     before = await row_of(quiet, run_id)
-    await quiet.tasks.settle(task.id, task.owner, task.turn, settlement_of(Restarted("2")), parent=run_id)
+    await quiet.database.tasks.settle(task.id, task.owner, task.turn, settlement_of(Restarted("2")), parent=run_id)
     assert await row_of(quiet, run_id) == before
 
 
@@ -185,6 +185,6 @@ async def test_a_run_that_was_asked_to_cancel_while_it_paused_itself_is_cancelle
     run_id, [child] = await waiting(quiet)
     [task] = await claimed(quiet)
     await quiet.cancel(child)
-    assert await quiet.tasks.settle(task.id, task.owner, task.turn, SUSPENDED, parent=run_id) == "CANCELLED"
+    assert await quiet.database.tasks.settle(task.id, task.owner, task.turn, SUSPENDED, parent=run_id) == "CANCELLED"
     row = await row_of(quiet, child)
     assert (row["status"], row["run_at"]) == ("CANCELLED", task.run_at)

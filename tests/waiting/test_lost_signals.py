@@ -82,9 +82,9 @@ async def test_a_worker_that_is_lost_after_it_took_a_signal_has_recorded_it(stor
         await store.signal(run_id, "number", number)
 
     async def dies(calls: Sequence[Call]) -> None:
-        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+        if not calls and driver.script[-1:] == ["change_steps"]:
             driver.after = None
-            await die(store)
+            await die(store.database)
 
     driver.after = dies
     await drained(over, twice)
@@ -103,7 +103,7 @@ async def test_a_session_that_was_declared_dead_takes_no_signal(store: Store, ho
     @workflow(name="twice")
     async def late(ctx: Context) -> list[int]:
         if how == "taken over":
-            await die(store)
+            await die(store.database)
         else:  # as a reaper leaves it that found the run locked
             await change(store, "delete from {fence}")
         try:
@@ -142,7 +142,7 @@ async def test_of_a_signal_and_a_timeout_one_wins_and_stays_the_winner(
     clock.advance(3601)
 
     async def sent_after_the_judgement(calls: Sequence[Call]) -> None:
-        if not calls and driver.said and driver.said[-1].statement == "change_steps":
+        if not calls and driver.script[-1:] == ["change_steps"]:
             driver.after = None
             assert await store.signal(run_id, "word", None) is KEPT
             raise LOST  # so that it is judged a second time, now that the signal is there
@@ -244,7 +244,7 @@ async def test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step
     run_id = await begun(over, raced)
 
     async def late(calls: Sequence[Call]) -> None:
-        if not calls and any(call.statement == "take_signals" for call in driver.said):
+        if not calls and "take_signals" in driver.script:
             await gate(calls)
 
     async with Worker(over, [raced]):
@@ -257,7 +257,7 @@ async def test_a_race_whose_wait_is_taking_its_signal_is_won_by_it_though_a_step
         await ended.wait()
         await until(lambda: _stands(store, run_id, "work#1", "SUCCESS"))
         if lost:
-            await die(store)
+            await die(store.database)
         driver.after = None
         gate.open()
         if not lost:
@@ -272,7 +272,7 @@ def lose_script(driver: Watched) -> None:
     """Lose the reply of the next transaction that takes a signal."""
 
     async def hook(calls: Sequence[Call]) -> None:
-        if not calls and any(call.statement == "take_signals" for call in driver.said):
+        if not calls and "take_signals" in driver.script:
             driver.after = None
             raise LOST
 

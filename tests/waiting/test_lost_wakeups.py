@@ -180,7 +180,7 @@ async def test_a_question_whose_reply_is_lost_is_answered_once(store: Store, los
     async def lose(calls: Sequence[Call]) -> None:
         nonlocal hit
         asked = {"add_tasks_once"} if lost == "adding" else {"ends_of"}
-        if not calls and hit == 0 and asked & {call.statement for call in driver.said}:
+        if not calls and hit == 0 and asked.intersection(driver.script):
             hit += 1
             raise LOST
 
@@ -211,7 +211,7 @@ async def test_a_parent_that_dies_before_it_suspends_itself_looks_again(store: S
     for task in tasks[:2]:
         await settled(store, task)
     await do(store, f"delete from {{fence}} where worker_id = {turn.owner}")
-    assert await store.sessions.return_stranded()
+    assert await store.database.sessions.return_stranded()
     assert await drained(store, parent_of_many) == 1
     assert (await row_of(store, run_id))["waiting"] == 1
     await settled(store, tasks[2])
@@ -259,7 +259,7 @@ async def _cancelled(store: Store, turn: Claimed) -> None:
 
 
 async def _taken_away(store: Store, turn: Claimed) -> None:
-    await store.tasks.settle(turn.id, turn.owner, turn.turn, RELEASED)
+    await store.database.tasks.settle(turn.id, turn.owner, turn.turn, RELEASED)
     assert await claim(store, turn.owner, "parent_of_many")
 
 
@@ -275,12 +275,12 @@ async def test_a_turn_that_may_not_write_any_more_asks_for_no_children(
 ) -> None:
     run_id = await begun(store, parent_of_many, 2)
     [turn] = await claimed(store, "parent_of_many")
-    new = await store.new_tasks.draft_children([child.trigger(1).options(**IGNORE)], run_id)
+    new = await store.database.new_tasks.draft_children([child.trigger(1).options(**IGNORE)], run_id)
     row = StepRow(run_id, 0, "child()#1", 1, RunStatus.SUCCESS)
     asking = AddChildren(turn, row, new.drafted, new.ids, new.queues, lambda _: row)
     await what(store, turn)
     with pytest.raises(LeaseLost):
-        await store.waiting.ask(asking)
+        await store.database.run_waits.ask(asking)
     assert await children_of(store, run_id) == []
     assert await statuses(store, run_id) == {}
 

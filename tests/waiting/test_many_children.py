@@ -92,7 +92,7 @@ async def test_a_flush_that_ends_nobodys_child_says_nothing_of_parents(store: St
     driver.forget()
     parts: list[list[str]] = []
     for task in tasks:
-        await over.tasks.settle(task.id, task.owner, task.turn, DONE, parent=task.parent_id)
+        await over.database.tasks.settle(task.id, task.owner, task.turn, DONE, parent=task.parent_id)
         parts.append([call.statement for call in driver.flushes[-1] if call.statement != "beat"])
     await message.archive()
     locked = ["lock_tasks"] if backend == "postgres" else []  # both rows, in the order in which all lock them

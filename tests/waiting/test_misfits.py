@@ -106,7 +106,7 @@ async def test_it_is_refused_in_a_process_that_has_not_the_code(store: Store, st
 @pytest.mark.parametrize("flow", [approve, modelled, in_time], ids=repr)
 async def test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting(store: Store, flow: Any) -> None:
     told: list[SignalSetAside] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, SignalSetAside) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, SignalSetAside) else None)
     run_id = await begun(store, flow)
     for data in ("eve", {"who": "eve"}):
         assert await store.signal(run_id, "approved", data) is SignalAnswer.KEPT

@@ -241,7 +241,9 @@ async def test_a_condition_that_cannot_be_asked_is_told_of_and_leaves_the_run_pa
     store: Store, clock: TestClock
 ) -> None:
     events: list[ConditionUnanswered] = []
-    store.telemetry.subscribe(lambda event: events.append(event) if isinstance(event, ConditionUnanswered) else None)
+    store.database.telemetry.subscribe(
+        lambda event: events.append(event) if isinstance(event, ConditionUnanswered) else None
+    )
     answers["async"] = [ValueError("the stock is being counted"), object(), 3]
     run_id, unknown = await begun(store, sell, "async"), await begun(store, sell, "nobody")
     await drained(store, sell)
@@ -288,7 +290,9 @@ async def test_an_answer_that_does_not_fit_the_step_is_reported_and_asked_for_ag
 ) -> None:
     """Recorded as the result of the step, it could be read by no code."""
     events: list[ConditionUnanswered] = []
-    store.telemetry.subscribe(lambda event: events.append(event) if isinstance(event, ConditionUnanswered) else None)
+    store.database.telemetry.subscribe(
+        lambda event: events.append(event) if isinstance(event, ConditionUnanswered) else None
+    )
     answers["async"] = ["seven", 8]
     run_id = await begun(store, sell, "async")
     await drained(store, sell)

@@ -56,7 +56,7 @@ async def with_child(ctx: Context) -> list[Any]:
 
 async def told(store: Store) -> list[StepsUnasked]:
     events: list[StepsUnasked] = []
-    store.telemetry.subscribe(lambda event: events.append(event) if isinstance(event, StepsUnasked) else None)
+    store.database.telemetry.subscribe(lambda event: events.append(event) if isinstance(event, StepsUnasked) else None)
     return events
 
 
@@ -126,8 +126,8 @@ async def test_a_worker_lost_right_after_the_race_changes_nothing(store: Store, 
     @step
     async def die_once() -> None:
         if next(dying, False):
-            for session in await store.sessions.living():
-                await store.sessions.bury(session)
+            for session in await store.database.sessions.living():
+                await store.database.sessions.bury(session)
 
     @workflow
     async def raced(ctx: Context) -> list[Any]:
@@ -231,13 +231,13 @@ async def test_a_run_that_is_asking_for_a_child_is_not_given_back(
     store: Store, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbering the child may take a while, in a way that looks like waiting for a task; the sleep waits meanwhile."""
-    draft_children = store.new_tasks.draft_children
+    draft_children = store.database.new_tasks.draft_children
 
     async def slowly(asked: Any, parent_id: int) -> Any:
         await asyncio.wait([begin_apart(asyncio.sleep(0.1), "slow")])
         return await draft_children(asked, parent_id)
 
-    monkeypatch.setattr(store.new_tasks, "draft_children", slowly)
+    monkeypatch.setattr(store.database.new_tasks, "draft_children", slowly)
     run_id = await begun(store, with_child)
     await drained(store, with_child, double)
     assert await store.result(run_id, timeout=1) == [0, 8, 1]

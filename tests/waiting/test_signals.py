@@ -15,6 +15,7 @@ from stepwell import (
     SignalAnswer,
     StepFailed,
     Store,
+    Timeout,
     Worker,
     connect,
     step,
@@ -125,6 +126,32 @@ async def test_a_timeout_is_a_value_and_is_recorded(store: Store, clock: TestClo
     assert wait.error == {"type": "Timeout", "message": "no signal word came in time"}
 
 
+@pytest.mark.proves("P-08")
+async def test_a_deadline_that_is_to_raise_raises_on_every_replay(store: Store, clock: TestClock) -> None:
+    @workflow
+    async def strict(ctx: Context) -> list[str]:
+        told = []
+        for default in (Timeout, LookupError("the approval is missing")):
+            try:
+                told.append(await ctx.wait("approved", str, timeout="1h", default=default))
+            except (Timeout, LookupError) as error:
+                told.append(f"{type(error).__name__}: {error}")
+            await ctx.sleep("1m")  # the run is given back, and replayed
+        return told
+
+    late, early = await begun(store, strict), await begun(store, strict)
+    await drained(store, strict)
+    await store.signal(early, "approved", "grace")
+    for _ in range(2):
+        clock.advance("1h")
+        await drained(store, strict)
+        clock.advance("1m")
+        await drained(store, strict)
+    missing = "LookupError: the approval is missing"
+    assert (await store.get_run(late)).output() == ["Timeout: no signal approved came in time", missing]
+    assert (await store.get_run(early)).output() == ["grace", missing]
+
+
 @pytest.mark.proves("P-07")
 async def test_a_signal_to_a_run_that_is_executed_is_seen_when_it_pauses(store: Store) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
@@ -210,7 +237,7 @@ async def test_a_run_that_is_being_cancelled_is_sent_nothing(store: Store, monke
         await asyncio.gather(work(), ctx.wait("word"))
 
     run_id = await begun(store, busy)
-    monkeypatch.setattr(store.tasks, "wished", lambda *_: None)  # the worker has not heard of it yet
+    monkeypatch.setattr(store.database.tasks, "wished", lambda *_: None)  # the worker has not heard of it yet
     async with Worker(store, [busy]):
         await entered.wait()
         await until(lambda: _stands(store, run_id, "word#1", "PAUSED"))
@@ -259,7 +286,7 @@ async def test_what_cannot_be_sent_is_refused_before_anything_is_written(store: 
     with pytest.raises(InvalidName):
         await store.signal(run_id, "approved", key="")
     with pytest.raises(SerializationError):
-        await store.signal(run_id, "approved", "x" * (store.options.payload_limit + 1))
+        await store.signal(run_id, "approved", "x" * (store.database.options.payload_limit + 1))
     with pytest.raises(SerializationError):
         await store.signal(run_id, "approved", object())
     assert await ask_raw(store, "select count(*) from {signal}") == [(0,)]

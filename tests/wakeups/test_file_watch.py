@@ -62,7 +62,7 @@ async def other(store_url: str) -> AsyncIterator[Store]:
 @contextlib.asynccontextmanager
 async def listening(store: Store) -> AsyncIterator[Listening]:
     """Listen to what other processes commit to the file of a store."""
-    driver: Any = store.driver
+    driver: Any = store.database.driver
     found = Listening(None)
     version = driver._watched.version
 
@@ -88,7 +88,7 @@ async def test_another_process_is_heard_and_what_this_one_writes_wakes_nothing(s
         await other.enqueue("mail", 1)
         await heard.hears()
         await heard.resting()
-        assert heard.hints[-1].queues == frozenset((await store.queue_id("mail"),))
+        assert heard.hints[-1].queues == frozenset((await store.database.queue_id("mail"),))
         before = heard.looks
         for number in range(200):
             await store.enqueue("mail", number)

@@ -73,7 +73,7 @@ async def test_a_direct_address_that_does_not_answer_is_told_once_without_the_pa
 
     listen = f"postgresql://ann:{SECRET}@127.0.0.1:{free_port()}/app"
     async with connect(store_url, listen=listen, telemetry=telemetry) as store, Worker(store, [send]):
-        shown = repr(store) + repr(store.driver) + repr(store.options)
+        shown = repr(store) + repr(store.database.driver) + repr(store.database.options)
         await until(lambda: any(isinstance(event, ListenerLost) for event in events))
         await store.enqueue(send, 1)
         await until(lambda: done == [1])

@@ -38,13 +38,13 @@ async def test_a_message_of_another_process_begins_without_a_poll(
     async with connect(store_url) as store, mail.worker_that_never_polls(store):
         await hearing(store)
         claims: list[int] = []
-        claim = store.tasks.claim
+        claim = store.database.tasks.claim
 
         async def counted(*args: Any, **options: Any) -> Any:
             claims.append(1)
             return await claim(*args, **options)
 
-        store.tasks.claim = counted  # type: ignore[method-assign]
+        store.database.tasks.claim = counted  # type: ignore[method-assign]
         with Crew("tests.wakeups.sender", store_url, "5", size=1, folder=tmp_path) as crew:
             await until(lambda: len(mail.done) == 5, 20, message=f"five messages\n{crew.complaints()}")
         # Each message is told of at most once, and whoever claims something looks once more for what came meanwhile.
@@ -59,7 +59,7 @@ async def test_whoever_waits_in_a_dequeue_is_woken_by_another_process(
 ) -> None:
     monkeypatch.setattr(ears, "CLOSE_AFTER", 0.05)
     async with connect(store_url) as store:
-        inside = store._db.wakeups._hearing
+        inside = store.database.wakeups._hearing
         assert inside is not None
         await other.enqueue("mail", 1)
         with monkeypatch.context() as patient:  # a busy machine may take longer for it than one usually waits
@@ -82,8 +82,8 @@ async def test_whoever_waits_in_a_dequeue_is_woken_by_another_process(
 @pytest.mark.proves("rule-18", "CF-06")
 async def test_listening_can_be_switched_off(store_url: str, backend: str, other: Store, mail: Mail) -> None:
     async with connect(store_url, listen=False) as store, mail.worker(store):
-        assert store._db.wakeups._hearing is None
-        assert store._db.wakeups._teller is None
+        assert store.database.wakeups._hearing is None
+        assert store.database.wakeups._teller is None
         if backend == "postgres":
             async with overhearing(store_url) as words:
                 await store.enqueue(mail.send, 1)
@@ -149,7 +149,7 @@ async def test_what_was_added_while_nobody_listened_is_found_when_listening_begi
 @pytest.mark.usefixtures("quick")
 async def test_a_listener_that_breaks_is_told_of_and_begins_again(store_url: str, backend: str, mail: Mail) -> None:
     async with connect(store_url, telemetry=mail.telemetry) as store:
-        driver: Any = store.driver
+        driver: Any = store.database.driver
         listen, broken = driver.listen, [RuntimeError("a bug")]
 
         async def breaks_once(*args: Any) -> Any:
@@ -169,11 +169,11 @@ async def test_a_listener_that_breaks_is_told_of_and_begins_again(store_url: str
 @pytest.mark.usefixtures("backend")
 async def test_a_closed_store_opens_no_ear_whoever_comes_late(store_url: str, mail: Mail) -> None:
     store = await connect(store_url)
-    inside = store._db.wakeups._hearing
+    inside = store.database.wakeups._hearing
     assert inside is not None
-    store.tasks.on_added(mail.events.append)
+    store.database.tasks.on_added(mail.events.append)
     await store.close()
-    store.tasks.on_added(mail.events.append)
+    store.database.tasks.on_added(mail.events.append)
     assert (inside._timer, inside._job) == (None, None)
 
 
@@ -204,5 +204,5 @@ def _watching() -> bool:
 
 
 def _sender(store: Store) -> str:
-    assert store._db.wakeups._teller is not None
-    return store._db.wakeups._teller._sender
+    assert store.database.wakeups._teller is not None
+    return store.database.wakeups._teller._sender

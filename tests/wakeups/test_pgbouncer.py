@@ -34,7 +34,7 @@ async def test_many_clients_share_two_connections_and_every_message_is_handled_o
             *(connect(pooled_url, telemetry=mail.telemetry, timeout=20) for _ in range(senders))
         )
         try:
-            assert all(store.driver.pooled for store in stores)
+            assert all(store.database.driver.pooled for store in stores)
             assert len(mail.told(PoolerFound)) == senders
             await stepwell.admin(stores[0]).verify()
             async with mail.worker(stores[0]), mail.worker(stores[1]):
@@ -57,7 +57,7 @@ async def test_fences_recovery_and_keys_hold(pooled_url: str, mail: Mail) -> Non
         async with Worker(store, [mail.send]):
             await until(lambda: mail.told(SessionsRecovered), 20)
             with pytest.raises(LeaseLost):
-                await store.tasks.settle(task.id, worker, task.turn, DONE)
+                await store.database.tasks.settle(task.id, worker, task.turn, DONE)
             await until(lambda: 7 in mail.done)
 
 
@@ -129,7 +129,7 @@ async def test_without_our_settings_claim_and_settle_are_planned_well_as_they_co
         await connection.execute("set plan_cache_mode = force_custom_plan")  # what nobody keeps is planned anew
         prepared = Prepared(connection, store)
         await store.create_queue("q")
-        queue = await store.queue_id("q")
+        queue = await store.database.queue_id("q")
         worker = await begin(store)
         calls = Calls(store, worker)
         everything = {"claim": await calls.claim([queue], 10), "settle": await calls.settle(range(20_001, 20_011))}

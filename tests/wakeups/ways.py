@@ -44,7 +44,7 @@ class Mail:
 
 async def hearing(store: Store) -> None:
     """Return when the store has proved that it hears other processes."""
-    inside = store._db.wakeups._hearing
+    inside = store.database.wakeups._hearing
     assert inside is not None
     await until(lambda: inside._is_well, message="an ear that hears")
 

@@ -10,18 +10,18 @@ from tests.ground.waiting import until
 
 async def silence(store: Store) -> None:
     """Let no beat of the store's workers come any more; none is under way when this returns."""
-    heartbeat = Heartbeat.of(store)
+    heartbeat = Heartbeat.of(store.database)
     if heartbeat._thread is None:
         return
     heartbeat._sessions.clear()
     heartbeat._wake.set()
-    await until(heartbeat._quiet.is_set)
+    await until(heartbeat._quiet.is_set, 30)  # a beat under way may wait for its whole time, a third of the lease
 
 
 @asynccontextmanager
 async def stillness(store: Store) -> AsyncIterator[None]:
     """Let no beat of the store's workers come inside of the block: what others write of them is not heard before."""
-    heartbeat = Heartbeat.of(store)
+    heartbeat = Heartbeat.of(store.database)
     sessions = list(heartbeat._sessions.values())
     await silence(store)
     try:

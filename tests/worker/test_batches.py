@@ -184,8 +184,8 @@ async def test_what_a_lost_worker_held_comes_back_alone(store: Store) -> None:
 
     await store.enqueue_many(write, range(3))
     lost = await begin(store)
-    await store.tasks.claim(lost, [(await store.queue_id("meters"), 2)], 2)
-    await store.sessions.end(lost, "lost")
+    await store.database.tasks.claim(lost, [(await store.database.queue_id("meters"), 2)], 2)
+    await store.database.sessions.end(lost, "lost")
     await Worker(store, [write]).drain()
     assert sorted(calls) == [[0], [1], [2]]
 

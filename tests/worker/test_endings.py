@@ -31,7 +31,7 @@ async def mail(number: int) -> None:
 async def test_a_store_closes_while_a_settle_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = asyncio.Event()
     store = await connect("memory:", timeout=1)
-    real = store.driver.run
+    real = store.database.driver.run
 
     async def away(slot: int, calls: Sequence[Call]) -> Any:
         if any(call.statement == "settle" for call in calls):
@@ -39,7 +39,7 @@ async def test_a_store_closes_while_a_settle_cannot_be_written(monkeypatch: pyte
             raise StoreUnavailable("away")
         return await real(slot, calls)
 
-    monkeypatch.setattr(store.driver, "run", away)
+    monkeypatch.setattr(store.database.driver, "run", away)
     async with Worker(store, [mail], grace=0):
         await store.enqueue(mail, 1)
         await tried.wait()
@@ -76,7 +76,7 @@ async def test_a_refused_settle_is_not_cancelled_in_place_of_the_body(monkeypatc
 
 def _refuse_settles_of(store: Store, now: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer a settle with a lost reply, and the question what became of it never."""
-    real = store.tasks.settle_soon
+    real = store.database.tasks.settle_soon
 
     def soon(
         task_id: int, worker: int, turn: int, settlement: Settlement, heard: Callable[[Any], None], **options: Any
@@ -90,8 +90,8 @@ def _refuse_settles_of(store: Store, now: Callable[[], bool], monkeypatch: pytes
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(store.tasks, "settle_soon", soon)
-    monkeypatch.setattr(store.tasks, "settled", never)
+    monkeypatch.setattr(store.database.tasks, "settle_soon", soon)
+    monkeypatch.setattr(store.database.tasks, "settled", never)
 
 
 async def test_a_task_whose_outcome_we_cannot_write_down_is_given_back(
@@ -140,7 +140,9 @@ async def test_an_exception_whose_code_no_store_can_hold_is_a_failure_like_other
 
 def _internal_failures(store: Store) -> list[str]:
     told: list[str] = []
-    store.telemetry.subscribe(lambda event: told.append(event.error) if isinstance(event, InternalTaskFailed) else None)
+    store.database.telemetry.subscribe(
+        lambda event: told.append(event.error) if isinstance(event, InternalTaskFailed) else None
+    )
     return told
 
 
@@ -196,7 +198,7 @@ async def test_a_flush_cancelled_before_its_first_step_holds_up_nobody() -> None
     async with connect("memory:") as store:
         await store.create_queue("mail")
         first = asyncio.create_task(store.enqueue("mail", 1))
-        lane = store._db.flusher._lanes[0]
+        lane = store.database.flusher._lanes[0]
         while lane.task is None:  # noqa: ASYNC110 - until it is made, and not one step longer
             await asyncio.sleep(0)
         lane.task.cancel()
@@ -290,14 +292,14 @@ async def test_draining_ends_when_the_store_is_closed_under_it(monkeypatch: pyte
         await asyncio.Event().wait()
 
     store = await connect("memory:", timeout=1)
-    real = store.tasks.wake
+    real = store.database.tasks.wake
 
     async def wake() -> set[int]:
         found = await real()
         asked.set()  # from here on it only waits
         return found
 
-    monkeypatch.setattr(store.tasks, "wake", wake)
+    monkeypatch.setattr(store.database.tasks, "wake", wake)
     await store.enqueue(work, 0)
     async with Worker(store, [work], grace=0) as worker:
         draining = asyncio.create_task(worker.drain())
@@ -370,7 +372,7 @@ def test_nobody_beats_for_a_loop_that_is_closed(tmp_path: Path) -> None:
 
     loop = asyncio.new_event_loop()
     store = loop.run_until_complete(begin())
-    heartbeat: Any = getattr(store, "heartbeat")  # noqa: B009 - the store does not know of it
+    heartbeat: Any = store.database.heartbeat
     beating: threading.Thread = heartbeat._thread
     assert beating.is_alive()
     # Kept: what Python says of tasks that are collected before they end would be the failure of some other test.

@@ -317,7 +317,7 @@ async def test_a_spoiled_retry_after_is_as_good_as_none(store: Store) -> None:
 
 async def test_failures_and_deaths_are_told_as_events(store: Store, clock: TestClock) -> None:
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
 
     @handler("mail", retry=2)
     async def fail(payload: int) -> None:

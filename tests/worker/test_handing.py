@@ -131,7 +131,7 @@ async def test_one_whose_reply_is_lost_is_there_once_and_executed(store_url: str
 async def test_a_session_that_was_declared_dead_is_handed_nothing(store: Store) -> None:
     async with Worker(store, [note], poll=60) as worker:
         await at_rest(worker)
-        await die(store)
+        await die(store.database)
         task_id = await store.enqueue(note, 1)
         assert (await task_of(store, task_id)).owner is None  # it waits for whoever lives
 

@@ -68,6 +68,30 @@ async def living(store: Store) -> dict[tuple[str, ...], float]:
     return {tuple(one.handlers): one.lease for one in await store.workers() if one.stopped_at is None}
 
 
+@pytest.mark.proves("L-06", "CF-03")
+@pytest.mark.parametrize(("options", "every"), [({}, 10.0), ({"beat": "2s"}, 2.0), ({"lease": "3s"}, 1.0)])
+async def test_the_beat_can_be_set_and_no_type_has_fewer_than_three_in_its_lease(
+    store_url: str, options: Any, every: float
+) -> None:
+    scene = Scene()
+    quick, _ = scene.serves()
+
+    @handler("tiny", lease=0.6)
+    async def tiny(message: object) -> None: ...
+
+    async with connect(store_url, **options) as store:
+        async with Worker(store, [quick]):
+            assert store.database.heartbeat._every == pytest.approx(every)
+        async with Worker(store, [quick, tiny]):
+            assert store.database.heartbeat._every == pytest.approx(0.2)
+
+
+@pytest.mark.proves("CF-03")
+async def test_a_beat_that_is_too_slow_is_refused(store_url: str) -> None:
+    with pytest.raises(InvalidOption, match="at most a third of the lease, 10 s"):
+        await connect(store_url, beat="11s")
+
+
 @pytest.mark.proves("L-06", "CF-03", "L-03", "W-08")
 async def test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_type(
     store: Store, clock: TestClock
@@ -79,14 +103,14 @@ async def test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_ty
         await until(lambda: sorted(scene.begun) == ["quick", "slow"])
         assert await living(store) == {("quick",): 30.0, ("slow",): 300.0}
         await silence(store)
-        held, recovery = await owners(store), Recovery(store)
+        held, recovery = await owners(store), Recovery(store.database)
         assert held["quick"] != held["slow"]
         clock.advance(29, leases=True)
         await recovery.look()
         clock.advance(10, leases=True)
         await recovery.look()
         clock.advance(10, leases=True)
-        assert await recovery.look() == {await store.queue_id("quick")}
+        assert await recovery.look() == {await store.database.queue_id("quick")}
         assert await owners(store) == {"quick": None, "slow": held["slow"]}
         assert await Worker(store, [quick, slow]).drain() == 1, "a suspect, executed by a worker of both leases"
         assert (await store.get(message)).status == RunStatus.SUCCESS  # type: ignore[union-attr]
@@ -99,7 +123,7 @@ async def test_what_a_killed_worker_held_is_taken_over_after_the_lease_of_its_ty
         clock.advance(2, leases=True)
         why = await store.why(run_id)
         assert (why.reason, "lease of 300 s" in (why.next or "")) == (Reason.WORKER_SILENT, True)
-        assert await recovery.look() == {await store.queue_id("slow")}
+        assert await recovery.look() == {await store.database.queue_id("slow")}
         assert await Worker(store, [quick, slow]).drain() == 1
     assert await store.result(run_id, str) == "slow"
     assert (sorted(scene.begun[:2]), scene.begun[2:]) == (["quick", "slow"], ["quick", "slow"])
@@ -112,11 +136,11 @@ async def test_a_frozen_worker_loses_what_has_the_shorter_lease_and_goes_on_with
     scene = Scene()
     quick, slow = scene.serves()
     events: list[Any] = []
-    store.telemetry.subscribe(events.append)
+    store.database.telemetry.subscribe(events.append)
     async with Worker(store, [quick, slow]) as worker:
         message, run_id = await store.enqueue(quick, 1), await begun(store, slow)
         await until(lambda: sorted(scene.begun) == ["quick", "slow"])
-        held, recovery = await owners(store), Recovery(store)
+        held, recovery = await owners(store), Recovery(store.database)
         async with stillness(store):
             for seconds in (31, 11):  # the test's clock stands between: it is frozen for 42 s, and another worker looks
                 clock.advance(seconds, leases=True)
@@ -141,7 +165,7 @@ async def test_sessions_that_could_not_be_begun_while_the_database_was_away_are_
     scene = Scene()
     scene.go.set()
     quick, slow = scene.serves()
-    begin, calls = store.sessions.begin, iter(["well", "away"])
+    begin, calls = store.database.sessions.begin, iter(["well", "away"])
 
     async def failing(*args: Any) -> int:
         if next(calls, "well") == "away":
@@ -150,7 +174,7 @@ async def test_sessions_that_could_not_be_begun_while_the_database_was_away_are_
 
     async with Worker(store, [quick, slow], poll=0.05) as worker:
         before = {one.id for one in worker._runtime.leases}
-        monkeypatch.setattr(store.sessions, "begin", failing)
+        monkeypatch.setattr(store.database.sessions, "begin", failing)
         for session in worker._runtime.leases:
             session.beaten(alive=False, owned=[], sent_at=0.0)
         run_id = await begun(store, slow)
@@ -182,7 +206,7 @@ async def test_one_beat_renews_all_sessions_as_often_as_the_shortest_lease_needs
         Worker(other, [a]),
     ):
         sessions = [one.id for one in worker._runtime.leases]
-        assert Heartbeat.of(store)._every == pytest.approx(0.3)
+        assert Heartbeat.of(store.database)._every == pytest.approx(0.3)
         before = await _beats(store, sessions)
         await until(lambda: _all_after(store, sessions, min(before) + 1_500_000))
         assert [one.id for one in worker._runtime.leases] == sessions, "more than a lease, and another worker watches"
@@ -228,7 +252,7 @@ async def test_a_worker_claims_each_queue_under_the_session_of_its_lease(store: 
 async def test_a_run_of_another_lease_hears_that_it_was_cancelled(store: Store, store_url: str) -> None:
     scene = Scene()
     quick, slow = scene.serves()
-    async with Worker(store, [quick, slow]), connect(store_url, listen=False, clock=store.clock) as other:
+    async with Worker(store, [quick, slow]), connect(store_url, listen=False, clock=store.database.clock) as other:
         await store.enqueue(quick, 1)
         run_id = await begun(store, slow)
         await until(lambda: sorted(scene.begun) == ["quick", "slow"])
@@ -276,9 +300,9 @@ async def test_a_session_claims_nothing_before_its_supervisor_knows_of_it(
     async with connect(store_url, lease=30) as store:
         await store.create_queue("mail")
         await store.enqueue(send, 1)
-        helper = Heartbeat.of(store).helper
+        helper = Heartbeat.of(store.database).helper
         helper.supervised(pipe)
-        beat, claim, well, known = store.sessions.beat, store.tasks.claim, helper.well, []
+        beat, claim, well, known = store.database.sessions.beat, store.database.tasks.claim, helper.well, []
 
         async def observed(*of: Any, **also: Any) -> Any:
             known.append(bool(helper._known))
@@ -287,8 +311,8 @@ async def test_a_session_claims_nothing_before_its_supervisor_knows_of_it(
 
         # The line comes late, and the database does not answer the first beat before the message was executed.
         monkeypatch.setattr(helper, "well", lambda leases: (claimed.wait(0.3), well(leases))[1])
-        monkeypatch.setattr(store.sessions, "beat", lambda *of, **also: answer.wait(20) and beat(*of, **also))
-        monkeypatch.setattr(store.tasks, "claim", observed)
+        monkeypatch.setattr(store.database.sessions, "beat", lambda *of, **also: answer.wait(20) and beat(*of, **also))
+        monkeypatch.setattr(store.database.tasks, "claim", observed)
         try:
             async with Worker(store, [send]):
                 await asyncio.wait_for(executed.wait(), 20)
@@ -304,7 +328,7 @@ async def test_a_session_claims_nothing_before_its_supervisor_knows_of_it(
 
 @pytest.mark.backends("sqlite", "postgres", reason="no other process can open the database beside Turso")
 async def test_the_helper_is_told_the_shortest_and_the_longest_lease(live_store: Store) -> None:
-    line = HelperConnection(live_store)
+    line = HelperConnection(live_store.database)
     assert line.kind == CHILD
 
     def place(leases: dict[int, float]) -> tuple[float, float, float] | None:

@@ -1,5 +1,6 @@
 """What runs inside a worker beside the bodies: a part of it that breaks is told, and starts again."""
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,6 +11,8 @@ from stepwell import Store, Worker, handler
 from stepwell.base import telemetry
 from stepwell.base.events import InternalTaskFailed
 from stepwell.base.telemetry import LogBudget
+from stepwell.work.heartbeat import Heartbeat
+from stepwell.work.session import Session
 from tests.ground.waiting import until
 from tests.store.seam import ask
 
@@ -31,7 +34,7 @@ def broken(live_store: Store) -> list[str]:
         if isinstance(event, InternalTaskFailed):
             told.append(event.name)
 
-    live_store.telemetry.subscribe(hear)
+    live_store.database.telemetry.subscribe(hear)
     return told
 
 
@@ -53,7 +56,7 @@ def failing_twice(verb: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitabl
 async def test_a_loop_that_breaks_is_told_and_started_again(
     live_store: Store, monkeypatch: pytest.MonkeyPatch, broken: list[str], verb: str, name: str
 ) -> None:
-    monkeypatch.setattr(live_store.tasks, verb, failing_twice(getattr(live_store.tasks, verb)))
+    monkeypatch.setattr(live_store.database.tasks, verb, failing_twice(getattr(live_store.database.tasks, verb)))
     done: list[int] = []
 
     @handler("mail")
@@ -71,7 +74,7 @@ async def test_a_loop_that_breaks_is_told_and_started_again(
 async def test_a_heartbeat_that_breaks_is_told_and_beats_again(
     live_store: Store, monkeypatch: pytest.MonkeyPatch, broken: list[str], verb: str
 ) -> None:
-    real = getattr(live_store.sessions, verb)
+    real = getattr(live_store.database.sessions, verb)
     left = [1, 2]
 
     def call(*args: Any, **options: Any) -> Any:
@@ -80,7 +83,7 @@ async def test_a_heartbeat_that_breaks_is_told_and_beats_again(
             raise OSError(24, "Too many open files")
         return real(*args, **options)
 
-    monkeypatch.setattr(live_store.sessions, verb, call)
+    monkeypatch.setattr(live_store.database.sessions, verb, call)
 
     @handler("mail")
     async def send(number: int) -> None: ...
@@ -99,3 +102,20 @@ async def test_a_heartbeat_that_breaks_is_told_and_beats_again(
         await until(has_beaten)
         assert (broken, worker.id) == (["heartbeat", "heartbeat"], session)
     assert "stepwell-heartbeat" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.proves("L-03")
+async def test_a_heartbeat_is_quiet_if_its_session_left_before_its_thread_began(live_store: Store) -> None:
+    heartbeat = Heartbeat.of(live_store.database)
+    ended = threading.Event()
+    heartbeat._last = threading.Thread(target=ended.wait)  # that of a worker before, which still closes its helper
+    heartbeat._last.start()
+    session = Session(1, lambda _: None, lambda *_: None, lease=30)
+    heartbeat.add(session)
+    thread = heartbeat._last
+    removed = asyncio.create_task(heartbeat.remove(session))
+    await until(lambda: not heartbeat._sessions)
+    ended.set()
+    await removed
+    await until(lambda: not thread.is_alive())
+    assert heartbeat._quiet.is_set()

@@ -87,7 +87,7 @@ async def test_one_claim_takes_as_many_as_there_are_free_places(
     running: set[int] = set()
 
     for verb in ("claim", "claim_above"):
-        real = getattr(live_store.tasks, verb)
+        real = getattr(live_store.database.tasks, verb)
 
         async def claim(
             worker: int, wanted: Sequence[Any], limit: int, real: Any = real, **options: Any
@@ -97,7 +97,7 @@ async def test_one_claim_takes_as_many_as_there_are_free_places(
                 asked.append((limit, len(claimed)))
             return claimed
 
-        monkeypatch.setattr(live_store.tasks, verb, claim)
+        monkeypatch.setattr(live_store.database.tasks, verb, claim)
 
     @handler("mail")
     async def wait(number: int) -> None:

@@ -39,7 +39,7 @@ async def test_a_worker_whose_store_is_closed_begins_nothing_more(store_url: str
         store = await connect(store_url, lease=2)
         running = asyncio.create_task(Worker(store, [work], grace=0).run())
         await other.create_queue("mail")
-        await until(lambda: store.heartbeat is not None)
+        await until(lambda: store.database.heartbeat is not None)
         await store.close()
         await other.enqueue_many("mail", range(5))
         deadline = time.monotonic() + 1.5  # three of the longest polls: nothing is to happen, so there is no fact
@@ -62,7 +62,7 @@ async def test_what_was_taken_by_hand_is_handed_out_whatever_becomes_of_the_swee
     async def busy() -> set[int]:
         raise StoreBusy
 
-    monkeypatch.setattr(store.tasks, "wake", busy)
+    monkeypatch.setattr(store.database.tasks, "wake", busy)
     [message] = await store.dequeue("mail", 10)
     assert message.payload == 2
 
@@ -79,7 +79,7 @@ async def test_a_taker_that_leaves_gives_back_what_it_took(live_store: Store) ->
         if isinstance(taken[0], list):
             assert await taken[0][0].archive()
             continue
-        await live_store.by_hand.ended()
+        await live_store.database.by_hand.ended()
         [message] = await live_store.dequeue("mail", until=5)
         assert (message.payload, message.attempt) == (number, 1)
         assert await message.archive()
@@ -183,7 +183,7 @@ async def _running(store: Store) -> bool:
 async def test_a_defect_in_one_flush_does_not_stop_the_next(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.create_queue("mail")
     await store.enqueue("mail", 0)
-    real = store.driver.run
+    real = store.database.driver.run
     failed = 0
 
     async def broken(slot: int, calls: Any) -> Any:
@@ -194,7 +194,7 @@ async def test_a_defect_in_one_flush_does_not_stop_the_next(store: Store, monkey
             raise ZeroDivisionError
         return await real(slot, calls)
 
-    monkeypatch.setattr(store.driver, "run", broken)
+    monkeypatch.setattr(store.database.driver, "run", broken)
     first = asyncio.create_task(store.enqueue("mail", 1))
     await until(lambda: failed)
     second = asyncio.create_task(store.enqueue("mail", 2))
@@ -205,11 +205,11 @@ async def test_a_defect_in_one_flush_does_not_stop_the_next(store: Store, monkey
 
 async def test_a_cancellation_that_comes_with_a_hint_is_not_swallowed(live_store: Store) -> None:
     await live_store.create_queue("mail")
-    queue_id = await live_store.queue_id("mail")
+    queue_id = await live_store.database.queue_id("mail")
     for _ in range(20):
         waiting = asyncio.create_task(live_store.dequeue("mail", until=None))
         await asyncio.sleep(0.05)  # until it rests
-        live_store.tasks.hint({queue_id})
+        live_store.database.wakeups.hint({queue_id})
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(waiting, 10)
@@ -218,9 +218,9 @@ async def test_a_cancellation_that_comes_with_a_hint_is_not_swallowed(live_store
 async def test_a_taker_by_hand_finds_what_a_dead_worker_left(store: Store, clock: TestClock) -> None:
     await store.create_queue("mail")
     message = await store.enqueue("mail", 1)
-    worker = await store.sessions.begin(_identity(), 30_000_000)
-    assert len(await store.tasks.claim(worker, [(await store.queue_id("mail"), 1)], 1)) == 1
-    await store.sessions.end(worker, "lost")
+    worker = await store.database.sessions.begin(_identity(), 30_000_000)
+    assert len(await store.database.tasks.claim(worker, [(await store.database.queue_id("mail"), 1)], 1)) == 1
+    await store.database.sessions.end(worker, "lost")
     [taken] = await store.dequeue("mail", until=5)
     assert (taken.id, taken.attempt) == (message, 2)
 
@@ -245,12 +245,12 @@ async def test_a_closed_store_is_forgotten(store_url: str, backend: str) -> None
 async def test_archived_by_hand_and_settled_by_a_worker_in_one_flush(store: Store) -> None:
     await store.enqueue_many(mail, range(40))
     taken: list[Message[Any]] = await store.dequeue("mail", 20)
-    worker = await store.sessions.begin(_identity(), 30_000_000)
-    claimed = await store.tasks.claim(worker, [(await store.queue_id("mail"), 20)], 20)
+    worker = await store.database.sessions.begin(_identity(), 30_000_000)
+    claimed = await store.database.tasks.claim(worker, [(await store.database.queue_id("mail"), 20)], 20)
     done = Settlement(RunStatus.SUCCESS)
     await asyncio.gather(
         *(message.archive() for message in taken),
-        *(store.tasks.settle(task.id, worker, task.turn, done) for task in claimed),
+        *(store.database.tasks.settle(task.id, worker, task.turn, done) for task in claimed),
     )
     assert await store.counts("mail") == {"SUCCESS": 40}
     assert await ask(store, "select sum(succeeded) from {rollup}") == [(40,)]
@@ -295,16 +295,16 @@ async def test_visibility_is_never_nothing(store: Store) -> None:
 
 async def test_a_purge_of_what_was_claimed_meanwhile_ends(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.enqueue(mail, 1)
-    real = store.driver.read
+    real = store.database.driver.read
 
     async def late(call: Call) -> Any:
         rows = await real(call)
         if call.statement == "purgeable" and rows:
-            worker = await store.sessions.begin(_identity(), 30_000_000)
-            await store.tasks.claim(worker, [(await store.queue_id("mail"), 1)], 1)
+            worker = await store.database.sessions.begin(_identity(), 30_000_000)
+            await store.database.tasks.claim(worker, [(await store.database.queue_id("mail"), 1)], 1)
         return rows
 
-    monkeypatch.setattr(store.driver, "read", late)
+    monkeypatch.setattr(store.database.driver, "read", late)
     assert await store.purge("mail") == 0
 
 
@@ -340,19 +340,19 @@ async def test_dead_letters_whose_key_is_in_use_again_do_not_keep_the_others_dea
 
 async def test_a_purge_leaves_what_was_added_meanwhile(store: Store, clock: TestClock) -> None:
     await store.enqueue_many(mail, range(1_500))
-    real = store.driver.transact
+    real = store.database.driver.transact
 
     async def adding(script: Any, **options: Any) -> Any:
         clock.advance(1)
-        await store.new_tasks.add_one(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
+        await store.database.new_tasks.add_one(NewTask(TaskKind.MESSAGE, queue_id, "mail", "9"))
         return await real(script, **options)
 
-    queue_id = await store.queue_id("mail")
-    store.driver.transact = adding  # type: ignore[method-assign]
+    queue_id = await store.database.queue_id("mail")
+    store.database.driver.transact = adding  # type: ignore[method-assign]
     try:
         assert await store.purge("mail") == 1_500
     finally:
-        del store.driver.transact
+        del store.database.driver.transact
     assert await store.counts("mail") == {"PENDING": 2}
 
 

@@ -71,14 +71,14 @@ async def test_a_worker_declared_dead_stops_its_bodies_writes_nothing_and_goes_o
         told.append(f"{name} ends")
 
     async with beating(store_url) as store:
-        store.telemetry.subscribe(events.append)
+        store.database.telemetry.subscribe(events.append)
         async with Worker(store, [wait]) as worker:
             dead = worker.id
             message = await store.enqueue(wait, "first")
             await asyncio.wait_for(started.wait(), 10)
             await bury(store, dead)
             with pytest.raises(LeaseLost):  # whatever it still has to say is refused
-                await store.tasks.settle(message, dead, 1, Settlement(RunStatus.SUCCESS))
+                await store.database.tasks.settle(message, dead, 1, Settlement(RunStatus.SUCCESS))
             await until(lambda: told[-1] == "first ends")
             assert worker.id != dead
             second = await store.enqueue(wait, "second")
@@ -111,7 +111,7 @@ async def test_a_body_that_ends_after_its_session_died_is_refused_by_the_databas
             go_on.wait(30)
 
     async with beating(store_url, lease=30) as store:  # no beat comes in between: the fence alone decides
-        store.telemetry.subscribe(events.append)
+        store.database.telemetry.subscribe(events.append)
         async with Worker(store, [work]) as worker:
             message = await store.enqueue(work, 1)
             await until(started.is_set)
@@ -146,7 +146,7 @@ async def test_neither_a_blocked_loop_nor_a_long_thread_costs_the_session(store_
 
     async def watch() -> None:
         async with beating(store_url, lease) as store:
-            store.telemetry.subscribe(
+            store.database.telemetry.subscribe(
                 lambda event: recovered.append(event) if isinstance(event, SessionsRecovered) else None
             )
             async with Worker(store, [block, hold], grace=0):
@@ -186,7 +186,7 @@ async def test_a_session_that_is_not_heard_of_counts_as_dead_after_its_lease(sto
         message = await store.enqueue(wait, 1)
         await asyncio.wait_for(started.wait(), 10)
         await silence(store)
-        recovery = Recovery(store)
+        recovery = Recovery(store.database)
         clock.advance(29, leases=True)
         assert await recovery.look() == set()
         [info] = [each for each in await store.workers() if each.id == session]
@@ -196,7 +196,7 @@ async def test_a_session_that_is_not_heard_of_counts_as_dead_after_its_lease(sto
         clock.advance(9, leases=True)
         assert await recovery.look() == set()
         clock.advance(2, leases=True)
-        assert await recovery.look() == {await store.queue_id("mail")}
+        assert await recovery.look() == {await store.database.queue_id("mail")}
         [info] = [each for each in await store.workers() if each.id == session]
         assert (info.alive, info.stop_reason) == (False, "lost")
         task = await store.get(message)
@@ -227,8 +227,8 @@ async def test_workers_of_one_store_share_one_heartbeat(live_store: Store) -> No
 async def test_the_lease_is_thirty_seconds_and_the_beat_a_third_of_it(store_url: str) -> None:
     for lease, options in ((30.0, ""), (9.0, "?lease=9"), (90.0, "?lease=1m30s")):
         async with connect(f"{store_url}{options}") as store, Worker(store, []) as worker:
-            assert store.options.lease == lease
-            assert Heartbeat.of(store)._every == lease / 3
+            assert store.database.options.lease == lease
+            assert Heartbeat.of(store.database)._every == lease / 3
             [[stored]] = await ask(store, f"select lease from {{worker}} where id = {worker.id}")
             assert stored == lease * 1_000_000
 
@@ -309,7 +309,7 @@ async def test_whatever_ends_a_claim_clears_the_owner(store: Store, clock: TestC
         await change(store, f"update {{task}} set cancel_requested_at = 1 where id = {waiting}")
         async with stillness(store):  # a beat in between says that it lives
             clock.advance(31, leases=True)
-            recovery = Recovery(store)
+            recovery = Recovery(store.database)
             await recovery.look()
             clock.advance(10, leases=True)
             await recovery.look()
@@ -329,15 +329,15 @@ async def test_a_worker_that_starts_while_the_database_is_away_waits_and_says_so
     live_store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     events: list[Any] = []
-    live_store.telemetry.subscribe(events.append)
-    begin, failures = live_store.sessions.begin, iter([error, error])
+    live_store.database.telemetry.subscribe(events.append)
+    begin, failures = live_store.database.sessions.begin, iter([error, error])
 
     async def beginning(*args: Any) -> int:
         if (failure := next(failures, None)) is not None:
             raise failure
         return await begin(*args)
 
-    monkeypatch.setattr(live_store.sessions, "begin", beginning)
+    monkeypatch.setattr(live_store.database.sessions, "begin", beginning)
     message = await live_store.enqueue(early, 1)
     async with Worker(live_store, [early]) as worker:
         assert await worker.drain() <= 1
@@ -361,10 +361,10 @@ async def test_a_worker_that_waits_for_the_database_can_be_stopped(
     async def beginning(*args: Any) -> int:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(live_store.sessions, "begin", beginning)
+    monkeypatch.setattr(live_store.database.sessions, "begin", beginning)
     worker = Worker(live_store, [early])
     running = asyncio.ensure_future(worker.run())
-    await until(lambda: live_store.telemetry.counts[StoreLost] > 0)
+    await until(lambda: live_store.database.telemetry.counts[StoreLost] > 0)
     worker.stop()
     await asyncio.wait_for(running, 10)
     with pytest.raises(StoreUnavailable):

@@ -27,7 +27,7 @@ async def test_the_retry_policy_is_the_stores_the_handlers_or_the_messages(store
             await store.enqueue(own, 1): (4, 3),
             await store.enqueue(own, 1, max_attempts=9): (9, 3),
         }
-        before = store.clock.now()
+        before = store.database.clock.now()
         assert before is not None
         await Worker(store, [plain, own]).drain()
         for task_id, (attempts, seconds) in asked.items():
@@ -42,7 +42,7 @@ async def test_the_retry_policy_is_the_stores_the_handlers_or_the_messages(store
 async def test_options_stand_in_the_url_too(store_url: str) -> None:
     join = "&" if "?" in store_url else "?"
     async with connect(f"{store_url}{join}retry=5&visibility=90s") as store:
-        assert (store.options.retry, store.options.visibility) == (Retry(5), 90)
+        assert (store.database.options.retry, store.database.options.visibility) == (Retry(5), 90)
     for wrong in ("retry=0", "retry=many", "visibility=-1"):
         with pytest.raises(InvalidOption):
             Config(f"{store_url}{join}{wrong}")

@@ -136,7 +136,7 @@ async def test_a_claim_that_is_under_way_when_the_worker_stops_is_not_lost(
     """Its tasks are this session's in the database: cut off, they would have used up their only attempt."""
     executed: list[int] = []
     taken, answer = asyncio.Event(), asyncio.Event()
-    real = live_store.tasks.claim
+    real = live_store.database.tasks.claim
 
     async def claim(worker: int, queues: Sequence[tuple[int, int]], limit: int, **options: Any) -> list[Claimed]:
         claimed = await real(worker, queues, limit, **options)
@@ -145,7 +145,7 @@ async def test_a_claim_that_is_under_way_when_the_worker_stops_is_not_lost(
             await answer.wait()
         return claimed
 
-    monkeypatch.setattr(live_store.tasks, "claim", claim)
+    monkeypatch.setattr(live_store.database.tasks, "claim", claim)
 
     @handler("mail", retry=1)
     async def send(number: int) -> None:
@@ -164,7 +164,7 @@ async def test_a_turn_given_up_before_it_began_is_released_too(
 ) -> None:
     worker: Worker
     executed: list[int] = []
-    real = live_store.tasks.claim
+    real = live_store.database.tasks.claim
 
     async def claim(worker_id: int, queues: Sequence[tuple[int, int]], limit: int, **options: Any) -> list[Claimed]:
         claimed = await real(worker_id, queues, limit, **options)
@@ -172,7 +172,7 @@ async def test_a_turn_given_up_before_it_began_is_released_too(
             asyncio.get_running_loop().call_soon(worker.stop)
         return claimed
 
-    monkeypatch.setattr(live_store.tasks, "claim", claim)
+    monkeypatch.setattr(live_store.database.tasks, "claim", claim)
 
     @handler("mail", retry=1)
     async def send(number: int) -> None:

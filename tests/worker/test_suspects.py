@@ -25,13 +25,15 @@ async def leased(store_url: str, lease: float = 1.0) -> AsyncIterator[Store]:
 async def bury(store: Store, worker: int) -> None:
     """Declare a session dead, as another worker does."""
     [[beat_at]] = [list(row) for row in await ask(store, f"select beat_at from {{beat}} where worker_id = {worker}")]
-    assert await store.sessions.bury(SeenWorker(worker, beat_at)) is not None
+    assert await store.database.sessions.bury(SeenWorker(worker, beat_at)) is not None
 
 
 async def lose(store: Store, queue: str, number: int) -> None:
     """Have a session claim these and die."""
     dead = await begin(store)
-    assert len(await store.tasks.claim(dead, [(await store.queue_id(queue), number)], number)) == number
+    assert (
+        len(await store.database.tasks.claim(dead, [(await store.database.queue_id(queue), number)], number)) == number
+    )
     await bury(store, dead)
 
 
@@ -85,14 +87,14 @@ async def test_ordinary_work_goes_on_when_others_have_executed_the_suspects_that
 
     async with leased(store_url, 60) as store:
         await store.enqueue(send, "suspect")
-        queue, dead, other = await store.queue_id("mail"), await begin(store), await begin(store)
-        assert len(await store.tasks.claim(dead, [(queue, 1)], 1)) == 1
+        queue, dead, other = await store.database.queue_id("mail"), await begin(store), await begin(store)
+        assert len(await store.database.tasks.claim(dead, [(queue, 1)], 1)) == 1
         async with Worker(store, [send], concurrency=4) as worker:
             await store.enqueue(send, "long")
             await until(lambda: begun == ["long"])
             await bury(store, dead)
             await until(lambda: worker._runtime.claims._suspects.is_on, message="it waits for the end of the long one")
-            assert len(await store.suspects.claim(other, [queue], beside=False)) == 1
+            assert len(await store.database.suspects.claim(other, [queue], beside=False)) == 1
             await store.enqueue(send, "ordinary")
             await until(lambda: "ordinary" in begun, message="the lease is not over")
             go_on.set()

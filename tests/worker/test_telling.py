@@ -24,12 +24,12 @@ async def test_a_failing_database_costs_at_most_a_line_a_second(
     live_store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[Any] = []
-    live_store.telemetry.subscribe(events.append)
+    live_store.database.telemetry.subscribe(events.append)
     away = asyncio.Event()
     done: list[int] = []
 
     def failing(verb: str) -> Any:
-        real = getattr(live_store.driver, verb)
+        real = getattr(live_store.database.driver, verb)
 
         async def call(*args: Any, **options: Any) -> Any:
             if away.is_set():
@@ -39,7 +39,7 @@ async def test_a_failing_database_costs_at_most_a_line_a_second(
         return call
 
     for verb in ("run", "read", "transact"):
-        monkeypatch.setattr(live_store.driver, verb, failing(verb))
+        monkeypatch.setattr(live_store.database.driver, verb, failing(verb))
 
     @handler("mail")
     async def send(number: int) -> None:
@@ -69,7 +69,7 @@ async def test_a_session_is_announced_and_payloads_stay_out_of_the_log(
     live_store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     events: list[Any] = []
-    live_store.telemetry.subscribe(events.append)
+    live_store.database.telemetry.subscribe(events.append)
     caplog.set_level(logging.DEBUG, "stepwell")
 
     @handler("mail", retry=1)
@@ -91,7 +91,7 @@ async def test_a_listener_that_raises_disturbs_nothing(live_store: Store) -> Non
     def shout(event: object) -> None:
         raise RuntimeError("shout")
 
-    live_store.telemetry.subscribe(shout)
+    live_store.database.telemetry.subscribe(shout)
 
     @handler("mail", retry=1)
     async def send(number: int) -> None:
@@ -107,9 +107,9 @@ async def test_an_internal_loop_that_breaks_is_told_and_started_again(
     live_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Any] = []
-    live_store.telemetry.subscribe(events.append)
+    live_store.database.telemetry.subscribe(events.append)
     done: list[int] = []
-    real = live_store.tasks.claim
+    real = live_store.database.tasks.claim
     broken = [True]
 
     async def claim(*args: Any, **options: Any) -> Any:
@@ -118,7 +118,7 @@ async def test_an_internal_loop_that_breaks_is_told_and_started_again(
             raise ZeroDivisionError("a defect of ours")
         return await real(*args, **options)
 
-    monkeypatch.setattr(live_store.tasks, "claim", claim)
+    monkeypatch.setattr(live_store.database.tasks, "claim", claim)
 
     @handler("mail")
     async def send(number: int) -> None:

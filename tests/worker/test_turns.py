@@ -41,9 +41,9 @@ async def take_away(store: Store, *, heard: bool = False) -> None:
     """
     if not heard:
         await silence(store)
-    while living := await store.sessions.living():  # again, if one has beaten meanwhile
+    while living := await store.database.sessions.living():  # again, if one has beaten meanwhile
         for session in living:
-            await store.sessions.bury(SeenWorker(session.worker_id, session.beat_at))
+            await store.database.sessions.bury(SeenWorker(session.worker_id, session.beat_at))
 
 
 async def written(store: Store) -> tuple[int, int]:
@@ -299,7 +299,7 @@ async def test_nobody_takes_the_turn_between_the_check_and_the_commit(store_url:
         scene = Scene(store, act)
         await scene.play("message")
         assert held == ["RUNNING"]
-        await store.sessions.return_stranded()
+        await store.database.sessions.return_stranded()
         assert await count(store, "owner is not null") == 0
 
 
@@ -323,9 +323,9 @@ async def test_the_sync_face_has_the_same_fence(store_url: str) -> None:
                 with store.transaction() as ours:
                     store.fence(ours)  # as in every other transaction, though this one asks by itself
                 store.wait_for(lambda: silence(store.async_store))  # a beat in between, and it is not to be buried
-                for session in store.wait_for(store.async_store.sessions.living):
+                for session in store.wait_for(store.async_store.database.sessions.living):
                     seen = SeenWorker(session.worker_id, session.beat_at)
-                    store.wait_for(lambda seen=seen: store.async_store.sessions.bury(seen))  # type: ignore[misc]
+                    store.wait_for(lambda seen=seen: store.async_store.database.sessions.bury(seen))  # type: ignore[misc]
                 try:
                     with store.transaction() as tx:
                         tx.execute("insert into own (label) values ('late')")

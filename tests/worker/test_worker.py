@@ -161,7 +161,7 @@ async def test_one_claim_serves_many_queues(store: Store, backend: str, monkeypa
         handlers.append(serving(f"queue-{number}"))
         await store.enqueue_many(handlers[-1], [1, 2])
     calls: list[tuple[str, ...]] = []
-    real_run, real_transact = store.driver.run, store.driver.transact
+    real_run, real_transact = store.database.driver.run, store.database.driver.transact
 
     async def run(slot: int, sent: Any) -> Any:
         calls.append(tuple(call.statement for call in sent))
@@ -171,16 +171,16 @@ async def test_one_claim_serves_many_queues(store: Store, backend: str, monkeypa
         calls.append(("script",))
         return await real_transact(script, **options)
 
-    session = await store.sessions.begin(Identity("by hand", "here", 1, None, "0", []), 30_000_000)
-    queues = [(await store.queue_id(one.queue), 24) for one in handlers]
-    monkeypatch.setattr(store.driver, "run", run)
-    monkeypatch.setattr(store.driver, "transact", transact)
-    claimed = await store.tasks.claim(session, queues, 24)
+    session = await store.database.sessions.begin(Identity("by hand", "here", 1, None, "0", []), 30_000_000)
+    queues = [(await store.database.queue_id(one.queue), 24) for one in handlers]
+    monkeypatch.setattr(store.database.driver, "run", run)
+    monkeypatch.setattr(store.database.driver, "transact", transact)
+    claimed = await store.database.tasks.claim(session, queues, 24)
     assert calls == [("claim",) if backend == "postgres" else ("script",)]
     assert len({task.queue_id for task in claimed}) == 12
     assert len(claimed) == 24
     monkeypatch.undo()
-    await store.sessions.end(session, "stopped")
+    await store.database.sessions.end(session, "stopped")
     assert await Worker(store, handlers, concurrency=5).drain() == 24
     assert done == {f"queue-{number}": 2 for number in range(12)}
 
@@ -411,7 +411,7 @@ async def test_drain_misses_nothing_that_happens_while_it_looks(store: Store, mo
     """A body ends, and adds a message, while the claim that finds nothing is on its way back."""
     done: list[int] = []
     looked = asyncio.Event()
-    real = store.tasks.claim
+    real = store.database.tasks.claim
 
     async def claim(*args: Any, **options: Any) -> Any:
         claimed = await real(*args, **options)
@@ -421,7 +421,7 @@ async def test_drain_misses_nothing_that_happens_while_it_looks(store: Store, mo
             await asyncio.sleep(0.2)
         return claimed
 
-    monkeypatch.setattr(store.tasks, "claim", claim)
+    monkeypatch.setattr(store.database.tasks, "claim", claim)
 
     @handler("mail")
     async def send(number: int) -> None:

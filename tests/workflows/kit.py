@@ -8,7 +8,8 @@ from typing import Any
 
 from stepwell import Run, RunId, StepInfo, Store, Worker, Workflow
 from stepwell.records import Task
-from stepwell.worker import Serves
+from stepwell.store.database import Database
+from stepwell.workload import Serves
 
 
 async def begun(store: Store, workflow: Workflow[..., Any], *args: Any, **options: Any) -> RunId[Any]:
@@ -29,11 +30,11 @@ async def executed(store: Store, workflow: Workflow[..., Any], *args: Any, **opt
     return await store.get_run(run_id)
 
 
-async def die(store: Store) -> None:
+async def die(database: Database) -> None:
     """Declare every session dead: whoever calls this is from now on what is left of a process that was killed."""
-    store.sessions.acquit = _acquits_nobody  # type: ignore[method-assign, assignment] # before a beat can hear of it
-    for session in await store.sessions.living():
-        assert await store.sessions.bury(session) is not None
+    database.sessions.acquit = _acquits_nobody  # type: ignore[method-assign, assignment] # before a beat can hear of it
+    for session in await database.sessions.living():
+        assert await database.sessions.bury(session) is not None
 
 
 async def _acquits_nobody(_: int) -> set[int]:

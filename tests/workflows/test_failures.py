@@ -106,7 +106,7 @@ async def test_how_a_run_ends(store: Store, clock: TestClock) -> None:
     @workflow(retry=Retry(2))
     async def deadly() -> None:
         turns["deadly"] += 1
-        await die(store)
+        await die(store.database)
 
     @workflow(retry=AT_ONCE)
     async def lucky(n: int) -> int:

@@ -44,16 +44,16 @@ async def test_a_session_without_a_fence_records_nothing_new_and_changes_nothing
     await begun(store, nothing)
     worker = await begin(store)
     [task] = await claim(store, worker, "nothing")
-    await die(store)
+    await die(store.database)
     for has_row in (False, True):
         with pytest.raises(LeaseLost, match=f"session {worker} no longer holds task {task.id}"):
-            await store.recorded.record(row(task.id, "1"), worker, None, has_row=has_row)
+            await store.database.steps.record(row(task.id, "1"), worker, None, has_row=has_row)
     assert await store.steps(task.id) == []
     other = await begin(store)
     [task] = await claim_alone(store, other, "nothing")
-    await store.recorded.record(row(task.id, "null", RunStatus.RUNNING), other, None, has_row=False)
+    await store.database.steps.record(row(task.id, "null", RunStatus.RUNNING), other, None, has_row=False)
     with pytest.raises(LeaseLost):
-        await store.recorded.record(row(task.id, "1"), worker, None, has_row=True)
+        await store.database.steps.record(row(task.id, "1"), worker, None, has_row=True)
     assert await statuses(store, task.id) == {"a#1": "RUNNING"}
 
 
@@ -62,10 +62,10 @@ async def test_the_first_result_stays_whatever_comes_after_it(store: Store) -> N
     await begun(store, nothing)
     worker = await begin(store)
     [task] = await claim(store, worker, "nothing")
-    await store.recorded.record(row(task.id, "1"), worker, None, has_row=False)
+    await store.database.steps.record(row(task.id, "1"), worker, None, has_row=False)
     for status in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.RUNNING):
         with pytest.raises(LeaseLost):
-            await store.recorded.record(row(task.id, "2", status), worker, None, has_row=True)
+            await store.database.steps.record(row(task.id, "2", status), worker, None, has_row=True)
     [kept] = await store.steps(task.id)
     assert (kept.status, kept.output) == ("SUCCESS", 1)
 
@@ -102,8 +102,8 @@ async def test_of_two_executors_of_a_run_one_records_and_the_other_is_told(store
         await asyncio.wait_for(at_work.wait(), 10)
         session = frozen._runtime.session
         assert session is not None
-        await Heartbeat.of(store).remove(session)  # nobody tells it that it is dead
-        await die(store)
+        await Heartbeat.of(store.database).remove(session)  # nobody tells it that it is dead
+        await die(store.database)
         assert await drained(store, pay) == 1
         go.set()
         await until(lambda: len(told) > 1, message="LeaseLost in the workflow that was overtaken")

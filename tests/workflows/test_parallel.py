@@ -28,7 +28,7 @@ async def test_what_is_gathered_runs_at_once_and_after_a_crash_only_what_is_miss
         if called["t2"] == 1:
             await together.wait()
             await third_done.wait()
-            await die(store)
+            await die(store.database)
         return f"{before} > t2"
 
     @step
@@ -46,7 +46,7 @@ async def test_what_is_gathered_runs_at_once_and_after_a_crash_only_what_is_miss
     async def count(n: int) -> int:
         called[f"count {n}"] += 1
         if n == 3 and called["count 3"] == 1:
-            await die(store)
+            await die(store.database)
         return n
 
     @workflow

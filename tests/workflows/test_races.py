@@ -31,12 +31,12 @@ def test_an_attempt_that_ends_while_others_are_being_shown_is_not_shown() -> Non
         unwinding=False,
         loop=SimpleNamespace(call_later=lambda *_: None),
         on_loop=lambda call: call(),
-        slot=SimpleNamespace(store=SimpleNamespace(recorded=recorded)),
+        slot=SimpleNamespace(database=SimpleNamespace(steps=recorded)),
         task=SimpleNamespace(owner=1),
     )
 
     def attempt(name: str) -> Any:
-        return _Attempt(SimpleNamespace(run=run, row=lambda *_: name))
+        return _Attempt(SimpleNamespace(run=run, row=lambda *_: name, definition=SimpleNamespace(tx=None)))
 
     first, second = attempt("first"), attempt("second")
     long_steps.begin(first)
@@ -91,7 +91,7 @@ async def test_whoever_has_claimed_a_run_since_does_not_share_what_was_read_befo
     async def shared() -> None: ...
 
     has_read, answer = asyncio.Event(), asyncio.Event()
-    read = store.driver.read
+    read = store.database.driver.read
 
     async def read_slowly(call: Call) -> list[Row]:
         rows = await read(call)
@@ -102,13 +102,13 @@ async def test_whoever_has_claimed_a_run_since_does_not_share_what_was_read_befo
     await begun(store, shared)
     worker = await begin(store)
     [task] = await claim(store, worker, "shared")
-    monkeypatch.setattr(store.driver, "read", read_slowly)
-    before = asyncio.create_task(store.recorded.of(task.id, 0))
+    monkeypatch.setattr(store.database.driver, "read", read_slowly)
+    before = asyncio.create_task(store.database.steps.of(task.id, 0))
     await asyncio.wait_for(has_read.wait(), 10)
-    await store.recorded.record(
+    await store.database.steps.record(
         StepRow(task.id, 0, "a#1", 1, RunStatus.SUCCESS, output="1"), worker, None, has_row=False
     )
-    after = asyncio.create_task(store.recorded.of(task.id, 0))
+    after = asyncio.create_task(store.database.steps.of(task.id, 0))
     await asyncio.sleep(0)
     answer.set()
     assert await asyncio.wait_for(before, 10) == []

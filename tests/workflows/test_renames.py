@@ -365,7 +365,7 @@ async def test_a_held_run_is_told_of_once_and_shows_nothing_but_its_steps(
     store: Store, clock: TestClock, deployed: Deployed
 ) -> None:
     told: list[Event] = []
-    store.telemetry.subscribe(told.append)
+    store.database.telemetry.subscribe(told.append)
     run_id, module = await held(store, clock, deployed)
     assert [event for event in told if isinstance(event, RunHeld)] == [
         RunHeld(run_id, "flow", ("levy",), "levy_card#1")

@@ -46,7 +46,7 @@ async def test_a_run_from_its_trigger_to_its_end(store: Store, clock: TestClock)
         if len(turns) == 1:
             raise TransientError("once", retry_after=60)
         if len(turns) == 2:
-            await die(store)  # between the last step and the settlement
+            await die(store.database)  # between the last step and the settlement
             return "lost"
         return f"{paid} {len(turns)}"
 
@@ -101,7 +101,7 @@ async def test_a_call_that_contradicts_the_record_ends_the_run_and_names_both(st
     runs = [await begun(store, old) for _ in range(2)]
     await drained(store, old)
     told: list[Event] = []
-    store.telemetry.subscribe(told.append)
+    store.database.telemetry.subscribe(told.append)
     clock.advance(60)
     await drained(store, new, concurrency=1)
     for run_id in runs:

@@ -43,7 +43,7 @@ def waiting(task: Claimed, settlement: Settlement = AGAIN, **changed: Any) -> Se
 async def steps_at_work(store: Store, task: Claimed, worker: int, *keys: str) -> None:
     for place, key in enumerate(keys, 1):
         row = StepRow(task.id, 0, key, place, RunStatus.RUNNING)
-        await store.recorded.record(row, worker, None, has_row=False)
+        await store.database.steps.record(row, worker, None, has_row=False)
 
 
 # However a flush is taken apart
@@ -66,7 +66,9 @@ async def test_a_step_and_its_run_are_written_together_however_their_flush_is_ta
         await do(store, f"update {{task}} set attempt = 0 where id = {odd.id}")  # to give it back breaks a check
     seen: Seen = []
     # Three times together, then one by one.
-    held = StoreLocked("held") if store.driver.key_slot is not None else StoreBusy("held")  # a file is locked whole
+    held = (
+        StoreLocked("held") if store.database.driver.key_slot is not None else StoreBusy("held")
+    )  # a file is locked whole
     troubles: dict[str, list[StoreBusy | StoreUnavailable]] = {
         "held": [held],
         "alone": [StoreUnavailable("gone") for _ in range(3)],
@@ -85,7 +87,7 @@ async def test_a_step_and_its_run_are_written_together_however_their_flush_is_ta
     }.get(way, waiting(ours))
     work = [(first, DONE), (ours, settlement), *((one, DONE) for one in others), (broken, RELEASED)]
     driver.before, driver.after = partial(look, losses), partial(look, unheard)
-    settling = (over.tasks.settle(one.id, worker, one.turn, what) for one, what in work)
+    settling = (over.database.tasks.settle(one.id, worker, one.turn, what) for one, what in work)
     answers = await asyncio.wait_for(asyncio.gather(*settling, return_exceptions=True), 20)
     assert len(driver.ids("settle")[0]) == len(work), "not one flush: void"
     ours_is_refused = way in ("step refused", "settle refused")
@@ -109,13 +111,13 @@ async def test_a_run_that_fails_closes_its_steps_with_it_but_those_it_records(st
     settlement = msgspec.structs.replace(waiting(ours, FAILED), ends_run=True)
     if way == "apart":
         await do(store, f"update {{task}} set attempt = 0 where id = {broken.id}")
-        settling = over.tasks.settle(ours.id, worker, ours.turn, settlement)
-        refused = over.tasks.settle(broken.id, worker, broken.turn, RELEASED)
+        settling = over.database.tasks.settle(ours.id, worker, ours.turn, settlement)
+        refused = over.database.tasks.settle(broken.id, worker, broken.turn, RELEASED)
         answer, refusal = await asyncio.gather(settling, refused, return_exceptions=True)
         assert isinstance(refusal, Refused)
         assert len(driver.flushes) == driver.scripts == 1
     else:
-        settle = over.tasks.settle if way == "whole" else over.tasks.settle_as_letter
+        settle = over.database.tasks.settle if way == "whole" else over.database.tasks.settle_telling
         answer = await settle(ours.id, worker, ours.turn, settlement)
     assert answer == "ERROR"
     rows = await ask(store, f"select key, status from {{step}} where run_id = {ours.id} order by place")
@@ -124,7 +126,7 @@ async def test_a_run_that_fails_closes_its_steps_with_it_but_those_it_records(st
 
 @pytest.mark.proves("E-02", "P-01", "R-05", "protocol-03", "L-09")
 @pytest.mark.parametrize("lost", ["turn", "session", "fence"])
-@pytest.mark.parametrize("way", ["settle", "settle_as_letter"])
+@pytest.mark.parametrize("way", ["settle", "settle_telling"])
 async def test_a_step_is_not_recorded_with_a_turn_that_is_lost(store: Store, lost: str, way: str) -> None:
     worker, other = await begin(store), await begin(store)
     task = await one(store, worker)
@@ -132,7 +134,7 @@ async def test_a_step_is_not_recorded_with_a_turn_that_is_lost(store: Store, los
         await do(store, f"delete from {{fence}} where worker_id = {worker}")
     turn, session = task.turn + (lost == "turn"), other if lost == "session" else worker
     with pytest.raises(LeaseLost):
-        await getattr(store.tasks, way)(task.id, session, turn, waiting(task))
+        await getattr(store.database.tasks, way)(task.id, session, turn, waiting(task))
     assert await seen_of(store, task.id) == NEITHER
 
 
@@ -432,7 +434,9 @@ async def test_a_run_of_which_no_end_can_be_written_is_tried_twice_and_told(
 
     monkeypatch.setattr(odd, "settle_row", refused)
     told: list[str] = []
-    store.telemetry.subscribe(lambda event: told.append(event.error) if isinstance(event, InternalTaskFailed) else None)
+    store.database.telemetry.subscribe(
+        lambda event: told.append(event.error) if isinstance(event, InternalTaskFailed) else None
+    )
     await begun(store, failing)
     await drained(store, failing)
     assert tried == ["PENDING", "PENDING"]

@@ -62,8 +62,8 @@ async def test_a_short_step_is_one_row_and_one_commit(store: Store) -> None:
     at_work = StepRow(task.id, 0, "a#1", 1, RunStatus.RUNNING, input="1")
     done = StepRow(task.id, 0, "a#1", 1, RunStatus.SUCCESS, input="1", output="2")
     driver.forget()
-    beginning = store.recorded.begin(at_work, worker, has_row=False)
-    await store.recorded.record(done, worker, beginning, has_row=False)
+    beginning = store.database.steps.begin(at_work, worker, has_row=False)
+    await store.database.steps.record(done, worker, beginning, has_row=False)
     calls = [call for flush in driver.flushes for call in flush if "steps" in call.statement]
     written = [row[5] for call in calls for row in call.rows or ()]
     assert written == ["SUCCESS"]
@@ -90,7 +90,7 @@ async def test_after_a_crash_another_worker_goes_on_with_the_same_run(store: Sto
         called.append(f"ship {order}")
         if called == ["charge a", "ship a"]:
             await until(lambda: _is_running(store, current().run_id))
-            await die(store)
+            await die(store.database)
         return f"shipped {order}"
 
     @workflow

@@ -194,7 +194,7 @@ async def woken(store: Store, run_id: int) -> None:
 @DEPLOYS
 async def test_a_run_for_other_code_is_left_to_it_and_says_so(store: Store, clock: TestClock, deploy: Deploy) -> None:
     told: list[Event] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     run_id, newer, what = await deploy(store)
     recorded = {key: step.status for key, step in (await steps_of(store, run_id)).items()}
     await woken(store, run_id)
@@ -221,7 +221,7 @@ async def test_a_run_for_other_code_is_left_to_it_and_says_so(store: Store, cloc
 @DEPLOYS
 async def test_a_run_that_no_code_can_read_for_a_week_is_held(store: Store, clock: TestClock, deploy: Deploy) -> None:
     told: list[Event] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
     run_id, newer, what = await deploy(store)
     await woken(store, run_id)
     clock.advance("30d")
@@ -238,7 +238,7 @@ async def test_a_run_that_no_code_can_read_for_a_week_is_held(store: Store, cloc
     assert f"{what} refused at `$" in why.message
     assert f"stepwell accept {run_id}" in why.message
     queue_id = (await row_of(store, run_id))["queue_id"]
-    assert await Holds(store, lambda: [queue_id]).look() == 0, "the code that has held it does not let it go"
+    assert await Holds(store.database, lambda: [queue_id]).look() == 0, "the code that has held it does not let it go"
     assert await store.accept(run_id, reason="the class has its fields again")
     await drained(store, newer)
     assert (await store.get_run(run_id)).status == "PENDING", "accepted, it has a week again"
@@ -271,7 +271,7 @@ async def test_a_worker_with_other_code_lets_a_held_run_go(
     other = dataclasses.replace(await program(), code="other")
     monkeypatch.setattr(upkeep, "program", lambda: asyncio.sleep(0, other))
     queue_id = (await row_of(store, run_id))["queue_id"]
-    assert await Holds(store, lambda: [queue_id]).look() == 1
+    assert await Holds(store.database, lambda: [queue_id]).look() == 1
     await drained(store, _asks(Old))
     assert (await store.get_run(run_id)).status == "SUCCESS"
 
@@ -440,7 +440,7 @@ async def test_a_run_is_left_to_other_code_also_if_the_database_is_away_when_it_
     async def away(_: int) -> None:
         raise StoreUnavailable("no route to host")
 
-    monkeypatch.setattr(store.tasks, "again", away)
+    monkeypatch.setattr(store.database.tasks, "again", away)
     await drained(store, newer)
     task = await task_of(store, run_id)
     assert (task.status, task.attempt) == ("PENDING", 0), "an outage spends no attempt"
@@ -450,7 +450,7 @@ async def test_a_run_is_left_to_other_code_also_if_the_database_is_away_when_it_
 @pytest.mark.proves("F-15")
 async def test_a_worker_warns_of_few_causes_however_many_there_are(store: Store, clock: TestClock) -> None:
     told: list[Event] = []
-    store.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
+    store.database.telemetry.subscribe(lambda event: told.append(event) if isinstance(event, TaskUnreadable) else None)
 
     @handler("placed")
     async def older(order: Placed | Paid) -> None:

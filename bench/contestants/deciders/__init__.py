@@ -1,4 +1,7 @@
-"""The contestants' deciders. One file for each; what is said here must be known without importing any of them."""
+"""The contestants' deciders, and their read models: a row with the sum of each instance.
+
+One file for each; what is said here must be known without importing any of them.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -24,6 +27,9 @@ class Deciders(Protocol):
 
     async def sums(self) -> list[int]:
         """The sum of each instance, read from its events by somebody who knows nothing of it."""
+
+    async def modelled(self) -> list[int]:
+        """The sum of each instance, as its row of the read model says."""
 
     async def close(self) -> None:
         """Let go of everything."""

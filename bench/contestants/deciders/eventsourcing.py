@@ -41,6 +41,7 @@ class EventSourcing:
     api = {  # noqa: RUF012 - nobody changes it
         "decide": f"{THREADS} threads, each with its own aggregates: repository.get from the cache, command, save",
         "decide_in_turn": "repository.get from the cache, command, save, one thread",
+        "follow": "ProjectionRunner with a view of one statement an event",
     }
 
     def __init__(self, url: str) -> None:
@@ -96,6 +97,20 @@ class EventSourcing:
         aggregate = self._application.repository.get(id_)
         aggregate.add(1)
         self._application.save(aggregate)
+
+    async def follow(self, count: int) -> None:
+        """Until the view has recorded the last event."""
+        # Only Postgres is asked for this: the module needs psycopg's own types.
+        from bench.contestants.deciders.eventsourcing_view import followed  # noqa: PLC0415
+
+        last = self._application.recorder.max_notification_id()
+        await asyncio.to_thread(followed, type(self._application), _settings(self._url), last)
+
+    async def modelled(self) -> list[int]:
+        """By the database itself."""
+        from bench.contestants.deciders.eventsourcing_view import totals  # noqa: PLC0415
+
+        return totals(self._application.factory.datastore)
 
     async def sums(self) -> list[int]:
         """Through an application that has seen none of them."""

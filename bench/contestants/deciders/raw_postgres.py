@@ -11,12 +11,15 @@ create table if not exists raw_event (
     position bigint generated always as identity primary key, instance_id bigint not null, version bigint not null,
     type text not null, data json not null, recorded_at timestamptz not null default now(),
     unique (instance_id, version));
+create table if not exists raw_model (id bigint primary key, total bigint not null);
+create table if not exists raw_place (position bigint not null);
+insert into raw_place values (0);
 """
 BEGIN: Final = """
 with made as (insert into raw_instance select number, 1 from generate_series(0, $1 - 1) as number returning id)
 insert into raw_event (instance_id, version, type, data) select id, 1, 'Added', '{"number":1}' from made
 """
-DECIDE: Final = """
+MOVED: Final = """
 with given as (
     select * from unnest(cast(string_to_array($1, ',') as bigint[]), cast(string_to_array($2, ',') as bigint[]))
         as given (id, version)
@@ -26,8 +29,27 @@ moved as (
       from (select id, max(version) as version, min(version) - 1 as before from given group by id) as latest
      where raw_instance.id = latest.id and raw_instance.version = latest.before returning raw_instance.id
 )
+"""
+APPEND: Final = """
 insert into raw_event (instance_id, version, type, data)
 select given.id, given.version, 'Added', '{"number":1}' from given where given.id in (select id from moved)
+"""
+MODELLED: Final = """, modelled as (
+    insert into raw_model select id, count(*) from given where id in (select id from moved) group by id
+    on conflict (id) do update set total = raw_model.total + excluded.total
+)
+"""
+DECIDE: Final = MOVED + APPEND
+INLINE: Final = MOVED + MODELLED + APPEND
+FOLLOW: Final = """
+with place as (select position from raw_place),
+next as (select position, instance_id, data from raw_event where position > (select position from place)
+          order by position limit $1),
+modelled as (
+    insert into raw_model select instance_id, sum((data ->> 'number')::int) from next group by instance_id
+    on conflict (id) do update set total = raw_model.total + excluded.total
+)
+update raw_place set position = (select max(position) from next) where exists (select from next)
 """
 SUMS: Final = (
     "select sum((data ->> 'number')::int)::int as total from raw_event group by instance_id order by instance_id"
@@ -45,6 +67,8 @@ class RawPostgres:
     api = {  # noqa: RUF012 - nobody changes it
         "decide": f"{BATCH} inputs a commit: an awaited no-op each, then one update and insert",
         "decide_in_turn": "an awaited no-op, one update and insert, a commit each",
+        "decide_inline": f"{BATCH} inputs a commit: an awaited no-op each, then one update and two inserts",
+        "follow": f"{BATCH} events a commit: their sums by instance, inserted or added",
     }
     events = "select count(*) from raw_event"
 
@@ -71,7 +95,22 @@ class RawPostgres:
         for number in range(count):
             await self._decide(range(number, number + 1))
 
-    async def _decide(self, numbers: range) -> None:
+    async def decide_inline(self, count: int) -> None:
+        """The same with the rows of the read model."""
+        await self.follow(len(self._versions))
+        for first in range(0, count, BATCH):
+            await self._decide(range(first, min(first + BATCH, count)), INLINE)
+
+    async def follow(self, count: int) -> None:
+        """So many events at a time."""
+        for _ in range(0, count, BATCH):
+            await self._connection.fetch(FOLLOW, BATCH)
+
+    async def modelled(self) -> list[int]:
+        """By the database itself."""
+        return [row["total"] for row in await self._connection.fetch("select total from raw_model order by id")]
+
+    async def _decide(self, numbers: range, statement: str = DECIDE) -> None:
         ids, versions = [], []
         for number in numbers:
             await _noop()
@@ -79,7 +118,7 @@ class RawPostgres:
             self._versions[place] += 1
             ids.append(str(place))
             versions.append(str(self._versions[place]))
-        await self._connection.fetch(DECIDE, ",".join(ids), ",".join(versions))
+        await self._connection.fetch(statement, ",".join(ids), ",".join(versions))
 
     async def sums(self) -> list[int]:
         """By the database itself."""

@@ -13,9 +13,21 @@ create table if not exists raw_event (
     position integer primary key autoincrement, instance_id integer not null, version integer not null,
     type text not null, data text not null, recorded_at integer not null default (unixepoch()),
     unique (instance_id, version));
+create table if not exists raw_model (id integer primary key, total integer not null);
+create table if not exists raw_place (position integer not null);
+insert into raw_place values (0);
 """
 MOVE: Final = "update raw_instance set version = version + 1 where id = ? and version = ?"
 APPEND: Final = """insert into raw_event (instance_id, version, type, data) values (?, ?, 'Added', '{"number":1}')"""
+ADD: Final = "insert into raw_model values (?, 1) on conflict (id) do update set total = total + excluded.total"
+FOLLOW: Final = """
+insert into raw_model select instance_id, sum(data ->> 'number') from (
+    select instance_id, data from raw_event where position > (select position from raw_place)
+    order by position limit ?) where true group by instance_id
+on conflict (id) do update set total = total + excluded.total"""
+PLACE: Final = """
+update raw_place set position = (select coalesce(max(position), 0) from (
+    select position from raw_event where position > (select position from raw_place) order by position limit ?))"""
 SUMS: Final = "select sum(data ->> 'number') from raw_event group by instance_id order by instance_id"
 
 
@@ -33,6 +45,8 @@ class RawSqlite:
     api = {  # noqa: RUF012 - nobody changes it
         "decide": f"{BATCH} inputs a commit: an awaited no-op, an update and an insert each",
         "decide_in_turn": "an awaited no-op, an update and an insert, a commit each",
+        "decide_inline": f"{BATCH} inputs a commit: an awaited no-op, an update and two inserts each",
+        "follow": f"{BATCH} events a commit: their sums by instance, inserted or added",
     }
     events = "select count(*) from raw_event"
 
@@ -63,7 +77,25 @@ class RawSqlite:
         for number in range(count):
             await self._decide(range(number, number + 1))
 
-    async def _decide(self, numbers: range) -> None:
+    async def decide_inline(self, count: int) -> None:
+        """The same with the rows of the read model."""
+        await self.follow(len(self._versions))
+        for first in range(0, count, BATCH):
+            await self._decide(range(first, min(first + BATCH, count)), inline=True)
+
+    async def follow(self, count: int) -> None:
+        """So many events at a time."""
+        for _ in range(0, count, BATCH):
+            self._connection.execute("begin immediate")
+            self._connection.execute(FOLLOW, (BATCH,))
+            self._connection.execute(PLACE, (BATCH,))
+            self._connection.execute("commit")
+
+    async def modelled(self) -> list[int]:
+        """By the database itself."""
+        return [row[0] for row in self._connection.execute("select total from raw_model order by id")]
+
+    async def _decide(self, numbers: range, *, inline: bool = False) -> None:
         self._connection.execute("begin immediate")
         for number in numbers:
             await _noop()
@@ -71,6 +103,8 @@ class RawSqlite:
             self._connection.execute(MOVE, (place, self._versions[place]))
             self._versions[place] += 1
             self._connection.execute(APPEND, (place, self._versions[place]))
+            if inline:
+                self._connection.execute(ADD, (place,))
         self._connection.execute("commit")
 
     async def sums(self) -> list[int]:

@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Never
+from typing import Annotated, Any, Final, Never
 
 from bench.contestants.stepwell import check_writer
-from stepwell import Decider, Decision, Engine, Store
+from stepwell import At, Decider, Decision, Engine, Key, Store, Tx, Worker, projection
 from stepwell import connect as open_store
 
 CALLERS: Final = 500
@@ -31,6 +31,39 @@ class Sum:
     """A state."""
 
     total: int = 0
+
+
+@dataclass(frozen=True)
+class SumRow:
+    """The row of an instance."""
+
+    id: Annotated[str, Key]
+    total: int
+
+
+@projection("sum_rows", rows=SumRow)
+def sum_rows(row: SumRow | None, event: Added, at: At) -> SumRow:
+    """One more."""
+    return SumRow(at.id, event.number + (0 if row is None else row.total))
+
+
+@projection("sum_table", events=[Added])
+class SumTable:
+    """The same in SQL of the user's own."""
+
+    def __init__(self, value: str) -> None:
+        id_, one = ("$1", "$2") if value == "$" else ("?", "?")
+        self._add = f"insert into sum_table (id, total) values ({id_}, {one})"
+        self._add += " on conflict (id) do update set total = sum_table.total + excluded.total"
+
+    async def begin(self, tx: Tx) -> None:
+        """Make the table."""
+        await tx.execute("create table if not exists sum_table (id text primary key, total bigint not null)")
+        await tx.execute("delete from sum_table")
+
+    async def handle(self, event: Added, at: At, tx: Tx) -> None:
+        """One more."""
+        await tx.execute(self._add, at.id, event.number)
 
 
 class Sums(Decider[Sum, Add, Added, Never]):
@@ -63,6 +96,11 @@ class StepwellDeciders:
     api = {  # noqa: RUF012 - nobody changes it
         "decide": f"{CALLERS} callers of engine.execute in one process, dataclasses",
         "decide_in_turn": "engine.execute, one caller",
+        "decide_observed": f"{CALLERS} callers of engine.execute, the decider registered with observe=True",
+        "decide_inline": f"{CALLERS} callers of engine.execute, a projection of rows registered with inline=True",
+        "follow": "Worker(store, [engine]).drain() with a projection of rows",
+        "follow_in_sql": "Worker(store, [engine]).drain() with a class that executes one statement an event",
+        "rebuild": "store.rebuild_projection, store.swap_projection, Worker(store, [engine]).drain(); rows",
     }
 
     def __init__(self, store: Store, url: str) -> None:
@@ -70,6 +108,7 @@ class StepwellDeciders:
         self._embedded = url.startswith("sqlite:")
         self._engine = Engine(store).register(Sums())
         self._ids: list[str] = []
+        self._model = "sum_rows"
         self.events = f"select count(*) from {'stepwell_event' if self._embedded else 'stepwell.event'}"
 
     async def install(self) -> None:
@@ -96,6 +135,57 @@ class StepwellDeciders:
         """One after the other."""
         for number in range(count):
             await self._engine.execute(Add(self._ids[number % len(self._ids)]))
+
+    async def decide_observed(self, count: int) -> None:
+        """The same with observation."""
+        self._engine = Engine(self._store).register(Sums(), observe=True)
+        await self.decide(count)
+
+    async def decide_inline(self, count: int) -> None:
+        """The same with an inline projection, which is caught up and inline before."""
+        self._engine = Engine(self._store).register(Sums()).register(sum_rows, inline=True)
+        worker = Worker(self._store, [self._engine])
+        await worker.drain()
+        await self._store.inline_projection("sum_rows")
+        await worker.drain()
+        await self.decide(count)
+
+    async def follow(self, count: int) -> None:
+        """All that wait."""
+        await self._drained(sum_rows)
+
+    async def follow_in_sql(self, count: int) -> None:
+        """All that wait."""
+        await self._drained(SumTable("?" if self._embedded else "$"))
+
+    async def rebuild(self, count: int) -> None:
+        """All events, until the new rows are those that are read; the others stand still meanwhile."""
+        await self._store.pause_projection("sum_rows")
+        await self._store.rebuild_projection("sum_rows")
+        await self._store.swap_projection("sum_rows")
+        await self._drained(sum_rows)
+        await self._drained(sum_rows)  # the swap is made by the worker that drives the new build, once it has caught up
+
+    async def _drained(self, model: Any) -> None:
+        self._model = "sum_table" if isinstance(model, SumTable) else "sum_rows"
+        await Worker(self._store, [Engine(self._store).register(Sums()).register(model)]).drain()
+
+    async def fill(self, count: int) -> None:
+        """So many events more, copied from what is there, in turn."""
+        prefix = "stepwell_" if self._embedded else "stepwell."
+        numbers = f"with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < {count})"
+        places = "select id, row_number() over (order by id) - 1 as place, count(*) over () as all_ids from"
+        async with self._store.transaction() as tx:
+            await tx.execute(
+                f"insert into {prefix}event (instance_id, version, type, data, recorded_at) {numbers}"
+                f" select one.id, 2 + (n - 1) / all_ids, 'Added', '{{\"number\":1}}', 1 from numbers"
+                f" join ({places} {prefix}instance) as one on one.place = (n - 1) % all_ids order by n"
+            )
+
+    async def modelled(self) -> list[int]:
+        """By the database itself."""
+        async with self._store.transaction() as tx:
+            return [row[0] for row in await tx.execute(f"select total from {self._model} order by id")]
 
     async def sums(self) -> list[int]:
         """Through an engine that has seen none of them."""

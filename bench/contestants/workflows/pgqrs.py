@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-import pgqrs  # type: ignore[import-not-found]
+import pgqrs  # type: ignore[import-untyped]
 import psycopg
-from pgqrs.decorators import step, workflow  # type: ignore[import-not-found]
+from pgqrs.decorators import step, workflow  # type: ignore[import-untyped]
 
 from bench.contestants.workflows import AT_ONCE, STEPS
 

@@ -77,6 +77,14 @@ def waits(cap: float, random: Callable[[], float]) -> Iterator[float]:
         longest = min(cap, longest * 2)
 
 
+def doubled(first: float, most: float) -> Iterator[float]:
+    """Endless pauses, each twice as long as the one before, up to the longest."""
+    pause = first
+    while True:
+        yield pause
+        pause = min(most, 2 * pause)
+
+
 def _check_share(option: str, share: object) -> None:
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise InvalidOption(option, share, "it is a share of the delay, from 0 to 1")

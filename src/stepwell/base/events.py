@@ -107,6 +107,18 @@ class WorkUnserved:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderRepaired:
+    """The first task of an ordered group waited for one before it, which is not there; upkeep has woken it."""
+
+    queue_id: int
+    group_key: str
+
+    def __str__(self) -> str:
+        where = f"of group {self.group_key!r} of queue {self.queue_id}"
+        return f"the first task {where} waited for one before it that is not there, and was woken: please report this"
+
+
+@dataclass(frozen=True, slots=True)
 class StepsUnasked:
     """A run ended without reaching steps that it had recorded: its code has changed, or is not deterministic."""
 
@@ -131,6 +143,19 @@ class RunHeld:
     def __str__(self) -> str:
         words = f"run {self.run_id} of {self.workflow} is held: it was about to execute {self.asked}, and has"
         return f"{words} {listed(self.recorded)}, perhaps the same; `stepwell why {self.run_id}` says what to do"
+
+
+@dataclass(frozen=True, slots=True)
+class StepInDoubt:
+    """A step that begins at most once has begun and is not known to have ended: its run waits for a person."""
+
+    run_id: int
+    workflow: str
+    step: str
+
+    def __str__(self) -> str:
+        words = f"run {self.run_id} of {self.workflow} does not know whether step {self.step} is done"
+        return f"{words}: find out, then `stepwell resolve {self.run_id} {self.step} done|not-done`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +269,40 @@ class ProjectionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectionSwapped:
+    """A build of a projection that was made beside the live one has become the live one."""
+
+    projection: str
+    build: int
+
+    def __str__(self) -> str:
+        return f"projection {self.projection} is read from build {self.build} now"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionInlined:
+    """An inline projection has caught up: from now on its rows are written in the commits of the decisions."""
+
+    projection: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"projection {self.projection} is inline: from event {self.position} on decisions write its rows"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildKept:
+    """A build of a projection whose time is over cannot be dropped; it is tried again."""
+
+    projection: str
+    build: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"build {self.build} of projection {self.projection} is over, and cannot be dropped: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceParked:
     """A projection has set an instance aside, because one of its events failed too often; the others go on."""
 
@@ -269,6 +328,16 @@ class ProjectionUnreadable:
         return f"projection {self.projection} is left to other code: {self.why}"
 
 
+@dataclass(frozen=True, slots=True)
+class ScheduleKept:
+    """This code declares an older version of a schedule than a living worker: the newer one stays."""
+
+    schedule: str
+
+    def __str__(self) -> str:
+        return f"schedule {self.schedule} stays as a living worker with newer code declares it"
+
+
 Event = (
     StoreLost
     | StoreBack
@@ -280,10 +349,12 @@ Event = (
     | TaskUnreadable
     | SessionsRecovered
     | OrphansReleased
+    | OrderRepaired
     | WorkUnserved
     | NoWorker
     | StepsUnasked
     | RunHeld
+    | StepInDoubt
     | ConditionUnanswered
     | SignalSetAside
     | InternalTaskFailed
@@ -295,8 +366,12 @@ Event = (
     | ListenerBack
     | NotifyFailed
     | ProjectionFailed
+    | ProjectionInlined
     | InstanceParked
+    | ProjectionSwapped
+    | BuildKept
     | ProjectionUnreadable
+    | ScheduleKept
 )
 
 

@@ -17,12 +17,14 @@ MOST_TAGS: Final = 20
 MOST_ATTEMPTS: Final = 1_000
 LOWEST_PRIORITY: Final = -32_768
 SHIELD: Final = "shield()"  # the label of the branch of a shield; no function can have this name
+REQUEST: Final = "?"  # before the name of a signal whose sender waits for an answer: no name of a user's begins so
 HIGHEST_PRIORITY: Final = 32_767
 
 _SIGNS: Final = frozenset("_.:-")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,255}")  # most names match this, without a check of each character
 _NAME_RULE: Final = "a name is 1 to 255 letters, digits and `_ . - :`"
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+_SQL_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -73,6 +75,18 @@ def check_schema(name: object) -> str:
     return name
 
 
+def check_sql_name(kind: str, name: object) -> str:
+    """The name of a table that stepwell makes for a user, or of one of its columns, if every database takes it.
+
+    Two underscores are stepwell's own: `orders__2` is the table of a second build, `ann__orders` that of a tenant.
+    """
+    if not isinstance(name, str) or not _SQL_NAME.fullmatch(name) or "__" in name or name.startswith(("pg_", "sqlite")):
+        raise InvalidName(
+            kind, name, "it matches [a-z][a-z0-9_]{0,39}, without `__`, and is no name like pg_ or sqlite"
+        )
+    return name
+
+
 def check_id(task_id: object) -> int:
     """The id of a task, if it is in the valid range."""
     return check_whole("id", task_id, -(2**63), 2**63 - 1)
@@ -114,8 +128,8 @@ def is_served(queue: str, handlers: Iterable[str]) -> bool:
 
 
 def is_version(handler: str) -> bool:
-    """True if what a worker has registered is a version that it reads, and no queue: no name has a slash."""
-    return "/" in handler
+    """True if what a worker has registered is a version that it reads: no name has a slash, other marks have two."""
+    return handler.count("/") == 1
 
 
 def check_whole(option: str, value: object, least: int, most: int) -> int:

@@ -20,8 +20,9 @@ _PARAMETER: Final = re.compile(r"[?&;][^&;]*")
 
 # The parameters of a URL whose values are no secrets: ours, and those of libpq that are in common use.
 _SHOWN: Final = frozenset(
-    {"audit", "hang_after", "helper", "install", "keep", "keep_dead_letters", "lease", "pause_check_interval"}
-    | {"payload_limit", "pool", "retry", "schema", "tenant", "timeout", "visibility"}
+    {"audit", "codec", "hang_after", "helper", "install", "keep", "keep_audit", "keep_dead_letters", "lease", "logs"}
+    | {"pause_check_interval", "payload_limit", "pool", "retry", "schema", "seal_audit", "tenant", "timeout"}
+    | {"visibility"}
     | {"application_name", "client_encoding", "connect_timeout", "dbname", "gssencmode", "host", "hostaddr", "port"}
     | {"require_auth", "search_path", "sslcert", "sslcrl", "sslmode", "sslnegotiation", "sslrootcert", "user"}
     | {"target_session_attrs", "unreadable_after"}

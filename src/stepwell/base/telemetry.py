@@ -6,6 +6,7 @@ are here; no other module writes a log line.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import threading
@@ -16,6 +17,7 @@ from contextlib import suppress
 from typing import Final, assert_never, get_args
 
 from stepwell.base.events import (
+    BuildKept,
     ConditionUnanswered,
     Event,
     HelperLost,
@@ -28,15 +30,20 @@ from stepwell.base.events import (
     NoHelper,
     NotifyFailed,
     NoWorker,
+    OrderRepaired,
     OrphansReleased,
     PoolerFound,
     ProjectionFailed,
+    ProjectionInlined,
+    ProjectionSwapped,
     ProjectionUnreadable,
     RunHeld,
+    ScheduleKept,
     SessionLost,
     SessionsRecovered,
     SessionStarted,
     SignalSetAside,
+    StepInDoubt,
     StepsUnasked,
     StoreBack,
     StoreLost,
@@ -66,6 +73,7 @@ class Telemetry:
 
     def __init__(self, *, log: bool = True) -> None:
         self.counts: Counter[type[Event]] = Counter()
+        self.tells: Callable[[str], str] | None = None  # what may be told of an error; None: all of it
         self._lock = threading.Lock()
         self._subscribers: tuple[Subscriber, ...] = (write_log,) if log else ()
 
@@ -87,6 +95,9 @@ class Telemetry:
 
     def emit(self, event: Event) -> None:
         """Count the event and pass it to every subscriber; never raises."""
+        is_own = isinstance(event, TaskUnreadable)  # it names code, no value
+        if self.tells is not None and not is_own and isinstance(said := getattr(event, "error", None), str):
+            event = dataclasses.replace(event, error=self.tells(said))  # type: ignore[arg-type]
         with self._lock:
             self.counts[type(event)] += 1
             subscribers = self._subscribers
@@ -138,14 +149,16 @@ def write_log(event: Event) -> None:
 
 # These say their sentence themselves.
 TELLING: Final = (
-    HelperLost, NoHelper, LoopBlocked, TaskUnreadable, ProjectionFailed, InstanceParked, ProjectionUnreadable
+    HelperLost, NoHelper, LoopBlocked, TaskUnreadable, ProjectionFailed, InstanceParked, ProjectionUnreadable,
+    OrderRepaired, ProjectionSwapped, ProjectionInlined, BuildKept, ScheduleKept,
 )  # fmt: skip
+CALM: Final = (ProjectionSwapped, ProjectionInlined)
 
 
 def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one case an event
     """The level of the event, the cause by which its rate is limited, and its sentence."""
     if isinstance(event, TELLING):
-        return logging.WARNING, "", str(event)
+        return logging.INFO if isinstance(event, CALM) else logging.WARNING, "", str(event)
     match event:
         case StoreLost(why):
             return logging.WARNING, "", f"the database does not answer ({why}); trying again"
@@ -172,7 +185,7 @@ def words_of(event: Event) -> tuple[int, str, str]:  # noqa: C901, PLR0912 - one
         case NoWorker(workflow):
             words = f"no living worker serves the workflow {workflow}: what is triggered waits until one starts"
             return logging.WARNING, workflow, words
-        case StepsUnasked() | RunHeld() | SignalSetAside():
+        case StepsUnasked() | RunHeld() | StepInDoubt() | SignalSetAside():
             return logging.WARNING, event.workflow, str(event)
         case ConditionUnanswered(run_id, workflow, condition, why):
             words = f"run {run_id} of {workflow} waits for the condition {condition}, which could not be asked: {why}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Invocation:
 
         async def whole() -> int | None:
             async with opened(self.url, install=install, patient=patient) as store:
+                store.database.actor = person
                 return await work(store)
 
         def run() -> int | None:
@@ -105,6 +107,18 @@ class Invocation:
         say(f"error: {said}", to_stderr=True, hang=7, fg="red")
         if next_:
             say(f"try:   {next_}", to_stderr=True, hang=None if next_.startswith("stepwell") else 7)
+
+
+def person() -> str:
+    """Who calls, for the audit: the user of this host."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # the user has no name, as in some containers
+        user = str(os.getuid()) if hasattr(os, "getuid") else "?"
+    return f"{user}@{socket.gethostname()}"
 
 
 def asks_store(fn: F) -> F:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def why(asked: Invocation, run: str) -> None:
     """Say why a run does not go on, until when, and what helps.
 
-    RUN is a run's number, its key, workflow:key, @last or @failed.
+    RUN is a run's number, its key, workflow:key, @last or @failed; or the number of an input that was submitted.
 
     \b
     Examples:
@@ -68,6 +68,27 @@ def resume(asked: Invocation, run: str, step: str | None, data: Sequence[str]) -
       stepwell resume order-7 approval by=grace cents:=4900
     """
     asked.do(lambda store: _unpause(store, asked, run) if step is None else _resume(store, asked, run, step, data))
+
+
+@click.command()
+@click.argument("run")
+@click.argument("step")
+@click.argument("end", metavar="done|not-done", type=click.Choice(["done", "not-done"]))
+@click.argument("data", nargs=-1)
+@click.option("--reason", help="How you know; kept in the run's history.")
+@asks_store
+def resolve(asked: Invocation, run: str, step: str, end: str, data: Sequence[str], *, reason: str | None) -> None:
+    """Say whether a step that begins at most once is done.
+
+    Its run waits for that, since its body must not begin a second time. Look at what it does to the outside world. If
+    it is done, the step returns DATA, as `stepwell resume` takes it; if it is not, and never will be, it begins again.
+
+    \b
+    Examples:
+      stepwell resolve order-7 wire done id=4711
+      stepwell resolve order-7 wire not-done --reason "no payment today, says the bank"
+    """
+    asked.do(lambda store: _resolve(store, asked, run, step, data, done=end == "done", reason=reason))
 
 
 @click.command()
@@ -135,21 +156,31 @@ def fork(asked: Invocation, run: str, *, at: str, edits: Sequence[str], reason: 
 
 
 async def _why(store: Store, asked: Invocation, name: str) -> None:
+    from stepwell.errors import RunNotFound
     from stepwell.operate.lookup import called, run_named
     from stepwell.operate.run_view import advice
 
-    run = await run_named(store, name, deleted=None)
-    told = await store.why(run.id)
-    next_ = advice(run, told, await store.steps(run.id))
+    try:
+        run = await run_named(store, name, deleted=None)
+    except RunNotFound as missing:
+        if missing.kind != "INPUT":
+            raise
+        told = await store.why(missing.run_id)
+        subject, finished, next_ = f"input {missing.run_id}", False, told.next
+        number = int(missing.run_id)
+    else:
+        told = await store.why(run.id)
+        subject, finished, next_ = called(run), run.status.finished, advice(run, told, await store.steps(run.id))
+        number = int(run.id)
     if asked.as_json:
-        say_json({"run": run.id, **plain(told), "next": next_})
+        say_json({"run": number, **plain(told), "next": next_})
         return
-    say(f"{called(run)}: {told.message}")
+    say(f"{subject}: {told.message}")
     facts = [told.reason.lower()]
     if told.until is not None:
         facts.append(f"goes on by itself {ago(told.until)}")
     if told.waits_for:
-        facts.append(f"{'at' if run.status.finished else 'waits for'} {', '.join(told.waits_for)}")
+        facts.append(f"{'at' if finished else 'waits for'} {', '.join(told.waits_for)}")
     say(f"  {' · '.join(facts)}", dim=True)
     say_next(next_)
 
@@ -202,6 +233,7 @@ async def _unpause(store: Store, asked: Invocation, name: str) -> int:
 
 
 async def _resume(store: Store, asked: Invocation, name: str, step: str, data: Sequence[str]) -> int:
+    from stepwell.cli.parse import value_of
     from stepwell.operate.lookup import run_named
     from stepwell.records import SignalAnswer
 
@@ -211,12 +243,31 @@ async def _resume(store: Store, asked: Invocation, name: str, step: str, data: S
         SignalAnswer.KEPT: f"has not come to {step} yet: this is kept for it",
         SignalAnswer.TOO_LATE: f"is finished, or its {step} was resumed before; nothing was changed",
     }
-    return _answer(asked, run, await store.resume(run.id, step, _value(data)), said)
+    return _answer(asked, run, await store.resume(run.id, step, value_of(data)), said)
+
+
+async def _resolve(
+    store: Store, asked: Invocation, name: str, step: str, data: Sequence[str], *, done: bool, reason: str | None
+) -> int:
+    from stepwell.cli.parse import value_of
+    from stepwell.operate.lookup import run_named
+    from stepwell.records import SignalAnswer
+
+    run = await run_named(store, name)
+    answer = await store.resolve(run.id, step, done=done, value=value_of(data) if data else None, reason=reason)
+    end = f"{step} is done and returns this" if done else f"{step} begins again"
+    said = {
+        SignalAnswer.WOKE: f"goes on: {end}",
+        SignalAnswer.KEPT: f"goes on: {end}",
+        SignalAnswer.TOO_LATE: "is finished; nothing was changed",
+    }
+    return _answer(asked, run, answer, said)
 
 
 async def _signal(
     store: Store, asked: Invocation, name: str, signal: str, data: Sequence[str], *, key: str | None, check: bool
 ) -> int:
+    from stepwell.cli.parse import value_of
     from stepwell.operate.lookup import run_named
     from stepwell.records import SignalAnswer
 
@@ -228,14 +279,7 @@ async def _signal(
         SignalAnswer.KEPT: f"does not wait for {signal} yet: it is kept for its next wait of that name",
         SignalAnswer.TOO_LATE: f"is finished, or already has a signal {signal} with this key; nothing was kept",
     }
-    return _answer(asked, run, await store.signal(run.id, signal, _value(data), key=key, check=check), said)
-
-
-def _value(data: Sequence[str]) -> Any:
-    from stepwell.cli.parse import parsed
-
-    by_place, by_name = parsed(data)
-    return by_name or (by_place[0] if by_place else None)
+    return _answer(asked, run, await store.signal(run.id, signal, value_of(data), key=key, check=check), said)
 
 
 def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str]) -> int:

@@ -1,7 +1,8 @@
-"""`stepwell dev`: a worker in a child process, restarted when a Python file changes."""
+"""`stepwell dev`: a worker and the dashboard, each in a child process, restarted when a Python file changes."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -31,17 +32,19 @@ PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages", 
 Seen = dict[str, tuple[int, int]]  # the modification time and size of each file
 
 
-def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[str]) -> int:
-    """Run the worker until Ctrl-C or SIGTERM."""
+def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[str], port: int | None = None) -> int:
+    """Run the worker until Ctrl-C or SIGTERM, and the dashboard beside it if there is a `port` for it."""
     if missing := [folder for folder in folders if not Path(folder).is_dir()]:
         raise Stop(USAGE, f"there is no folder {missing[0]} to watch")
-    command = [sys.executable, "-m", "stepwell", "worker", app, "--grace", f"{GRACE:g}s"]
-    command += ["--concurrency", str(concurrency)]
     signal.signal(signal.SIGTERM, _leave)
     files = seen(folders)
     say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
-    child = DevWorker(command, url)
+    words = ["worker", app, "--grace", f"{GRACE:g}s", "--concurrency", str(concurrency)]
+    children = {"worker": Child(words, url)}
     news = News(url)
+    if port is not None and news.is_shared:
+        _make_tables(url)
+        children["dashboard"] = Child(["ui", "--app", app, "--port", str(port)], url)
     try:
         while True:
             time.sleep(PAUSE)
@@ -51,21 +54,29 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
             if changed := changes(files, now):
                 files = now
                 say(f"↻ {changed[0]} changed: starting anew", to_stderr=True)
-                child.restart()
-            elif child.has_ended_now():
-                say("the worker has ended; it is started anew when a file changes", to_stderr=True, fg="red")
+                for child in children.values():
+                    child.restart()
+            for name in [name for name, child in children.items() if child.has_ended_now()]:
+                say(f"the {name} has ended; it is started anew when a file changes", to_stderr=True, fg="red")
     except (KeyboardInterrupt, SystemExit):
         return OK
     finally:
-        child.stop()
+        for child in children.values():
+            child.stop()
         news.close()
 
 
-class DevWorker:
-    """The worker process; it has ended when `stop` returns."""
+def _make_tables(url: str | None) -> None:
+    """Create the tables if they are missing: the dashboard does not, and may be there before the worker has."""
+    with contextlib.suppress(StepwellError):  # the worker waits for the database, and says so
+        sync.Store(Config(url, listen=False, timeout=PATIENCE, telemetry=Telemetry(log=False))).close()
 
-    def __init__(self, command: Sequence[str], url: str | None) -> None:
-        self._command = command
+
+class Child:
+    """A process of ours; it has ended when `stop` returns."""
+
+    def __init__(self, words: Sequence[str], url: str | None) -> None:
+        self._command = [sys.executable, "-m", "stepwell", *words]
         # Not as an argument, which every user of the machine can read: the URL may have a password.
         self._environment = {**os.environ, PARENT: str(os.getpid()), **({"STEPWELL_URL": url} if url else {})}
         self._process = self._started()
@@ -140,9 +151,14 @@ class News:
         self._since = datetime.now(UTC)
         self._told: set[tuple[int, datetime | None]] = set()  # a run that is retried ends again
 
+    @property
+    def is_shared(self) -> bool:
+        """True if a second process may open the store."""
+        return self._config.url.startswith(SHARED)
+
     def lines(self) -> list[str]:
         """A line for each ended run, in the order in which they ended."""
-        if not self._config.url.startswith(SHARED):
+        if not self.is_shared:
             return []
         try:
             ended = [run for run in self._opened().runs(limit=MOST) if self._is_new(run)]

@@ -9,7 +9,24 @@ from typing import Any, Final
 import click
 
 from stepwell._version import __version__
-from stepwell.cli import change, control, decider, metrics, projection, queues, runs, store, trigger, worker
+from stepwell.cli import (
+    audit,
+    change,
+    control,
+    decider,
+    limit,
+    metrics,
+    move,
+    projection,
+    queues,
+    runs,
+    schedule,
+    store,
+    talk,
+    trigger,
+    ui,
+    worker,
+)
 from stepwell.cli.command import INTERRUPTED, OWN, Invocation
 
 
@@ -50,19 +67,25 @@ def completion(shell: str) -> None:
 
 NO_WORDS: Final[Any] = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 ends without it
 SECTIONS: Final[dict[str, list[click.Command]]] = {
-    "Start": [demo, worker.worker, worker.dev],
+    "Start": [demo, worker.worker, worker.dev, ui.ui],
     "Runs": [trigger.trigger, runs.runs, runs.show, control.why, change.retry, change.cancel],
     "Steer": [
         control.signal,
+        talk.ask,
+        talk.value,
+        talk.stream,
+        talk.logs,
         control.pause,
         control.resume,
+        control.resolve,
         control.accept,
         control.fork,
         change.delete,
         change.restore,
     ],
+    "Schedules": [schedule.schedule],
     "Deciders": [decider.decider, projection.projection],
-    "Queues": [trigger.send, queues.queue, queues.message, queues.dead],
+    "Queues": [trigger.send, queues.queue, limit.limit, queues.message, queues.dead],
     "Operate": [
         store.top,
         store.workers,
@@ -71,8 +94,9 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
         store.maintenance,
         store.migrate,
         store.prune,
+        audit.audit,
     ],
-    "More": [runs.export, metrics.bench, completion],
+    "More": [runs.export, move.move, metrics.bench, completion],
 }
 
 

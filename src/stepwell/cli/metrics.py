@@ -257,7 +257,7 @@ async def measured(store: Store, messages: int) -> Figures:
             await _clean(store, queue, workflow)
     return Figures(
         backend=f"{health.backend} {health.version}",
-        settings={**health.settings, "audit": store.options.audit},
+        settings={**health.settings, "audit": store.database.options.audit},
         enqueue_p50_ms=alone[len(alone) // 2] * 1000,
         enqueue_p99_ms=alone[len(alone) * 99 // 100] * 1000,
         enqueued_per_s=enqueued,

@@ -24,6 +24,7 @@ LONGEST_WAIT: Final = 1.0  # seconds between two tries
 _HELPS: Final[dict[type[BaseException], str]] = {
     errors.DeciderNotFound: "--app with the module that has it",
     errors.ProjectionNotFound: "stepwell projection ls",
+    errors.ScheduleNotFound: "stepwell schedule ls",
     errors.CannotOpen: "start the database, or name another with --url or STEPWELL_URL",
     errors.SchemaDiffers: "stepwell migrate --sql, which prints what they should be",
     errors.SchemaNewer: "pip install --upgrade stepwell",
@@ -37,11 +38,13 @@ _CODES: Final = {
         errors.ProjectionNotFound,
         errors.QueueNotFound,
         errors.RunNotFound,
+        errors.NotInDoubt,
+        errors.ScheduleNotFound,
         errors.StepNotFound,
         errors.WorkflowNotFound,
     ),
     USAGE: (errors.InvalidName, errors.InvalidOption, errors.SerializationError, errors.UnknownStore, TypeError),
-    FAILED: (errors.ExecutionFailed, errors.Timeout),
+    FAILED: (errors.ExecutionFailed, errors.RequestUnanswered, errors.Timeout),
     NO_STORE: (
         errors.DriverMissing,
         errors.SchemaDiffers,

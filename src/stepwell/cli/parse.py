@@ -22,18 +22,20 @@ from typing import Any
 
 from stepwell.cli.command import NOT_FOUND, USAGE, Stop
 from stepwell.decider import Decider
+from stepwell.deciders.modules import deciders_in, is_decider, make
 from stepwell.deciders.registry import Family
-from stepwell.deciders.service import Service, deciders_in, is_decider, make
+from stepwell.deciders.service import Service
 from stepwell.engine import Engine
+from stepwell.outbox import Outbox
 from stepwell.queue import Handler
 from stepwell.step import Step
 from stepwell.store.store import Store
-from stepwell.worker import each_served
 from stepwell.workflow import Workflow
+from stepwell.workload import each_served
 
 AnyDecider = Decider[Any, Any, Any, Any]
-Named = Handler[Any] | Workflow[..., Any] | AnyDecider | Service
-ONE = (Handler, Workflow, Step, Decider, Service, ModuleType)
+Named = Handler[Any] | Workflow[..., Any] | Outbox | AnyDecider | Service
+ONE = (Handler, Workflow, Outbox, Step, Decider, Service, ModuleType)
 
 
 def load(app: str) -> Any:
@@ -97,7 +99,7 @@ async def deciders_of(app: str, store: Store) -> Engine:
     for one in await served(app, store):
         if isinstance(one, Service):
             for family in one.registry:
-                engine.register(family.decider)
+                engine.register(family.decider, observe=family.observe)
         elif isinstance(one, Decider):
             engine.register(one)
     if not len(engine.registry):
@@ -110,7 +112,7 @@ def names_of(one: Named) -> list[str]:
     match one:
         case Workflow():
             return [one.name]
-        case Handler():
+        case Handler() | Outbox():
             return [one.queue]
         case Service():
             return [family.type for family in one.registry]
@@ -174,6 +176,12 @@ def parsed(given: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
             raise Stop(USAGE, f"{name} is given twice")
         named[name] = _value(one, name)
     return [], named
+
+
+def value_of(given: Sequence[str]) -> Any:
+    """What is sent to a run: one value, an object, or null."""
+    by_place, by_name = parsed(given)
+    return by_name or (by_place[0] if by_place else None)
 
 
 def fitted(values: Mapping[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands on projections: list them, show one, pause, resume, reset, retry, skip."""
+"""Commands on projections: list them, show one, pause, resume, reset, inline, rebuild, swap, retry, skip."""
 
 from __future__ import annotations
 
@@ -93,6 +93,73 @@ def reset(asked: Invocation, name: str, *, yes: bool) -> None:
     asked.do(work)
 
 
+@projection.command("inline")
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Let a worker follow the events again.")
+@asks_store
+def inline(asked: Invocation, name: str, *, off: bool) -> None:
+    """Let decisions write the rows of a projection.
+
+    Say it when every process that decides registers it with `inline=True`, and
+    take it back before one does not any more.
+
+    \b
+    Examples:
+      stepwell projection inline orders
+      stepwell projection inline orders --off
+    """
+    said = "is followed by a worker" if off else "is written by decisions, once it has caught up"
+    asked.do(lambda store: _change(asked, name, store.inline_projection(name, inline=not off), said, "is so already"))
+
+
+@projection.command("rebuild")
+@click.argument("name")
+@click.option("--swap", "swaps", is_flag=True, help="Swap the two as soon as the new build has caught up.")
+@asks_store
+def rebuild(asked: Invocation, name: str, *, swaps: bool) -> None:
+    """Make a projection anew beside the one that is read.
+
+    \b
+    Examples:
+      stepwell projection rebuild orders
+      stepwell projection rebuild orders --swap
+    """
+
+    async def work(store: Store) -> int:
+        build = await store.rebuild_projection(name)
+        if swaps:
+            await store.swap_projection(name)
+        said = f"is made anew as build {build}{' and swapped when it has caught up' if swaps else ''}"
+        return _said(asked, name, said, done=True)
+
+    asked.do(work)
+
+
+@projection.command("swap")
+@click.argument("name")
+@click.option("--keep-old", default="1d", help="How long to keep the build that was read: a span such as 1d.")
+@asks_store
+def swap(asked: Invocation, name: str, *, keep_old: str) -> None:
+    """Let readers have the other build, once it has caught up.
+
+    Call it again to go back, as long as the build before is kept.
+
+    \b
+    Examples:
+      stepwell projection swap orders
+      stepwell projection swap orders --keep-old 7d
+    """
+    asked.do(
+        lambda store: _change(
+            asked,
+            name,
+            store.swap_projection(name, keep_old=keep_old),
+            "is swapped by its worker, once the build beside it has caught up",
+            "has no build beside it",
+        )
+    )
+
+
 @projection.command("retry")
 @click.argument("name")
 @click.argument("instance", metavar=INSTANCE, nargs=-1)
@@ -144,7 +211,7 @@ def _instance(given: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 async def _list(store: Store, asked: Invocation) -> None:
-    from stepwell.operate.projection import progress, standing
+    from stepwell.operate.projection import build_of, progress, standing
 
     found = await store.projections()
     if asked.as_json:
@@ -154,24 +221,32 @@ async def _list(store: Store, asked: Invocation) -> None:
         say("there are no projections")
         say_next("stepwell worker APP, with an engine that registers one")
         return
-    rows = [(one.name, standing(one), one.position, one.handled, one.parked, progress(one)) for one in found]
-    table(("NAME", "STATE", "POSITION", "HANDLED", "PARKED", ""), rows)
+    rows = [
+        (one.name, build_of(one), standing(one), one.position, one.handled, one.parked, progress(one)) for one in found
+    ]
+    table(("NAME", "BUILD", "STATE", "POSITION", "HANDLED", "PARKED", ""), rows)
     say_next(f"stepwell projection show {found[0].name}")
 
 
 async def _show(store: Store, asked: Invocation, name: str) -> None:
-    from stepwell.operate.projection import progress, projection_view, standing
+    from stepwell.operate.projection import build_of, progress, projection_view, standing
 
     look = await projection_view(store, name)
     one = look.info
     if asked.as_json:
-        say_json({**_plain(one), "lag": one.lag, "parked_instances": [_plain(each) for each in look.parked]})
+        parked = [_plain(each) for each in look.parked]
+        beside = None if look.beside is None else {**_plain(look.beside), "lag": look.beside.lag}
+        say_json({**_plain(one), "lag": one.lag, "parked_instances": parked, "beside": beside})
         return
     say(f"{one.name}   {standing(one)}   at {one.position} of {one.head}   {progress(one)}")
     say(f"  {one.handled} events handled, {one.failures} attempts failed, {one.parked} instances set aside")
     say(f"  driven by {one.worker}" if one.worker else "  no worker drives it")
     if one.error:
         say(f"  event {one.failed_at} failed, attempt {one.tried}: {one.error}")
+    if (other := look.beside) is not None:
+        say(f"  beside it: build {build_of(other)}   {standing(other)}   at {other.position} of {other.head}")
+        if other.error:
+            say(f"    {other.error}")
     for each in look.parked:
         again = ", to be retried" if each.retried else ""
         say(f"  set aside: {each.type} {each.id} from event {each.version} on{again}: {each.error}")

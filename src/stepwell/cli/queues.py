@@ -20,6 +20,7 @@ RELEASED: Final = ("is given back, with its attempt", "is not taken by hand; not
 ARCHIVED: Final = ("is archived: never delivered again", "is finished, or not there; nothing was changed")
 DELETED: Final = ("is deleted, and can be restored until it is pruned", "was deleted before, or is not there")
 REQUEUED: Final = ("is delivered again, with all attempts", "is not finished, or its key is taken; nothing was changed")
+CANCELLED: Final = ("is cancelled, or will be as soon as its worker stops it", "is finished; nothing was changed")
 RESTORED: Final = ("is back as it was", "is not there, or was not deleted; nothing was changed")
 
 
@@ -94,7 +95,45 @@ def purge(asked: Invocation, name: str, *, yes: bool) -> None:
 
 @click.group()
 def message() -> None:
-    """Give back, archive, requeue, delete and restore messages by id."""
+    """List messages; cancel, give back, archive, requeue or delete some."""
+
+
+@message.command("ls")
+@click.argument("queue")
+@click.option(
+    "--state",
+    type=click.Choice(["ready", "waiting", "running", "finished"]),
+    default="ready",
+    show_default=True,
+    help="Those that can be claimed, that wait or were taken by hand, that workers handle, or that are finished.",
+)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
+@click.option("--after", metavar="PLACE", help="Continue after the page that printed this PLACE.")
+@asks_store
+def list_messages(asked: Invocation, queue: str, state: Any, limit: int, after: str | None) -> None:
+    """List the messages of a queue.
+
+    Those that are ready come in the order in which they are claimed, those that are finished with the newest first.
+    `stepwell dead ls` lists those that failed.
+
+    \b
+    Examples:
+      stepwell message ls emails
+      stepwell message ls emails --state finished --limit 100
+    """
+    asked.do(lambda store: _list_messages(store, asked, queue, state, {"limit": limit, "after": after}))
+
+
+@message.command("cancel")
+@click.argument("ids", metavar="ID...", nargs=-1, type=int, required=True)
+@click.option("--reason", help="The reason; kept with the messages.")
+@asks_store
+def cancel_message(asked: Invocation, ids: Sequence[int], reason: str | None) -> None:
+    """Cancel messages, also while they are handled.
+
+    If a worker handles a message, it stops it within about a second.
+    """
+    asked.do(lambda store: _each(asked, ids, lambda one: _cancelled(store, one, reason), CANCELLED))
 
 
 @message.command()
@@ -245,6 +284,28 @@ async def _each(asked: Invocation, ids: Sequence[int], change: Any, said: tuple[
     else:
         say_next("stepwell queue ls")
     return OK if all(one["done"] for one in answers) else REFUSED
+
+
+async def _cancelled(store: Store, task_id: int, reason: str | None) -> bool:
+    return bool(await store.cancel(task_id, reason=reason))
+
+
+async def _list_messages(store: Store, asked: Invocation, queue: str, state: Any, place: dict[str, Any]) -> None:
+    page = await store.messages(queue, state, **place)
+    if asked.as_json:
+        say_json({"messages": list(page), "next": page.next})
+        return
+    if not page:
+        say(f"{queue} has no message that is {state}")
+        say_next("stepwell queue ls")
+        return
+    ended = state == "finished"
+    rows = [
+        (one.id, one.key, one.status, one.attempt, ago(one.finished_at if ended else one.created_at), short(one.input))
+        for one in page
+    ]
+    table(("ID", "KEY", "STATUS", "ATTEMPT", "FINISHED" if ended else "CREATED", "PAYLOAD"), rows)
+    say_next(f"stepwell message ls {queue} --state {state} --after {page.next}" if page.next else "stepwell queue ls")
 
 
 async def _requeued(store: Store, task_id: int) -> bool:

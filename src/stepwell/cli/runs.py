@@ -130,7 +130,16 @@ async def _show(store: Store, asked: Invocation, name: str, *, follow: bool) -> 
     look = await view_of(store, run)
     if asked.as_json:
         children = [as_json(child.run) for child in look.children]
-        say_json({**as_json(run), "steps": look.steps, "why": look.why, "children": children, "history": look.marks})
+        say_json(
+            {
+                **as_json(run),
+                "steps": look.steps,
+                "why": look.why,
+                "children": children,
+                "history": look.marks,
+                "values": look.values,
+            }
+        )
         return
     for line in lines_of(look):
         say(line, hang=None if "│" in line else 7)

@@ -15,6 +15,7 @@ from stepwell.operate.format import ago, many, short, span
 if TYPE_CHECKING:
     from stepwell.operate.doctor import Finding
     from stepwell.operate.status import Overview
+    from stepwell.store.projections import ProjectionInfo
     from stepwell.store.store import Store
 
 WIDTH = 8  # of the bar of a queue
@@ -28,7 +29,7 @@ MOST = 15  # runs in an overview
 )
 @asks_store
 def top(asked: Invocation, *, once: bool, every: float) -> None:
-    """Watch queues, workers and runs; Ctrl-C ends it.
+    """Watch queues, workers, projections and runs; Ctrl-C ends it.
 
     If the output is not a terminal, it prints once and ends.
     """
@@ -115,12 +116,14 @@ def end(asked: Invocation) -> None:
 
 
 async def _watch(store: Store, asked: Invocation, every: float, *, once: bool) -> None:
+    from stepwell.operate.format import plain
     from stepwell.operate.status import as_json, overview_of
 
     if asked.as_json:
         view = await overview_of(store, MOST)
         runs = [as_json(run) for run in view.runs]
-        say_json({"queues": view.queues, "workers": view.workers, "runs": runs})
+        projections = [{**plain(one), "lag": one.lag} for one in view.projections]
+        say_json({"queues": view.queues, "workers": view.workers, "projections": projections, "runs": runs})
     elif once or not is_lively(sys.stdout):
         for line in _overview(await overview_of(store, MOST)):
             say(line)
@@ -161,12 +164,23 @@ def _overview(view: Overview) -> list[str]:
     lines += [""] + [
         f"  worker {one.id:<6} {state_of(one):<7} {one.name}  heard of {span(one.silent)} ago" for one in view.workers
     ]
+    if view.projections:
+        lines += ["", *map(_projection, view.projections)]
     lines += [""] + [
         f"  {word_of(run):<12} {short(run.workflow, 24):<24} {short(run.key or str(int(run.id)), 24):<24} "
         f"{ago(run.created_at):>10} {span(took(run)):>8}  {short(run.last_error or '', 40)}".rstrip()
         for run in view.runs
     ]
     return lines
+
+
+def _projection(one: ProjectionInfo) -> str:
+    """The line of a projection."""
+    from stepwell.operate.projection import progress, standing
+
+    name = one.name if one.live else f"{one.name}__{one.build}"
+    parked = f"  {one.parked} parked" if one.parked else ""
+    return f"  projection {short(name, 24):<24} {standing(one):<20} {progress(one)}{parked}"
 
 
 async def _examine(store: Store, asked: Invocation, *, quiet: bool) -> int:
@@ -233,7 +247,7 @@ async def _prune(store: Store, asked: Invocation, given: str | None, *, dead_let
     kept = "" if dead_letters else "; dead letters are kept"
     tasks = many(count, "task", "tasks")
     now = "would be" if dry_run else "is" if count == 1 else "are"
-    say(f"{tasks} that finished more than {given or span(store.options.keep)} ago {now} removed{kept}")
+    say(f"{tasks} that finished more than {given or span(store.database.options.keep)} ago {now} removed{kept}")
     say_next("the same without --dry-run" if dry_run else "stepwell queue ls")
 
 
@@ -276,8 +290,8 @@ async def _tables_made(asked: Invocation) -> tuple[str, int, int]:
     applied: list[int] = []
     with watched(applied.append):
         async with opened(asked.url, install=True) as store:
-            now = await schema.version(store.driver)
-            return store.driver.name, now - sum(applied), now
+            now = await schema.version(store.database.driver)
+            return store.database.driver.name, now - sum(applied), now
 
 
 async def _verify(store: Store, asked: Invocation) -> None:

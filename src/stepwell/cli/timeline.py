@@ -30,6 +30,7 @@ from stepwell.operate.run_view import (
 )
 from stepwell.operate.status import took, word_of
 from stepwell.records import Run, RunStatus, StepInfo
+from stepwell.store.reports import PROGRESS
 from stepwell.store.store import Store
 
 MOST_MARKS: Final = 12
@@ -65,6 +66,7 @@ def _head(look: RunView) -> list[str]:
     lines.append(f"input  {short(run.input(), 100)}")
     if run.progress is not None:
         lines.append(f"says   {short(run.progress, 100)}")
+    lines += [f"value  {one.name} = {short(one.value, 100)}" for one in look.values if one.name != PROGRESS]
     if run.status == RunStatus.SUCCESS:
         lines.append(f"output {short(run.output(object), 100)}")
     return lines

@@ -78,20 +78,24 @@ def worker(asked: Invocation, app: str, **options: Any) -> None:
 @click.argument("app")
 @click.option("--concurrency", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Tasks at once.")
 @click.option("--watch", "folders", multiple=True, metavar="FOLDER", help="Watch this instead of the current folder.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=7070, show_default=True, help="Of the dashboard.")
+@click.option("--no-ui", is_flag=True, help="Without the dashboard.")
 @asks_store
-def dev(asked: Invocation, app: str, *, concurrency: int, folders: Sequence[str]) -> None:
-    """Run a worker for APP, and restart it when a Python file changes.
+def dev(asked: Invocation, app: str, *, concurrency: int, folders: Sequence[str], port: int, no_ui: bool) -> None:
+    """Run a worker and the dashboard; restart both as files change.
 
     The new worker goes on with the tasks of the old one: recorded steps are not executed again. Each run that ends is
-    reported in one line.
+    reported in one line. The dashboard is there if it is installed: pip install 'stepwell[ui]'.
 
     \b
     Examples:
       stepwell dev shop
     """
     from stepwell.cli.dev import run_reloaded
+    from stepwell.cli.ui import missing
 
-    asked.end(lambda: run_reloaded(app, asked.url, concurrency, list(folders) or ["."]))
+    wanted = None if no_ui or missing() else port
+    asked.end(lambda: run_reloaded(app, asked.url, concurrency, list(folders) or ["."], wanted))
 
 
 def _above() -> Above | None:
@@ -143,6 +147,7 @@ async def _work(
     from stepwell.worker import Worker
 
     tell = logging.getLogger("stepwell.worker").info if json_logs else partial(say, to_stderr=True)
+    store.database.actor = None  # what the application does is not done by the person who began this
     found = await served(app, store)
     if others := left_out(app, found):
         tell(f"note: {app} only imports {', '.join(others)}: not served here")
@@ -150,7 +155,7 @@ async def _work(
     names = [name for each in serves for name in names_of(each)]
     one = Worker(store, serves, concurrency=concurrency, limits=limits, grace=grace, tune_gc=True)
     if above is not None:
-        Heartbeat.of(store).helper.supervised(above.pipe)
+        Heartbeat.of(store.database).helper.supervised(above.pipe)
     async with healthy(health, store, one, 0 if above is None else above.number):
         if once:
             attempts = await one.drain()
@@ -174,7 +179,7 @@ def _keep_what_is_here() -> None:
 def _introduction(store: Store, names: Sequence[str], concurrency: int) -> str:
     from stepwell._version import __version__
 
-    return f"stepwell {__version__} on {store.driver.name}: serving {', '.join(names)}, {concurrency} at once"
+    return f"stepwell {__version__} on {store.database.driver.name}: serving {', '.join(names)}, {concurrency} at once"
 
 
 def _limits(queues: Sequence[str]) -> dict[str, int | None]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from stepwell.deciders.inbox import keys_of, taken_along
 from stepwell.deciders.mailbox import KnownInstance, Memory, Pending, Place
+from stepwell.deciders.observation import observations_of
 from stepwell.deciders.proposal import (
     Budget,
     Outcome,
@@ -17,9 +19,11 @@ from stepwell.deciders.proposal import (
     schema_of,
     stored_key,
 )
+from stepwell.store.database import Database
 from stepwell.store.draft import Drafted
+from stepwell.store.emission import Emission
+from stepwell.store.inline import InlineFold
 from stepwell.store.instances import Change, Instance, InstanceQuery, TimerKey
-from stepwell.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Decided:
     queues: Mapping[str, int]  # of effects and timers
     changes: Sequence[Change]
     drafted: Sequence[Drafted] = ()  # messages and runs that the decisions ask for
+    emissions: Sequence[Emission] = ()  # events that they emit
+    inline: Sequence[InlineFold] = ()  # projections whose rows they change
 
 
 class DecisionCase:
@@ -40,32 +46,42 @@ class DecisionCase:
 
     def __init__(
         self,
-        store: Store,
+        database: Database,
         memory: Memory,
         snapshot_every: Mapping[str, int],
         batch: Sequence[Pending],
         *,
         raises: bool = False,
     ) -> None:
-        self._store = store
+        self._db = database
         self._snapshot_every = snapshot_every
         self._raises = raises
         self._shares = shares_of(batch)
+        self._along: dict[Place, list[Pending]] = {}
         self._known = {place: memory.get(place) for place in self._shares}
         self.queries = [_query(share, self._known[place]) for place, share in self._shares.items()]
         types = sorted({pending.family.type for pending in batch})
         self.queues = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
 
+    def take_along(self, instances: Sequence[Instance]) -> list[tuple[int, str]]:
+        """Add the inputs that stood behind those that were delivered; return their keys."""
+        keys = []
+        for instance in instances:
+            place = (instance.type, instance.name)
+            self._along[place] = taken_along(self._shares[place][0].family, instance)
+            keys += keys_of(self._along[place], instance)
+        return keys
+
     def propose(self, instances: Sequence[Instance]) -> Proposals:
         """Decide the inputs, given the current rows of their instances."""
-        budget, limit = Budget(), self._store.options.payload_limit
+        budget, limit = Budget(), self._db.options.payload_limit
         proposals = []
         for instance in instances:
             place = (instance.type, instance.name)
             share = self._shares[place]
             proposal = Proposal(share[0].family, instance, self._known[place])
-            for pending in share:
-                item = proposal.decide(pending, self._store.new_tasks, budget, limit)
+            for pending in [*share, *self._along.get(place, ())]:
+                item = proposal.decide(pending, self._db.new_tasks, budget, limit)
                 if self._raises and item.error is not None:
                     raise item.error
             proposals.append(proposal)
@@ -93,11 +109,22 @@ class Proposals:
             stored = {key: stored_key(proposal.instance.id, key) for key in proposal.timer_keys}
             timers = {key: pending[text] for key, text in stored.items() if text in pending}
             every = self.snapshot_every[proposal.family.type]
-            outcomes.append(concluded(proposal, timers, queues, snapshot_every=every, limit=self.limit))
+            outcome = concluded(proposal, timers, queues, snapshot_every=every, limit=self.limit)
+            if proposal.family.observe:
+                outcome.change.observed = list(observations_of(proposal, self.limit))
+            outcomes.append(outcome)
             for item in proposal.items:
                 inside = item.pending.delivery is not None
                 drafted += [one.led_to() if inside else one for one in item.drafted]
-        return Decided(outcomes, queues, [outcome.change for outcome in outcomes], drafted)
+        emissions = [each for proposal in self.proposals for item in proposal.items for each in item.emissions]
+        changes = [outcome.change for outcome in outcomes]
+        inline = {
+            fold.name: fold
+            for proposal, change in zip(self.proposals, changes, strict=True)
+            if proposal.family.inline and change.events
+            for fold in proposal.family.inline
+        }
+        return Decided(outcomes, queues, changes, drafted, emissions, [inline[name] for name in sorted(inline)])
 
 
 def shares_of(batch: Sequence[Pending]) -> dict[Place, list[Pending]]:

@@ -59,6 +59,11 @@ class StateMachineDefinition(Protocol[S]):
         """A state of each status."""
 
 
+def status_of(decider: Decider[Any, Any, Any, Any], state: Any) -> str | None:
+    """The status of a state, None if its decider has no view of its states."""
+    return decider.state_info(state).status if isinstance(decider, StateMachineView) else None
+
+
 @dataclass(frozen=True, slots=True)
 class StateMachine:
     """The graph of a decider's states, the initial one first."""
@@ -67,6 +72,8 @@ class StateMachine:
     view: StateMachineView[Any]
     states: tuple[StateInfo, ...]
     transitions: Mapping[str, tuple[Transition, ...]]  # by the status that they leave
+    # What is added to the label of a transition: by its status, its input and its target.
+    notes: Mapping[tuple[str, str, str], Sequence[str]] = field(default_factory=dict, kw_only=True)
 
     @classmethod
     def of(cls, decider: Decider[Any, Any, Any, Any]) -> StateMachine:
@@ -102,7 +109,7 @@ class StateMachine:
         lines += [f'    state "{_entities(status)}" as {name}' for status, name in ids.items() if name != status]
         lines.append(f"    [*] --> {ids[self.initial]}")
         for status, one in self._edges():
-            label = _entities(", ".join(_label(one)))
+            label = _entities(", ".join(self._label(status, one)))
             lines.append(f"    {ids[status]} --> {ids[one.target]} : {label}")
         lines += [f"    {ids[info.status]} --> [*]" for info in self.states if info.terminal]
         if (current := self._current(state)) is not None:
@@ -122,11 +129,17 @@ class StateMachine:
             lines.append(f"    {ids[info.status]} [label={_quoted(info.status)}{ends}{marked}];")
         lines.append(f"    start -> {ids[self.initial]};")
         for status, one in self._edges():
-            lines.append(f"    {ids[status]} -> {ids[one.target]} [label={_quoted(*_label(one))}];")
+            lines.append(f"    {ids[status]} -> {ids[one.target]} [label={_quoted(*self._label(status, one))}];")
         return "\n".join([*lines, "}"]) + "\n"
 
     def _edges(self) -> Iterator[tuple[str, Transition]]:
         return ((status, one) for status, ones in self.transitions.items() for one in ones)
+
+    def _label(self, status: str, one: Transition) -> Iterator[str]:
+        yield one.input
+        yield from (f"effect {name}" for name in one.effects)
+        yield from (f"timer {key}" for key in one.timers)
+        yield from self.notes.get((status, one.input, one.target), ())
 
     def _current(self, state: Any) -> str | None:
         if state is None:
@@ -154,12 +167,6 @@ def _check(
         if complete and one.target not in states:
             known = ", ".join(states)
             raise InvalidOption("transition", one.target, f"leaving {status!r}: no such status; there are {known}")
-
-
-def _label(one: Transition) -> Iterator[str]:
-    yield one.input
-    yield from (f"effect {name}" for name in one.effects)
-    yield from (f"timer {key}" for key in one.timers)
 
 
 _RESERVED: Final = re.compile(

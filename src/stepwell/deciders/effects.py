@@ -19,10 +19,10 @@ from stepwell.deciders.registry import Family, Registry
 from stepwell.deciders.type_names import Kinds
 from stepwell.errors import DeciderNotFound, LeaseLost, SerializationError, Timeout, TransientError, UnknownRecord
 from stepwell.records import RunStatus, TaskKind
+from stepwell.store.database import Database
 from stepwell.store.instances import Delivery
 from stepwell.store.rows import Claimed, Settlement
-from stepwell.store.store import Store
-from stepwell.work.body import Served, Slot
+from stepwell.work.body import Served, Slot, told_of
 from stepwell.work.outcome import DONE, Ended, Settled
 from stepwell.work.threads import Threads, in_thread
 from stepwell.work.unreadable import Misfit
@@ -33,10 +33,11 @@ Route = Callable[[Pending], Awaitable[Receipt]]
 class DeciderBodies:
     """The bodies of the queues of deciders."""
 
-    def __init__(self, store: Store, registry: Registry, route: Route) -> None:
-        self._store = store
+    def __init__(self, database: Database, registry: Registry, route: Route, *, takes_along: bool) -> None:
+        self._db = database
         self._registry = registry
         self._route = route
+        self._takes_along = takes_along
 
     def served(self, family: Family, workers: int) -> list[Served]:
         """The queues of one decider: its effects, with this concurrency, and its timers and inputs."""
@@ -47,10 +48,10 @@ class DeciderBodies:
             partial(self._readable, partial(self._carry_out, family)),
             family.retry,
             concurrency=workers,
-            dead_letter=inputs if told else None,
+            told=told_of(inputs if told else None),
         )
         deliver = partial(self._readable, partial(self._deliver, family))
-        return [effects, Served(inputs, deliver, Retry(ATTEMPTS), reads=family.reads)]
+        return [effects, Served(inputs, deliver, Retry(ATTEMPTS), in_order=True, reads=family.reads)]
 
     async def _readable(
         self,
@@ -76,7 +77,7 @@ class DeciderBodies:
             if answer is None:
                 return DONE
             kept = self._written(answer)
-            if not await self._store.decisions.keep_answer(task, kept.text()):
+            if not await self._db.decisions.keep_answer(task, kept.text()):
                 return Settled()
         return await self._routed(kept, task, f"effect:{task.id}", Settlement(RunStatus.SUCCESS, output=kept.text()))
 
@@ -103,14 +104,17 @@ class DeciderBodies:
         timer_key = None
         if task.kind is TaskKind.TIMER and task.key is not None:
             timer_key = task.key.partition(":")[2]
-        delivery = Delivery(task.id, task.owner, task.turn, settlement, timer_key)
+        along = self._takes_along and task.attempt == 1 and not task.suspect  # else it may be what kills its workers
+        group = None if task.group_key is None else (task.queue_id, task.group_key)
+        delivery = Delivery(task.id, task.owner, task.turn, settlement, timer_key, group, along)
         key = envelope.key or family.key_of(value)
         pending = Pending(family, family.identify(value), value, cause, key=key, delivery=delivery)
+        pending = pending.sent_from_outside() if is_submitted else pending
         try:
-            await self._route(pending.sent_from_outside() if is_submitted else pending)
+            await self._route(pending)
         except LeaseLost:  # another worker has the task, or it was cancelled: nothing was decided
             return Settled()
-        return Settled(str(settlement.status))
+        return Settled(str(settlement.status), pending.took_along)
 
     def _owner(self, envelope: Envelope) -> Family:
         try:
@@ -123,7 +127,7 @@ class DeciderBodies:
         """The answer of this effect that an earlier turn has stored: then only its routing is left to do."""
         if task.turn == 1:
             return None
-        again = await self._store.tasks.again(task.id)
+        again = await self._db.tasks.again(task.id)
         return None if again is None or again["output"] is None else Envelope.read(again["output"])
 
     async def _handled(self, family: Family, effect: Any, ctx: EffectContext, threads: Threads, slot: Slot) -> Any:
@@ -149,7 +153,7 @@ class DeciderBodies:
 
     async def _given_up(self, family: Family, task_id: int) -> object | None:
         """The input that the decider sends to its instance for an effect that was given up."""
-        dead = await self._store.tasks.again(task_id)
+        dead = await self._db.tasks.again(task_id)
         if dead is None or dead["status"] != RunStatus.ERROR:
             return None  # requeued or dropped by an operator since
         envelope = Envelope.read(dead["input"])
@@ -157,7 +161,7 @@ class DeciderBodies:
         return None if effect is None else family.decider.on_dead_letter(effect, dead["last_error"] or "")
 
     def _written(self, answer: object) -> Envelope:
-        return enveloped(self._registry.of_input(answer), answer, limit=self._store.options.payload_limit)
+        return enveloped(self._registry.of_input(answer), answer, limit=self._db.options.payload_limit)
 
 
 def enveloped(family: Family, input: object, *, limit: int, key: str | None = None) -> Envelope:

@@ -10,7 +10,7 @@ from typing import Any
 from stepwell.base.durations import datetime_of
 from stepwell.deciders.registry import Registry
 from stepwell.store.horizon import EventFeed, FeedRow
-from stepwell.values.codec import decode
+from stepwell.values.named_codecs import shown_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class FeedReader:
     def parts(self, row: FeedRow) -> Sequence[tuple[At, Any]]:
         """The event with its place: none if upcasters drop it, several if they split it."""
         if (family := self._registry.known(row.instance_type)) is None:
-            return [(place_of(row, 0), decode(row.data))]
+            return [(place_of(row, 0), shown_value(row.data))]
         what = f"event {row.version} of {row.instance_type} {row.name}"
         parts = family.events.read(row.type, row.type_version, row.data, what=what)
         return [(place_of(row, number), event) for number, event in enumerate(parts)]

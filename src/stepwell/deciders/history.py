@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import check_key
+from stepwell.deciders.diagram import status_of
 from stepwell.deciders.mailbox import KnownInstance, Memory
-from stepwell.deciders.proposal import Envelope, restored, schema_of, stored_key
+from stepwell.deciders.proposal import Envelope, restored, schema_of
 from stepwell.deciders.registry import Family, Registry
+from stepwell.decision import Decision
 from stepwell.errors import InvalidOption
-from stepwell.records import Page, RunStatus, TaskKind
+from stepwell.records import DeadLetter, Page, RunStatus, TaskKind
+from stepwell.store.database import Database
+from stepwell.store.inspection import inspect
 from stepwell.store.instances import EventRow, Instance, InstanceQuery
-from stepwell.store.store import Store
+from stepwell.values.codec import decode, encode
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +52,56 @@ class InstanceInfo:
 
 @dataclass(frozen=True, slots=True)
 class OutstandingInfo:
-    """An unfinished effect or timer of an instance; `name` is the effect's, or that of the timer's input."""
+    """An unfinished effect, timer or submitted input of an instance; `name` is that of the effect or the input."""
 
     id: int
     kind: TaskKind
     name: str
-    key: str | None  # a timer's
+    key: str | None  # a timer's, or an input's own
     status: RunStatus
     due: datetime | None
     attempt: int
     last_error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Inspection(Generic[S]):
+    """An instance as it was at one moment: `state`, `status` and `events` are those at its version `at`.
+
+    `version` is the number of its events at that moment, and what is `outstanding` or dead is what was so then.
+    """
+
+    type: str
+    id: str
+    version: int
+    at: int
+    state: S
+    status: str | None  # as its decider's `state_info` says, if it has one
+    events: Sequence[EventInfo]  # the last ones, in their order
+    outstanding: Sequence[OutstandingInfo]  # effects and timers, the first due first, then submitted inputs
+    dead_letters: Sequence[DeadLetter]
+    created_at: datetime | None  # None if it has no events yet
+    last_event_at: datetime | None
+    completed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun(Generic[S]):
+    """What an input would lead to at this version of its instance: the decision, and the state after it.
+
+    An instance that has ended decides nothing: `decision` is None, and the state is what it is.
+    """
+
+    version: int
+    decision: Decision[Any, Any, Any] | None
+    state: S
+
+
 class InstanceReader:
     """Reads the instances of the registered deciders."""
 
-    def __init__(self, store: Store, registry: Registry, memory: Memory) -> None:
-        self._store = store
+    def __init__(self, database: Database, registry: Registry, memory: Memory) -> None:
+        self._db = database
         self._registry = registry
         self._memory = memory
 
@@ -90,28 +130,62 @@ class InstanceReader:
         instance = await self._look(family, check_key(id, "instance"), None, 0)
         if instance is None or instance.version <= after:
             return []
-        rows = await self._store.decisions.events(instance.id, after, instance.version)
+        rows = await self._db.decisions.events(instance.id, after, instance.version)
         return [info for row in rows for info in _event_infos(family, id, row)]
 
     async def instances(self, type: str | None, limit: int, after: str | None) -> Page[InstanceInfo]:
         """Instances by type and id."""
-        self._store.check()
+        self._db.check()
         after_type, _, after_name = (after or ":").partition(":")
-        rows = await self._store.decisions.instances(type, (after_type, after_name), limit + 1)
+        rows = await self._db.decisions.instances(type, (after_type, after_name), limit + 1)
         found = [_instance_info(row) for row in rows[:limit]]
         return Page(found, next=f"{found[-1].type}:{found[-1].id}" if len(rows) > limit else None)
 
     async def outstanding(self, type: str, id: str) -> list[OutstandingInfo]:
         """The unfinished effects and timers of an instance."""
-        self._store.check()
-        return [
-            _outstanding_info(row) for row in await self._store.decisions.open_tasks(type, check_key(id, "instance"))
-        ]
+        self._db.check()
+        return [outstanding_info(row) for row in await self._db.decisions.open_tasks(type, check_key(id, "instance"))]
+
+    async def inspect(self, family: Family, id: str, at: int | None, limit: int) -> Inspection[Any]:
+        """An instance with everything that belongs to it, as it was at one moment."""
+        self._db.check()
+        query = InstanceQuery(type=family.type, name=check_key(id, "instance"), schema=schema_of(family), until=at)
+        found = await inspect(self._db.decisions, query, limit)
+        version = 0 if found.instance is None else found.instance.version
+        if at is not None and at > version:
+            raise InvalidOption("at", at, f"{family.type} {id} has {version} events")
+        state = family.decider.initial() if found.instance is None else restored(family, found.instance, None)
+        info = None if found.row is None else _instance_info(found.row)
+        return Inspection(
+            type=family.type,
+            id=id,
+            version=version,
+            at=version if at is None else at,
+            state=state,
+            status=status_of(family.decider, state),
+            events=[info for row in found.events for info in _event_infos(family, id, row)],
+            outstanding=[outstanding_info(row) for row in found.outstanding],
+            dead_letters=found.dead_letters,
+            created_at=None if info is None else info.created_at,
+            last_event_at=None if info is None else info.last_event_at,
+            completed_at=None if info is None else info.completed_at,
+        )
+
+    async def dry_run(self, family: Family, input: Any) -> DryRun[Any]:
+        """Decide an input and write nothing; what could not be stored is refused as it would be."""
+        id = family.identify(input)  # noqa: A001 - the word for it everywhere
+        known = await self.known(family, id)
+        if known.is_completed:
+            return DryRun(known.version, None, known.state)
+        now = await self._db.decisions.now()
+        decision = family.decide(known.state, input, datetime_of(now))
+        written = family.written(decision, id, now, limit=self._db.options.payload_limit)
+        return DryRun(known.version, decision, family.evolved(known.state, [one.value for one in written.events]))
 
     async def _look(self, family: Family, id: str, known: int | None, until: int | None = None) -> Instance | None:
-        self._store.check()
+        self._db.check()
         query = InstanceQuery(type=family.type, name=id, schema=schema_of(family), known=known, until=until)
-        return await self._store.decisions.look(query)
+        return await self._db.decisions.look(query)
 
 
 def _event_infos(family: Family, id: str, row: EventRow) -> Iterator[EventInfo]:
@@ -132,12 +206,20 @@ def _instance_info(row: Mapping[str, Any]) -> InstanceInfo:
     )
 
 
-def _outstanding_info(row: Mapping[str, Any]) -> OutstandingInfo:
+def state_as_json(family: Family, id: str, state: Any) -> Any:
+    """A state as JSON has it: dicts, lists, strings and numbers."""
+    return decode(encode(state, limit=sys.maxsize, what=f"state of {family.type} {id}"))
+
+
+def outstanding_info(row: Mapping[str, Any]) -> OutstandingInfo:
+    """What a task of an instance is, for people."""
+    kind, envelope = TaskKind(row["kind"]), Envelope.read(row["input"])
+    timer = None if row["key"] is None else row["key"].partition(":")[2]  # stored as `stored_key` makes it
     return OutstandingInfo(
         id=row["id"],
-        kind=TaskKind(row["kind"]),
-        name=Envelope.read(row["input"]).type,
-        key=None if row["key"] is None else row["key"].removeprefix(stored_key(row["instance_id"], "")),
+        kind=kind,
+        name=envelope.type if envelope.dead_letter is None else f"effect {envelope.dead_letter} was given up",
+        key=envelope.key if kind is TaskKind.INPUT else timer,
         status=RunStatus(row["status"]),
         due=None if row["run_at"] is None else datetime_of(row["run_at"]),
         attempt=row["attempt"],

@@ -27,6 +27,7 @@ from stepwell.decider import Receipt
 from stepwell.deciders.registry import Family
 from stepwell.errors import StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
 from stepwell.store.bisection import SEEKING, seek
+from stepwell.store.driver import only_reads, refused_write
 from stepwell.store.instances import Delivery
 from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter
 
@@ -49,7 +50,7 @@ class Mailbox:
     def __init__(
         self, decide: Decide, clock: Clock, telemetry: Telemetry, *, aside: LockQueue, lanes: int, together: bool = True
     ) -> None:
-        self._decide = decide
+        self.decide = decide  # an engine may put something before it
         self._clock = clock
         self._telemetry = telemetry
         self._aside = aside
@@ -64,6 +65,8 @@ class Mailbox:
 
     def put(self, pending: Pending) -> None:
         """Decide an input, after those that already wait for its instance."""
+        if only_reads.get() is not None:
+            raise refused_write()
         place = pending.place
         if (box := self._boxes.get(place)) is None:
             box = self._boxes[place] = collections.deque()
@@ -157,7 +160,7 @@ class Mailbox:
             try:
                 # One after the other: an input that can never be written does not block the others.
                 for part in [batch] if together > 0 else [[pending] for pending in batch]:
-                    await self._decide(part)
+                    await self.decide(part)
             except StoreLocked:
                 await self._seek(batch)
                 return
@@ -181,7 +184,7 @@ class Mailbox:
         async def attempt(places: Sequence[Place]) -> bool:
             try:
                 if some := of(places):
-                    await self._decide(some, patience=SEEKING)
+                    await self.decide(some, patience=SEEKING)
             except StoreLocked:
                 return False
             except StepwellError:
@@ -200,7 +203,7 @@ class Mailbox:
     async def _try_resting(self, place: Place, batch: list[Pending]) -> bool:
         try:
             if waiting := [one for one in batch if one.is_waited_for]:
-                await self._decide(waiting, patience=PATIENCE)
+                await self.decide(waiting, patience=PATIENCE)
         except StoreUnavailable as error:
             self._telemetry.emit(StoreLost(error.why))
             return False
@@ -244,10 +247,13 @@ class Pending(msgspec.Struct, eq=False):
     key: str | None = None
     window: int | None = None  # microseconds for which the key counts; None: for as long as it is kept
     delivery: Delivery | None = None
+    is_along: bool = False  # it stood behind the one that was delivered: no caller waits for it
+    took_along: int = 0  # how many were decided with it, which stood behind it
     answer: asyncio.Future[Receipt] | None = None
     within: float | None = None  # seconds until its caller gets an unknown result; None for no limit
     since: float = 0.0  # by the loop's clock
     base: int | None = None  # the version that its instance had when it was first tried, if it may have been decided
+    expected: int | None = None  # the only version of its instance on which it may be decided; None for any
 
     @property
     def place(self) -> Place:

@@ -19,9 +19,9 @@ from stepwell.deciders.decide import Decided, shares_of
 from stepwell.deciders.mailbox import KnownInstance, Memory, Pending, Place
 from stepwell.deciders.proposal import Budget, Outcome, Proposal, concluded
 from stepwell.deciders.registry import WrittenDecision
+from stepwell.store.database import Database
 from stepwell.store.instances import Instance
 from stepwell.store.optimistic import is_plain
-from stepwell.store.store import Store
 
 FRESH: Final = 60.0  # seconds for which the database's clock is computed from its last answer
 
@@ -29,8 +29,8 @@ FRESH: Final = 60.0  # seconds for which the database's clock is computed from i
 class DatabaseTime:
     """The database's clock, computed from its last answer: never early, and late by a round trip at most."""
 
-    def __init__(self, store: Store) -> None:
-        self._clock = store.clock
+    def __init__(self, database: Database) -> None:
+        self._clock = database.clock
         self._said = 0
         self._asked_at = float("-inf")
 
@@ -49,12 +49,12 @@ class DatabaseTime:
 class OptimisticDecisions:
     """Decisions on the states in memory."""
 
-    def __init__(self, store: Store, memory: Memory, snapshot_every: Mapping[str, int]) -> None:
-        self._store = store
+    def __init__(self, database: Database, memory: Memory, snapshot_every: Mapping[str, int]) -> None:
+        self._db = database
         self._memory = memory
         self._snapshot_every = snapshot_every
         self._slow: set[type] = set()  # classes of inputs whose decisions the statement cannot write
-        self.time = DatabaseTime(store)
+        self.time = DatabaseTime(database)
 
     async def decide(self, batch: Sequence[Pending], queues: Mapping[str, int]) -> tuple[Decided, list[Pending]]:
         """Decide the inputs for which this is possible; returns the others, in their order, for the way with locks."""
@@ -86,7 +86,7 @@ class OptimisticDecisions:
         keys = [(one.id, pending.key) for place, one in found.items() for pending in shares[place] if pending.key]
         if keys:
             by_id = {one.id: one for one in found.values()}
-            for instance_id, key, receipt in await self._store.decisions.receipts(keys):
+            for instance_id, key, receipt in await self._db.decisions.receipts(keys):
                 by_id[instance_id].receipts[key] = receipt
         return found
 
@@ -94,11 +94,13 @@ class OptimisticDecisions:
         self, share: Sequence[Pending], instance: Instance, queues: Mapping[str, int], budget: Budget
     ) -> Outcome | None:
         """The decisions on the inputs of one instance; None if the statement cannot write them."""
-        family, limit = share[0].family, self._store.options.payload_limit
+        family, limit = share[0].family, self._db.options.payload_limit
         proposal = Proposal(family, instance, self._memory.get(share[0].place))
         for pending in share:
-            item = proposal.decide(pending, self._store.new_tasks, budget, limit)
-            if item.decision is not None and (item.drafted or _touches_timers(item.decision)):
+            item = proposal.decide(pending, self._db.new_tasks, budget, limit)
+            if item.error is not None and pending.expected is not None:
+                return None  # what is at hand may be old: only the database says which version there is
+            if item.decision is not None and (item.drafted or item.emissions or _touches_timers(item.decision)):
                 self._slow.add(type(pending.input))
                 return None
         every = self._snapshot_every[family.type]
@@ -106,10 +108,12 @@ class OptimisticDecisions:
         return outcome if is_plain(outcome.change) else None
 
     def _is_simple(self, pending: Pending) -> bool:
+        if pending.family.observe or pending.family.inline:  # the statement writes neither of the two
+            return False
         return pending.delivery is None and pending.base is None and type(pending.input) not in self._slow
 
     async def _written(self, outcomes: Sequence[Outcome]) -> frozenset[int]:
-        moved = await self._store.decisions.decide_at_once([one.change for one in outcomes if one.change.events])
+        moved = await self._db.decisions.decide_at_once([one.change for one in outcomes if one.change.events])
         if moved.now is not None:
             self.time.heard(moved.now, moved.asked_at)
         return moved.ids

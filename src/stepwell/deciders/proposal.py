@@ -14,12 +14,16 @@ from stepwell.base.durations import datetime_of
 from stepwell.decider import Receipt, TimerCancelled
 from stepwell.deciders.mailbox import KnownInstance, Pending
 from stepwell.deciders.registry import Family, WrittenDecision
-from stepwell.errors import LeaseLost, SerializationError, UnknownRecord
+from stepwell.errors import LeaseLost, SerializationError, UnknownRecord, VersionConflict
+from stepwell.records import RunStatus
 from stepwell.store.draft import Asked, Draft, Drafted
+from stepwell.store.emission import Emission
 from stepwell.store.instances import Change, Delivery, Instance, NewEvent, NewInstanceTask, NewReceipt, ReceiptRow
+from stepwell.store.rows import Settlement
 from stepwell.values.codec import PAYLOAD_LIMIT
 
 ATTEMPTS: Final = 5  # of timers and inputs
+GIVEN_BACK: Final = Settlement(RunStatus.PENDING, attempt_back=True)
 
 
 class Envelope(msgspec.Struct, omit_defaults=True):
@@ -89,7 +93,10 @@ class Item:
     error: BaseException | None = None
     same: Item | None = None
     drafted: list[Drafted] = field(default_factory=list)
+    emissions: tuple[Emission, ...] = ()
     postponed: bool = False
+    found: Any = None  # the state that it was decided on, ...
+    left: Any = None  # ... and the one after it
 
 
 class Proposal:
@@ -102,15 +109,21 @@ class Proposal:
         self.state = restored(family, instance, known)
         self.snapshot_version = max(instance.snapshot_version, 0 if known is None else known.snapshot_version)
         self.is_completed = instance.is_completed
+        self._version: int | None = instance.version  # None while cancelled timers leave it open: each may be an event
+        self._is_full = False
         self._now = datetime_of(instance.now)
         self._answered: dict[str, Item] = {}
+        self._is_held_up = False  # an input of its inbox was not decided: those behind it wait
         self._touched: set[str] = set()  # keys of timers that were set or cancelled since the instance was locked
 
     def decide(self, pending: Pending, drafting: Drafting, budget: Budget, limit: int = PAYLOAD_LIMIT) -> Item:
         """Decide one more input; an exception of its decider fails only this input."""
-        item = Item(pending)
+        item = Item(pending, found=self.state)
         self.items.append(item)
-        if budget.is_spent:
+        in_order = pending.delivery is not None and pending.delivery.group is not None
+        is_open = pending.expected is not None and self._version is None
+        self._is_full = self._is_full or budget.is_spent or is_open
+        if self._is_full or (in_order and self._is_held_up):  # it waits for the next transaction, in its order
             item.postponed = True
         elif pending.delivery is not None and not self._is_ours(pending.delivery):
             item.error = LeaseLost(pending.delivery.worker, pending.delivery.task_id)
@@ -121,6 +134,7 @@ class Proposal:
                 item.error = error
             else:
                 budget.spend(_size(item.decision))
+        self._is_held_up |= in_order and not _is_closed(item)
         return item
 
     @property
@@ -144,9 +158,12 @@ class Proposal:
             item.receipt = Receipt("duplicate", earlier.first, earlier.last)
         elif pending.key is not None and pending.key in self._answered:
             item.same = self._answered[pending.key]
+        elif pending.expected is not None and pending.expected != self._version:
+            assert self._version is not None
+            item.error = VersionConflict(self.family.type, pending.id, expected=pending.expected, actual=self._version)
         elif self.is_completed:
             item.receipt = Receipt("completed")
-        return item.receipt is not None or item.same is not None
+        return item.receipt is not None or item.same is not None or item.error is not None
 
     def _receipt_of(self, pending: Pending) -> ReceiptRow | None:
         """The receipt of an earlier input with this key, if the key still counts."""
@@ -163,10 +180,14 @@ class Proposal:
         is_completed = bool(family.decider.is_terminal(state))
         if written.messages:
             item.drafted = [drafting.draft(one.queue).one(one.payload, None) for one in written.messages]
+        item.emissions = written.emissions
         if written.triggers:
             item.drafted.append(drafting.drafted_runs(written.triggers))
         # Nothing was changed before this line: an input that cannot be decided leaves no trace.
         self.state, self.is_completed, item.decision = state, is_completed, written
+        item.left = state
+        is_counted = self._version is not None and not written.cancelled
+        self._version = (self._version or 0) + len(written.events) if is_counted else None
         if written.cancelled or written.timers:
             self._touched.update(written.cancelled, (one.key for one in written.timers if one.key is not None))
         if item.pending.key is not None:
@@ -235,7 +256,7 @@ def concluded(
     change.cancelled = timers.cancelled
     if not change.completed:
         change.tasks += timers.rows(instance.id, queues[inputs_queue(proposal.family.type)])
-    change.settled = delivered
+    change.settled = [*delivered, *_left_alone(proposal)]
     snapshot_version = _snapshot(change, proposal, snapshot_every, limit)
     known = KnownInstance(instance.id, change.after, proposal.state, proposal.is_completed, snapshot_version)
     return Outcome(change, known, proposal.items)
@@ -334,6 +355,13 @@ def _snapshot(change: Change, proposal: Proposal, every: int, limit: int) -> int
     change.snapshot = proposal.family.states.write(proposal.state, limit=limit)
     change.snapshot_schema = schema_of(proposal.family)
     return change.after  # also if the state cannot be stored: it is not tried again with every input
+
+
+def _left_alone(proposal: Proposal) -> list[Delivery]:
+    """Tasks that were taken along and not decided: they are given back, and wait for the one before them."""
+    closed = {item.pending.delivery.task_id for item in proposal.items if item.pending.delivery and _is_closed(item)}
+    rest = [one for one in proposal.instance.followers if one.task_id not in closed]
+    return [Delivery(one.task_id, one.worker, one.turn, GIVEN_BACK, group=one.group) for one in rest]
 
 
 def _is_closed(item: Item) -> bool:

@@ -14,13 +14,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, microseconds_of, timeout_of
 from stepwell.base.names import check_key, check_name
-from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, Decider
+from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, AfterFailure, Decider
 from stepwell.deciders.snapshots import States
 from stepwell.deciders.type_names import Kinds, Written, classes_of
-from stepwell.decision import Decision, Outgoing
+from stepwell.decision import Decision, Emitted, Outgoing
 from stepwell.errors import DeciderNotFound, DuplicateDecider, InvalidOption
 from stepwell.store.draft import Asked
+from stepwell.store.emission import Emission, emission_of
+from stepwell.store.inline import InlineFold
 from stepwell.values.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
+from stepwell.values.named_codecs import Codec
 from stepwell.values.versions import version_of
 
 AnyDecider = Decider[Any, Any, Any, Any]
@@ -45,6 +48,7 @@ class WrittenDecision:
     cancelled: tuple[str, ...]
     triggers: tuple[Asked[Any], ...]
     messages: tuple[Outgoing, ...]
+    emissions: tuple[Emission, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +65,12 @@ class Family:
     dedupe: int | None  # microseconds for which equal inputs without a key count once
     retry: Retry  # of effects
     timeout: float | None  # seconds for an attempt of an effect
+    after_failure: AfterFailure
+    observe: bool  # whether it is recorded what becomes of its inputs
+    inline: list[InlineFold] = dataclasses.field(default_factory=list)  # projections that its decisions write
 
     @classmethod
-    def of(cls, decider: AnyDecider) -> Family:
+    def of(cls, decider: AnyDecider, codec: Codec | None = None) -> Family:
         """Read what a decider declares; InvalidOption says what is wrong and what to write instead."""
         if not isinstance(decider, Decider):
             raise InvalidOption("decider", decider, "it is an instance of a subclass of `Decider`: `Orders()`")
@@ -79,18 +86,20 @@ class Family:
         _check_routes(decider, inputs)
         if effects and type(decider).handle is Decider.handle:
             raise InvalidOption("decider", name, f"it has effects, so it needs `async def handle`; {NO_EFFECT}")
-        happened = Kinds("event", type_, events, ENGINE_EVENTS)
+        happened = Kinds("event", type_, events, ENGINE_EVENTS, codec)
         return cls(
             decider,
             type_,
-            Kinds("input", type_, inputs),
+            Kinds("input", type_, inputs, codec=codec),
             happened,
-            Kinds("effect", type_, effects),
+            Kinds("effect", type_, effects, codec=codec),
             States.of(decider, state, happened.routes.links),
             _takes_now(decider.decide),
             _window(decider),
             Retry.of(decider.retry),
             timeout_of(decider.timeout),
+            _after_failure(decider),
+            bool(decider.observe),
         )
 
     @property
@@ -144,6 +153,7 @@ class Family:
             decision.cancelled,
             decision.triggers,
             decision.messages,
+            tuple([self._emission(one, id, limit) for one in decision.emitted]),
         )
 
     def evolved(self, state: Any, events: Iterable[Any]) -> Any:
@@ -152,6 +162,10 @@ class Family:
             if not isinstance(event, ENGINE_EVENTS):
                 state = self.decider.evolve(state, event)
         return state
+
+    def _emission(self, one: Emitted, id: str, limit: int) -> Emission:
+        subject = f"{self.type}/{id}" if one.subject is None else one.subject
+        return emission_of(one.type, one.data, limit=limit, subject=subject, ordered=one.ordered)
 
     def _own(self, input: Any, id: str, limit: int) -> Written:
         written = self.inputs.write(input, limit=limit)
@@ -164,7 +178,8 @@ class Family:
 class Registry:
     """The deciders of one engine: each type once, and each class of inputs for one decider only."""
 
-    def __init__(self) -> None:
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._codec = codec
         self._by_type: dict[str, Family] = {}
         self._by_input: dict[type, Family] = {}
 
@@ -175,17 +190,20 @@ class Registry:
         keep: float | None = None,
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
+        observe: bool | None = None,
     ) -> Family:
         """Add a decider; DuplicateDecider if its type or one of its inputs has one already.
 
         `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
-        `retry` and `timeout` replace the decider's own.
+        `retry`, `timeout` and `observe` replace the decider's own.
         """
-        family = Family.of(decider)
+        family = Family.of(decider, self._codec)
         if retry is not None:
             family = dataclasses.replace(family, retry=Retry.of(retry))
         if timeout is not None:
             family = dataclasses.replace(family, timeout=timeout_of(timeout))
+        if observe is not None:
+            family = dataclasses.replace(family, observe=bool(observe))
         if family.dedupe is not None and keep is not None and family.dedupe > keep * 1_000_000:
             why = f"the store keeps receipts for {keep:g} s; say less, or open it with a longer `keep`"
             raise InvalidOption("dedupe", decider.dedupe, why)
@@ -311,6 +329,13 @@ def _window(decider: AnyDecider) -> int | None:
     if (window := microseconds_of(decider.dedupe, "dedupe")) <= 0:
         raise InvalidOption("dedupe", decider.dedupe, "it is a span like '10m', or None to take every input for itself")
     return window
+
+
+def _after_failure(decider: AnyDecider) -> AfterFailure:
+    if decider.after_failure not in ("wait", "continue"):
+        why = "the inputs behind one that failed 'wait' for it, or they 'continue'"
+        raise InvalidOption("after_failure", decider.after_failure, why)
+    return decider.after_failure
 
 
 def _takes_now(decide: Callable[..., Any]) -> bool:

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import dataclasses
 import itertools
 import secrets
-import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from types import ModuleType
-from typing import Any, Final, Self, TypeGuard, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, overload
 
 from stepwell.base.backoff import Retry
-from stepwell.base.durations import Duration, datetime_of, microseconds_of
+from stepwell.base.durations import Duration, microseconds_of
 from stepwell.base.names import check_key, check_whole
 from stepwell.decider import Decider, Receipt
 from stepwell.deciders.decide import Decided, DecisionCase
 from stepwell.deciders.effects import DeciderBodies, enveloped
 from stepwell.deciders.global_order import Feed, FeedReader
-from stepwell.deciders.history import EventInfo, InstanceInfo, InstanceReader, OutstandingInfo
+from stepwell.deciders.history import (
+    DryRun,
+    EventInfo,
+    Inspection,
+    InstanceInfo,
+    InstanceReader,
+    OutstandingInfo,
+    state_as_json,
+)
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
 from stepwell.deciders.optimistic import OptimisticDecisions
 from stepwell.deciders.proposal import ATTEMPTS, effects_queue, inputs_queue
 from stepwell.deciders.registry import Family, Registry
-from stepwell.decision import Decision
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable
 from stepwell.records import Page, TaskId, TaskKind
 from stepwell.runs.branches import Branch
 from stepwell.runs.call import current_attempt
-from stepwell.runs.context import current
+from stepwell.runs.current import current
 from stepwell.store.draft import Drafted
 from stepwell.store.rows import NewTask
 from stepwell.store.store import Store
 from stepwell.store.transaction import Tx
-from stepwell.values.codec import decode, encode
 from stepwell.work.body import Beside, Served
 from stepwell.work.current import current_branch
 
@@ -43,7 +47,6 @@ S = TypeVar("S")
 I = TypeVar("I")  # noqa: E741 - as in Decider
 E = TypeVar("E")
 X = TypeVar("X")
-AnyDecider = Decider[Any, Any, Any, Any]
 LANES: Final = 2  # concurrent transactions of decisions, where the database allows concurrent writes
 SNAPSHOT_EVERY: Final = 100
 
@@ -56,25 +59,26 @@ class Service:
             why = "pass an open store: `async with connect(...) as store`; a sync one is for `stepwell.sync.Engine`"
             raise InvalidOption("store", store, why)
         self.store = store
-        self._loop = store.loop
-        self.registry = Registry()
+        self._db = database = store.database
+        self._loop = database.loop
+        self.registry = Registry(self._db.options.codec)
         self._memory = Memory()
         self._workers: dict[str, int] = {}
         self._snapshot_every: dict[str, int] = {}
-        self._feed = FeedReader(store.feed, self.registry)
-        self._reader = InstanceReader(store, self.registry, self._memory)
-        self._case = partial(DecisionCase, store, self._memory, self._snapshot_every)
-        is_remote = store.decisions.is_remote
-        self._optimistic = OptimisticDecisions(store, self._memory, self._snapshot_every) if is_remote else None
+        self._feed = FeedReader(database.feed, self.registry)
+        self._reader = InstanceReader(database, self.registry, self._memory)
+        self._case = partial(DecisionCase, database, self._memory, self._snapshot_every)
+        is_remote, may_guess = database.decisions.is_remote, database.decisions.may_guess
+        self._optimistic = OptimisticDecisions(database, self._memory, self._snapshot_every) if may_guess else None
         self._mailbox = Mailbox(
             self._decide,
-            store.clock,
-            store.telemetry,
-            aside=store.lock_queue,
+            database.clock,
+            database.telemetry,
+            aside=database.lock_queue,
             lanes=LANES if is_remote else 1,
             together=together,
         )
-        self._bodies = DeciderBodies(store, self.registry, self._routed)
+        self._bodies = DeciderBodies(database, self.registry, self._routed, takes_along=together)
         self._causes = map(f"{secrets.token_hex(8)}-{{}}".format, itertools.count(1))
 
     def register(
@@ -85,10 +89,11 @@ class Service:
         snapshot_every: int = SNAPSHOT_EVERY,
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
+        observe: bool | None = None,
     ) -> Self:
         """Register a decider: `workers` is how many of its effects one worker executes at the same time.
 
-        `retry` and `timeout` are those of its effects, in place of the decider's own.
+        `retry` and `timeout` are those of its effects, and `observe` records its inputs, in place of the decider's own.
 
         Its state is stored as a snapshot after every `snapshot_every` events, so that a process that does not know an
         instance reads one snapshot and the events after it. A type or a class of inputs that is registered already is
@@ -96,45 +101,66 @@ class Service:
         """
         check_whole("workers", workers, 1, 10_000)
         check_whole("snapshot_every", snapshot_every, 1, 1_000_000)
-        family = self.registry.register(decider, keep=self.store.options.keep, retry=retry, timeout=timeout)
+        keep = self._db.options.keep
+        family = self.registry.register(decider, keep=keep, retry=retry, timeout=timeout, observe=observe)
+        self._db.retention.observations |= family.observe
         self._workers[family.type] = workers
         self._snapshot_every[family.type] = snapshot_every
         return self
 
-    async def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:
+    async def execute(
+        self, input: object, *, key: str | None = None, expected_version: int | None = None, tx: object = None
+    ) -> Receipt:
         """Decide an input; when this returns, its events are committed with their effects and timers.
 
         The receipt has the result: `applied`, with the numbers of its events; `duplicate`, if an input with
         its `key` was decided before for the same instance; `completed`, if the instance has ended. Business outcomes
-        are events. With `tx`, your own connection in a transaction or one of `store.transaction()`, it is decided in
-        that transaction. In the body of a step the key is that of the step unless you give one, so a step that is tried
+        are events.
+
+        With `expected_version` it is decided on exactly that version of its instance, 0 if it must not exist yet; on
+        another, `VersionConflict` is raised and nothing is written, so that the caller can read and decide again. A
+        duplicate is answered as one, whatever it expects.
+
+        With `tx`, your own connection in a transaction or one of `store.transaction()`, it is decided in that
+        transaction. In the body of a step the key is that of the step unless you give one, so a step that is tried
         again decides once; in the code of the workflow itself the call is refused.
         """
-        pending = self._pending(input, key)
+        pending = self._pending(input, key, expected_version)
         if tx is None:
-            pending.within = 2 * self.store.options.timeout  # one try that hangs until its deadline, and one more
+            pending.within = 2 * self._db.options.timeout  # one try that hangs until its deadline, and one more
             return await self._routed(pending)
-        await self.store.new_tasks.share(_shared(pending), tx)
-        decided = await self.store.transactions.play(
-            self.store.decisions.joined(self._case([pending], raises=True)), tx, "Engine"
+        await self._db.new_tasks.share(_shared(pending), tx)
+        decided = await self._db.transactions.play(
+            self._db.decisions.joined(self._case([pending], raises=True)), tx, "Engine"
         )
         if isinstance(tx, Tx):
             tx.touched.update(decided.queues, *(one.queues for one in decided.drafted))
         return _answer_of(decided)
 
-    def execute_in_this_thread(self, input: object, key: str | None, tx: object) -> Receipt:
+    def execute_in_this_thread(
+        self, input: object, key: str | None, expected_version: int | None, tx: object
+    ) -> Receipt:
         """Decide an input through the user's own sync connection, in the user's thread."""
-        pending = self._pending(input, key)
-        self.store.new_tasks.share_here(_shared(pending), tx)
+        pending = self._pending(input, key, expected_version)
+        self._db.new_tasks.share_here(_shared(pending), tx)
         case = self._case([pending], raises=True)
-        return _answer_of(self.store.transactions.play_here(self.store.decisions.joined(case), tx, "Engine"))
+        return _answer_of(self._db.transactions.play_here(self._db.decisions.joined(case), tx, "Engine"))
 
-    async def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
+    async def execute_dynamic(
+        self,
+        type: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
+        tx: object = None,
+    ) -> Receipt:
         """As `execute`, for an input that comes as JSON: the name of its class, and its fields.
 
         `await engine.execute_dynamic("order", {"Pay": {"order_id": "123"}})`
         """
-        return await self.execute(self.registry.of_type(type).inputs.read_named(payload), key=key, tx=tx)
+        read = self.registry.of_type(type).inputs.read_named(payload)
+        return await self.execute(read, key=key, expected_version=expected_version, tx=tx)
 
     async def submit(
         self, input: object, *, key: str | None = None, delay: Duration | None = None, tx: object = None
@@ -144,19 +170,21 @@ class Service:
         It is decided exactly once, and tried again after a pause if its decider raises. A second input with the same
         `key` and instance is not stored (`created` is False).
         """
-        [task_id] = await self.store.new_tasks.add(self._drafted(input, key, delay), tx)
+        [task_id] = await self._db.new_tasks.add(self._drafted(input, key, delay), tx)
         return task_id
 
     def submit_in_this_thread(self, input: object, key: str | None, delay: Duration | None, tx: object) -> TaskId:
         """Store an input through the user's own sync connection, in the user's thread."""
-        [task_id] = self.store.new_tasks.add_here(self._drafted(input, key, delay), tx)
+        [task_id] = self._db.new_tasks.add_here(self._drafted(input, key, delay), tx)
         return task_id
 
-    async def dry_run(self, input: object) -> Decision[Any, Any, Any]:
-        """The decision that the input would lead to now; nothing is written."""
-        family = self.registry.of_input(input)
-        known = await self._reader.known(family, family.identify(input))
-        return family.decide(known.state, input, datetime_of(await self.store.decisions.now()))
+    async def dry_run(self, input: object) -> DryRun[Any]:
+        """The decision that the input would lead to now, and the state after it; nothing is written.
+
+        Raises what `execute` would raise about the decision: an exception of the decider, or a value that cannot be
+        stored.
+        """
+        return await self._reader.dry_run(self.registry.of_input(input), input)
 
     @overload
     async def state(self, decider: str, id: str, *, at: int | None = None) -> Any: ...
@@ -169,13 +197,34 @@ class Service:
         JSON: dicts, lists, strings and numbers. Both need its code, since the database holds events and only `evolve`
         computes a state: `DeciderNotFound` if the decider is not registered in this engine.
         """
-        named = isinstance(decider, str)
-        family = self.registry.of_type(decider) if named else self.registry.of_decider(decider)
+        family = self._family(decider)
         if at is None:
             state = (await self._reader.known(family, id)).state
         else:
             state = await self._reader.state_at(family, id, check_whole("at", at, 0, 2**63 - 1))
-        return decode(encode(state, limit=sys.maxsize, what=f"state of {family.type} {id}")) if named else state
+        return state_as_json(family, id, state) if isinstance(decider, str) else state
+
+    @overload
+    async def inspect(self, decider: str, id: str, *, at: int | None = None, limit: int = 100) -> Inspection[Any]: ...
+    @overload
+    async def inspect(
+        self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None, limit: int = 100
+    ) -> Inspection[S]: ...
+    async def inspect(self, decider: Any, id: str, *, at: int | None = None, limit: int = 100) -> Inspection[Any]:
+        """An instance with everything that belongs to it, as it was at one moment.
+
+        Whatever is written meanwhile, its state, history, outstanding work and dead letters fit together. State, status
+        and history are those after its first `at` events, or the latest. `limit` bounds the events, the last of which
+        are returned, the submitted inputs and the dead letters. By the decider's type it has the state as JSON, as
+        `state` does. An instance without events has version 0 and the initial state.
+        """
+        family = self._family(decider)
+        if at is not None:
+            check_whole("at", at, 0, 2**63 - 1)
+        look = await self._reader.inspect(family, id, at, check_whole("limit", limit, 1, 10_000))
+        if isinstance(decider, str):
+            look = dataclasses.replace(look, state=state_as_json(family, id, look.state))
+        return look
 
     async def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order, including those of the engine."""
@@ -187,7 +236,7 @@ class Service:
         Nothing comes later before what was returned: events of transactions that may still be overtaken are not in it
         yet. It reads from the primary: on a standby of Postgres it raises `StoreUnusable`.
         """
-        self.store.check()
+        self._db.check()
         check_whole("position", position, 0, 2**63 - 1)
         return await self._feed.since(position, check_whole("limit", limit, 1, 10_000))
 
@@ -220,26 +269,35 @@ class Service:
         """What a worker does for this engine besides tasks."""
         return ()
 
-    def _pending(self, input: object, key: str | None) -> Pending:
+    def _family(self, decider: Any) -> Family:
+        return self.registry.of_type(decider) if isinstance(decider, str) else self.registry.of_decider(decider)
+
+    def _pending(self, input: object, key: str | None, expected: int | None) -> Pending:
         _refuse_in_workflow(input)
+        if expected is not None:
+            check_whole("expected_version", expected, 0, 2**63 - 1)
         family = self.registry.of_input(input)
         key = self._key_of(family, input, key)
-        return Pending(family, family.identify(input), input, next(self._causes), key).sent_from_outside()
+        cause = next(self._causes)
+        return Pending(family, family.identify(input), input, cause, key, expected=expected).sent_from_outside()
 
     def _drafted(self, input: object, key: str | None, delay: Duration | None) -> Drafted:
         _refuse_in_workflow(input)
         family = self.registry.of_input(input)
         key = self._key_of(family, input, key)
-        envelope = enveloped(family, input, limit=self.store.options.payload_limit, key=key)
+        envelope = enveloped(family, input, limit=self._db.options.payload_limit, key=key)
         queue, stored = inputs_queue(family.type), None if key is None else f"{len(key)}:{key}@{envelope.id}"
+        later = 0 if delay is None else microseconds_of(delay, "delay")
         task = NewTask(
             TaskKind.INPUT,
             0,
             queue,
             envelope.text(),
-            delay=0 if delay is None else microseconds_of(delay, "delay"),
+            delay=later,
             max_attempts=ATTEMPTS,
             key=stored,
+            group_key=None if later else envelope.id,  # what is due later has a moment and no place in the order
+            after_failure=family.after_failure,
         )
         return Drafted(TaskKind.INPUT, [task], {queue: True})
 
@@ -256,7 +314,7 @@ class Service:
 
     async def _routed(self, pending: Pending) -> Receipt:
         """Decide an input that is not part of the caller's transaction."""
-        self.store.check()
+        self._db.check()
         answer: asyncio.Future[Receipt] = self._loop.create_future()
         pending.answer = answer
         self._mailbox.put(pending)
@@ -283,13 +341,13 @@ class Service:
             raise
         except Refused:
             for name in queues:
-                await self.store.queue_id(name, create=True, anew=True)  # perhaps it was deleted and created again
+                await self._db.queue_id(name, create=True, anew=True)  # perhaps it was deleted and created again
             raise
 
     async def _decide_locked(self, batch: Sequence[Pending], queues: dict[str, int], patience: float | None) -> None:
         asked_at = time.monotonic()
         count = 2 * len(batch)
-        decided = await self.store.decisions.decide(self._case(batch), queues, count=count, patience=patience)
+        decided = await self._db.decisions.decide(self._case(batch), queues, count=count, patience=patience)
         if self._optimistic is not None:
             self._optimistic.time.heard(min(one.now for one in decided.changes), asked_at)
         await self._tell(decided)
@@ -299,15 +357,18 @@ class Service:
             if outcome.change.after:
                 place = outcome.items[0].pending.place
                 self._memory.put(place, outcome.known)
+            along = sum(item.pending.is_along and item.receipt is not None for item in outcome.items)
             for item in outcome.items:
+                delivery = item.pending.delivery
+                item.pending.took_along = along if delivery is not None and delivery.takes_along else 0
                 _answer(item.pending, item.receipt, item.error)
-        self.store.decisions.tell(decided.changes)
+        self._db.decisions.tell(decided.changes)
         if asked := {name for one in decided.drafted for name in one.queues}:
-            self.store.tasks.hint({await self.store.queue_id(name) for name in asked})
+            self._db.wakeups.hint({await self._db.queue_id(name) for name in asked})
 
     async def _queues(self, types: set[str]) -> dict[str, int]:
         names = [queue(type_) for type_ in types for queue in (effects_queue, inputs_queue)]
-        return {name: await self.store.queue_id(name, create=True) for name in names}
+        return {name: await self._db.queue_id(name, create=True) for name in names}
 
 
 def _refuse_in_workflow(input: object) -> None:
@@ -336,45 +397,3 @@ def _answer_of(decided: Decided) -> Receipt:
     [item] = decided.outcomes[0].items
     assert item.receipt is not None
     return item.receipt
-
-
-def deciders_in(modules: Iterable[ModuleType], known: Collection[str] = ()) -> Iterator[AnyDecider]:
-    """The deciders in these modules, and one of each class that they define without an instance; not the `known` types.
-
-    A class that lacks a method or its `type` is a base class and is left out.
-    """
-    modules = list(modules)
-    values = [each for module in modules for each in vars(module).values()]
-    made = {id(each): each for each in values if isinstance(each, Decider) and _type_of(each) not in known}
-    yield from made.values()
-    besides = {*known, *map(_type_of, made.values())}
-    for module in modules:
-        classes = dict.fromkeys(each for each in vars(module).values() if is_decider(each, module))
-        yield from (make(each) for each in classes if each.type not in besides)
-
-
-def engines_in(module: ModuleType, store: Store) -> list[Service]:
-    """The engines of this store in a module; those of other stores are left out."""
-    return [each for each in vars(module).values() if isinstance(each, Service) and each.store is store]
-
-
-def is_decider(one: object, module: ModuleType) -> TypeGuard[type[AnyDecider]]:
-    """True for a Decider class of the module that has all of its methods and its type."""
-    if not (inspect.isclass(one) and issubclass(one, Decider) and one.__module__ == module.__name__):
-        return False
-    return not inspect.isabstract(one) and hasattr(one, "type")
-
-
-def make(cls: type[AnyDecider]) -> AnyDecider:
-    """A decider of the class; InvalidOption if its constructor needs arguments."""
-    try:
-        inspect.signature(cls).bind()
-    except TypeError as error:
-        name = cls.__name__
-        why = f"it cannot be made without arguments ({error}); make one in its module: `{name.lower()} = {name}(...)`"
-        raise InvalidOption("decider", name, why) from error
-    return cls()
-
-
-def _type_of(decider: AnyDecider) -> str:
-    return getattr(decider, "type", "")  # a missing type is refused, with the reason, when it is registered

@@ -15,6 +15,7 @@ from typing import Any, Final, ForwardRef, NamedTuple, Never, NoReturn, TypeVar
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.named_codecs import Codec, read_plain, write_plain
 from stepwell.values.upcasters import STATE, Routes, made_of
 from stepwell.values.versions import NAME, check_place, name_of, version_of
 
@@ -33,7 +34,15 @@ class Written(NamedTuple):
 class Kinds:
     """The classes that a decider declares for its inputs, its events, or its effects."""
 
-    def __init__(self, part: str, of: str, classes: Iterable[type], known: Iterable[type] = ()) -> None:
+    def __init__(
+        self,
+        part: str,
+        of: str,
+        classes: Iterable[type],
+        known: Iterable[type] = (),
+        codec: Codec | None = None,
+    ) -> None:
+        self._codec = codec
         self.part = part  # "input", "event" or "effect", for messages
         self.of = of  # the decider's type
         self.by_name: Mapping[str, type] = _by_name(part, of, (*classes, *known))
@@ -59,9 +68,9 @@ class Kinds:
         """The value as it is stored; refused, before anything is written, if it could not be read back."""
         name, version = self._found(value)
         what = f"{self.part} {name} of {self.of}"
-        text = encode(value, limit=limit, what=what)
+        text = write_plain(value, self._codec, limit=limit, what=what)
         refuse_unnamed(value, type(value), what=what)
-        return Written(name, version, text, decode(text, type(value), what=what))
+        return Written(name, version, text, read_plain(text, type(value), what=what))
 
     def read(self, name: str, version: int, text: str, *, what: str = "") -> Sequence[Any]:
         """The stored value, upcast if it is older; none if it was dropped, and several if an event was split.
@@ -71,8 +80,8 @@ class Kinds:
         what = what or f"{self.part} {name} of {self.of}"
         cls = self.by_name.get(name)
         if cls is not None and version == self._written[cls][1]:
-            return (decode(text, cls, what=what),)
-        found = self.routes.follow((name, version), decode(text, what=what), what)
+            return (read_plain(text, cls, what=what),)
+        found = self.routes.follow((name, version), read_plain(text, what=what), what)
         return [made_of(data, cls, what, (name, version)) for cls, data in found]
 
     def read_named(self, payload: Any) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from stepwell.base.redaction import redact, redact_url
 from stepwell.errors.base import StepwellError, shown
 
-_DRIVERS = {"postgres": "asyncpg", "turso": "pyturso"}
+_DRIVERS = {"postgres": "asyncpg", "turso": "pyturso", "webhooks": "aiohttp"}
 
 
 class UnknownStore(StepwellError):
@@ -20,7 +20,7 @@ class UnknownStore(StepwellError):
 
 
 class DriverMissing(StepwellError):
-    """The driver for this kind of store is not installed."""
+    """The driver for this kind of store, or for webhooks, is not installed."""
 
     def __init__(self, extra: str) -> None:
         package = _DRIVERS.get(extra, extra)

@@ -26,6 +26,15 @@ class InvalidOption(StepwellError, ValueError):
         self.why = why
 
 
+class KeyMissing(StepwellError):
+    """What is stored was encrypted with a key that this process does not have."""
+
+    def __init__(self, key_id: str, known: tuple[str, ...]) -> None:
+        has = ", ".join(known) or "none"
+        super().__init__(f"the store is encrypted with the key {shown(key_id)}, and the ring has {has}; add that key")
+        self.key_id = key_id
+
+
 class SerializationError(StepwellError):
     """A value cannot be stored as JSON, or stored JSON does not fit the type asked for."""
 

@@ -54,6 +54,17 @@ class TaskInUse(StepwellError):
         self.task_id, self.worker_id = task_id, worker_id
 
 
+class InlineProjectionFailed(StepwellError):
+    """An inline projection raised, or its table is not as its code has it: nothing of the decision was written."""
+
+    def __init__(self, projection: str, why: str) -> None:
+        super().__init__(
+            f"projection {shown(projection)} is inline, and could not take the events of this decision: nothing was "
+            f"written; {why}"
+        )
+        self.projection = projection
+
+
 class IdempotencyConflict(StepwellError):
     """A key is taken by a task with another payload."""
 
@@ -131,17 +142,27 @@ class NoWorkerAvailable(StepwellError):
 
 
 class RunNotFound(StepwellError):
-    """No run has this number, or it is not one of the workflow that was asked."""
+    """No run has this number or key, or it is not one of the workflow that was asked."""
 
-    def __init__(self, run_id: int, workflow: str | None = None, *, kind: str = "RUN", queue: str = "") -> None:
+    def __init__(
+        self,
+        run_id: int | None,
+        workflow: str | None = None,
+        *,
+        kind: str = "RUN",
+        queue: str = "",
+        key: str | None = None,
+    ) -> None:
         of = "" if workflow is None else f" of workflow {shown(workflow)}"
+        number = 0 if run_id is None else int(run_id)
         if kind == "RUN":
             why = "finished ones are kept for 7 days, or as `connect(keep=)` says"
         else:
-            number, what = int(run_id), kind.lower()
-            why = f"{number} is the {what} of that number in {shown(queue)}: `store.get({number})` shows it"
-        super().__init__(f"there is no run {int(run_id)}{of}; {why}")
-        self.run_id = run_id
+            why = f"{number} is the {kind.lower()} of that number in {shown(queue)}: `store.get({number})` shows it"
+        which = f"run {number}" if key is None else f"run with the key {shown(key)}"
+        super().__init__(f"there is no {which}{of}; {why}")
+        self.run_id = number  # 0 if it was named by its key
+        self.key = key
         self.kind = kind
         self.workflow = workflow
 
@@ -155,6 +176,70 @@ class RunUnfinished(StepwellError):
         )
         self.run_id = run_id
         self.status = status
+
+
+class ValueNotSet(StepwellError):
+    """A run has ended and has never set this value."""
+
+    def __init__(self, run_id: int, name: str, status: str, known: Sequence[str]) -> None:
+        has = f"it has set {', '.join(map(shown, known))}" if known else "it has set none"
+        super().__init__(
+            f"run {int(run_id)} ended {status} and never set the value {shown(name)}; {has}. Its workflow sets one "
+            f"with `ctx.set_value({shown(name)}, ...)`"
+        )
+        self.run_id = run_id
+        self.name = name
+        self.status = status
+
+
+class RequestRefused(StepwellError):
+    """A run has refused a request, for this reason."""
+
+    def __init__(self, run_id: int, name: str, reason: str) -> None:
+        super().__init__(f"run {int(run_id)} refused the request {shown(name)}: {reason}")
+        self.run_id = run_id
+        self.name = name
+        self.reason = reason
+
+
+class RequestUnanswered(StepwellError):
+    """A run has ended, or is being cancelled, and has not answered the request."""
+
+    def __init__(self, run_id: int, name: str, status: str) -> None:
+        super().__init__(
+            f"run {int(run_id)} is {status} and does not answer the request {shown(name)} any more; `store.why(run)` "
+            f"says more. Its workflow answers with `async with ctx.request({shown(name)}, ...)`"
+        )
+        self.run_id = run_id
+        self.name = name
+        self.status = status
+
+
+class ChunksRemoved(StepwellError):
+    """A reader of a stream is so late that the next chunks are not kept any more."""
+
+    def __init__(self, run_id: int, name: str, after: int, first: int) -> None:
+        gone = f"the chunks {after + 1} to {first - 1} of the stream {shown(name)} of run {int(run_id)} are"
+        super().__init__(
+            f"{gone} not kept any more; go on with `after={first - 1}`, or have more kept with "
+            f"`ctx.stream({shown(name)}, keep=...)`"
+        )
+        self.run_id = run_id
+        self.name = name
+        self.after = after
+        self.first = first
+
+
+class TooMuchUnwritten(StepwellError):
+    """A run reports faster than the database takes it."""
+
+    def __init__(self, run_id: int, what: str, waiting: int) -> None:
+        super().__init__(
+            f"{waiting:,} characters that run {run_id} has reported wait to be written, so the {what} was not taken: "
+            "say `await ctx.stream(...).written()` now and then, so that the code goes no faster than the database"
+        )
+        self.run_id = run_id
+        self.waiting = waiting
 
 
 class ExecutionFailed(StepwellError):
@@ -174,28 +259,6 @@ class RunCancelled(ExecutionFailed):
         StepwellError.__init__(self, f"run {int(run_id)} was cancelled; trigger it again if it is still wanted")
         self.run_id = run_id
         self.error = error
-
-
-class StepNotFound(StepwellError):
-    """A run has recorded no such step."""
-
-    def __init__(self, run_id: int, step: str, recorded: Sequence[str]) -> None:
-        known = ", ".join(recorded[:20]) + (", ..." if len(recorded) > 20 else "") or "none"
-        super().__init__(f"run {int(run_id)} has recorded no step {shown(step)}; name one of those it has: {known}")
-        self.run_id = run_id
-        self.step = step
-        self.recorded = tuple(recorded)
-
-
-class StepFailed(StepwellError):
-    """A step of a run gave up; the same on the first run and on every replay."""
-
-    def __init__(self, step: str, type: str, message: str, details: Mapping[str, Any] | None = None) -> None:
-        super().__init__(f"step {step} gave up with {type}: {message[:500]}")
-        self.step = step
-        self.type = type
-        self.message = message
-        self.details = details or {}
 
 
 class NonDeterminismError(StepwellError):
@@ -249,12 +312,37 @@ class DuplicateDecider(StepwellError):
         self.second = second
 
 
+class VersionConflict(StepwellError):
+    """An instance is not at the version that an input was decided to need; nothing was written."""
+
+    def __init__(self, type: str, id: str, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"{type} {shown(id)} is at version {int(actual)}, not at {int(expected)} as expected: nothing was written; "
+            "inspect the instance again, decide again, and send the input with the version that it has then"
+        )
+        self.type = type
+        self.id = id
+        self.expected = expected
+        self.actual = actual
+
+
 class ProjectionNotFound(StepwellError):
     """No projection of this name was ever served by a worker of this store."""
 
     def __init__(self, name: str) -> None:
         said = f"no projection is named {shown(name)}; a worker makes it when it serves an engine with the projection"
         super().__init__(f"{said}, and `stepwell projection ls` lists them")
+        self.name = name
+
+
+class ScheduleNotFound(StepwellError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str) -> None:
+        said = (
+            f"no schedule is named {shown(name)}; a worker that serves its workflow makes it, or `store.schedule(...)`"
+        )
+        super().__init__(f"{said}, and `stepwell schedule ls` lists them")
         self.name = name
 
 
@@ -272,3 +360,17 @@ class UnknownRecord(SerializationError):
         )
         self.name = name
         self.version = version
+
+
+class UnknownCodec(UnknownRecord):
+    """A stored value was written by a codec that this process does not have; other code may."""
+
+    def __init__(self, what: str, name: str, known: str) -> None:
+        SerializationError.__init__(
+            self,
+            f"it was written by the codec {shown(name)[1:-1]}, and this process has {known}; "
+            "run the code that wrote it, or call `register_codec` with that codec",
+            what=what,
+        )
+        self.name = name
+        self.version = 1

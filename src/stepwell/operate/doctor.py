@@ -11,8 +11,11 @@ from stepwell._version import __version__
 from stepwell.base.names import is_served
 from stepwell.operate.format import ago, many, span
 from stepwell.records import Aside, Health, Maintenance, QueueStats, StoredVersion, WorkerInfo
+from stepwell.store.emission import KEPT, QUEUE
+from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
 from stepwell.store.projections import ProjectionInfo
+from stepwell.store.schedule_info import ScheduleInfo
 from stepwell.store.schema import latest
 from stepwell.store.store import Store
 
@@ -44,8 +47,10 @@ class Facts:
     maintenance: Maintenance | None
     now: datetime
     aside: Sequence[Aside] = ()
+    groups: Sequence[GroupStats] = ()
     appenders: Sequence[Appender] = ()
     projections: Sequence[ProjectionInfo] = ()
+    schedules: Sequence[ScheduleInfo] = ()
     versions: Sequence[StoredVersion] = ()
 
     @property
@@ -71,15 +76,17 @@ async def facts_of(store: Store, place: str) -> Facts:
     used = any(one.reads for one in workers) or any(one.unreadable for one in queues)
     return Facts(
         place=place,
-        needed_schema=latest(store.statements),
+        needed_schema=latest(store.database.statements),
         health=await store.health(),
         queues=queues,
         workers=workers,
         maintenance=await store.maintenance(),
         now=datetime.now(UTC),
         aside=await store.set_aside(),
+        groups=await store.ordered_groups(),
         appenders=await store.appenders(),
         projections=await store.projections(),
+        schedules=await store.schedules(limit=1000),
         versions=await store.stored_versions() if used else (),
     )
 
@@ -219,6 +226,9 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         if one.paused and waiting:
             said = f"{one.queue} is paused and {many(waiting, 'task waits', 'tasks wait')} in it"
             yield Finding("warning", "queue", said, f"stepwell queue resume {one.queue}")
+        elif waiting and one.queue.startswith(KEPT):
+            said = f"{many(waiting, 'event')} of the type {one.queue.removeprefix(KEPT)} kept: no outbox takes it"
+            yield Finding("warning", "outbox", said, "stepwell worker APP, with an Outbox whose `types` fit")
         elif facts.living and waiting and not is_served(one.queue, served):
             yield _unserved(one.queue, waiting)
         elif one.ready and (one.oldest or 0.0) > LONG_READY and facts.living and facts.maintenance is None:
@@ -231,6 +241,33 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         if one.draining:
             said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
+
+
+def _outboxes(facts: Facts) -> Iterator[Finding]:
+    """How far publishing lags: events that were tried in vain, or wait behind one that was."""
+    for one in (one for one in facts.queues if one.queue.startswith(QUEUE)):
+        said = f"{one.queue.removeprefix(QUEUE)} has {many(one.ready + one.running, 'event')} to publish"
+        if not one.waiting:
+            yield Finding("good", "outbox", said)
+            continue
+        said = f"{said}, and {many(one.waiting, 'event')} to try again, or behind one that is"
+        yield Finding("warning", "outbox", said, f"read `last_error` of {one.queue} in the view tasks")
+
+
+def _groups(facts: Facts) -> Iterator[Finding]:
+    """Ordered groups that stand still, and those that stepwell itself left asleep."""
+    for one in facts.groups:
+        if one.stopped:
+            said = f"in {one.queue} {_stopped(one)} that failed for good"
+            yield Finding("warning", "order", said, f"stepwell dead ls --queue {one.queue}, then requeue or drop it")
+        if one.repaired:
+            said = f"in {one.queue} the first of a group was found asleep {many(one.repaired, 'time')}, and woken"
+            yield Finding("problem", "order", f"{said}: this is a fault of stepwell", "report it, with the logs")
+
+
+def _stopped(one: GroupStats) -> str:
+    who, what = ("subject", "an event") if one.queue.startswith(QUEUE) else ("instance", "an input")
+    return f"{many(one.stopped, f'{who} waits', f'{who}s wait')} for {what}"
 
 
 def _versions(facts: Facts) -> Iterator[Finding]:
@@ -284,12 +321,16 @@ def _aside(facts: Facts) -> Iterator[Finding]:
 def _projections(facts: Facts) -> Iterator[Finding]:
     for one in facts.projections:
         look = f"stepwell projection show {one.name}"
-        if one.state == "stopped":
+        if not one.live:
+            yield _build_beside(one, look)
+        elif one.state == "stopped":
             said = f"{one.name} has stopped before event {one.failed_at}: {one.error}"
             yield Finding("problem", "projection", said, f"stepwell projection retry {one.name}, or skip")
         elif one.state == "paused" and one.lag:
             said = f"{one.name} is paused and {many(one.lag, 'position')} behind"
             yield Finding("warning", "projection", said, f"stepwell projection resume {one.name}")
+        elif one.inline:
+            yield Finding("good", "projection", f"{one.name} is inline: decisions write its rows")
         elif one.owner is None and one.lag:
             said = f"{one.name} is {many(one.lag, 'position')} behind and no living worker drives it"
             yield Finding("problem", "projection", said, "stepwell worker APP, with the engine that registers it")
@@ -299,15 +340,41 @@ def _projections(facts: Facts) -> Iterator[Finding]:
         else:
             said = f"{one.name} is {many(one.lag, 'position')} behind, {one.rate:.1f} events/s"
             yield Finding("good", "projection", said)
-        if one.parked:
+        if one.live and one.parked:
             said = f"{one.name} has set {many(one.parked, 'instance')} aside"
             yield Finding("warning", "projection", said, look)
+
+
+def _build_beside(one: ProjectionInfo, look: str) -> Finding:
+    name = f"build {one.build} of {one.name}"
+    if one.state == "stopped" or one.error is not None:
+        why = f"{name} stands before event {one.failed_at}: {one.error}"
+        return Finding("warning", "projection", why, f"stepwell projection rebuild {one.name}, with other code")
+    if one.parked:
+        said = f"{name} has set {many(one.parked, 'instance')} aside: they are missing when it is swapped"
+        return Finding("warning", "projection", said, look)
+    return Finding("good", "projection", f"{name}, beside the live one, is {many(one.lag, 'position')} behind")
 
 
 def _dead(facts: Facts) -> Iterator[Finding]:
     if dead := [one for one in facts.queues if one.dead]:
         listed = ", ".join(f"{one.dead} in {one.queue}" for one in dead)
         yield Finding("warning", "dead letters", f"{listed}", "stepwell dead ls")
+
+
+def _schedules(facts: Facts) -> Iterator[Finding]:
+    going = [one for one in facts.schedules if one.state == "active" and one.late <= LONG_READY]
+    if going:
+        first = min(going, key=lambda one: one.next_at or facts.now)
+        said = f"{many(len(going), 'schedule')} on time; the next tick is {first.name}'s, {ago(first.next_at)}"
+        yield Finding("good", "schedules", said)
+    for one in facts.schedules:
+        if one.late > LONG_READY:
+            said = f"{one.name} is {span(one.late)} late: no worker fires its ticks"
+            yield Finding("problem", "schedules", said, "stepwell worker APP, any worker of this store")
+        elif one.state == "paused":
+            said = f"{one.name} is paused" + (f": {one.pause_reason}" if one.pause_reason else "")
+            yield Finding("warning", "schedules", said, f"stepwell schedule resume {one.name}")
 
 
 CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
@@ -321,8 +388,11 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _workers,
     _helpers,
     _queues,
+    _outboxes,
+    _groups,
     _versions,
     _aside,
     _projections,
+    _schedules,
     _dead,
 )

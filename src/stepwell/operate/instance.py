@@ -9,18 +9,21 @@ from datetime import datetime
 from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
-from stepwell.deciders.diagram import StateMachineView
-from stepwell.deciders.history import OutstandingInfo
-from stepwell.decision import Decision
+from stepwell.deciders.diagram import status_of
+from stepwell.deciders.history import DryRun, OutstandingInfo, outstanding_info
 from stepwell.engine import Engine
 from stepwell.errors import StepwellError
 from stepwell.operate.format import plain, short, span
 from stepwell.operate.lookup import NameRefused
+from stepwell.records import DeadLetter
+from stepwell.store.inspection import inspect
 from stepwell.store.instances import EventRow, InstanceQuery
 from stepwell.store.store import Store
 from stepwell.values.codec import encode
+from stepwell.values.named_codecs import shown_value
 
 NO_CODE: Final = 0  # the schema of snapshots that no code here can read
+MOST: Final = 10_000  # events that are read to be shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class InstanceView:
     ended: bool
     events: Sequence[EventRow]
     outstanding: Sequence[OutstandingInfo]
+    dead_letters: Sequence[DeadLetter]
     states: tuple[Any, Any] | None
     status: str | None
 
@@ -41,32 +45,41 @@ class InstanceView:
 async def view_of(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> InstanceView:
     """Read all that is shown of an instance; raises `NameRefused` if it has no events, or no such version."""
     family = None if engine is None else engine.registry.of_type(type)
-    standing = await store.decisions.look(InstanceQuery(type=type, name=id, schema=NO_CODE, until=0))
-    if standing is None:
+    found = await inspect(store.database.decisions, InstanceQuery(type=type, name=id, schema=NO_CODE, until=at), MOST)
+    if found.instance is None:
         raise NameRefused("missing", f"there is no {type} {id}", f"stepwell decider ls {type}")
-    if at is not None and at > standing.version:
-        said = f"{type} {id} has {standing.version} events, and no version {at}"
-        raise NameRefused("missing", said, f"--at {standing.version}")
-    shown = standing.version if at is None else at
-    events = await store.decisions.events(standing.id, 0, shown)
-    states = status = None
-    if engine is not None and family is not None:
+    version = found.instance.version
+    if at is not None and at > version:
+        said = f"{type} {id} has {version} events, and no version {at}"
+        raise NameRefused("missing", said, f"--at {version}")
+    shown = version if at is None else at
+    states = None
+    if engine is not None and family is not None:  # what an instance was at a version does not change any more
         before = await engine.state(family.decider.__class__, id, at=max(0, shown - 1))
         states = before, await engine.state(family.decider.__class__, id, at=shown)
-        view = family.decider
-        status = view.state_info(states[1]).status if isinstance(view, StateMachineView) else None
-    waits = await (engine or Engine(store)).outstanding(type, id)
-    return InstanceView(type, id, standing.version, shown, standing.is_completed, events, waits, states, status)
+    return InstanceView(
+        type=type,
+        id=id,
+        version=version,
+        at=shown,
+        ended=found.instance.is_completed,
+        events=found.events,
+        outstanding=[outstanding_info(row) for row in found.outstanding],
+        dead_letters=found.dead_letters,
+        states=states,
+        status=None if family is None or states is None else status_of(family.decider, states[1]),
+    )
 
 
 def as_json(look: InstanceView) -> dict[str, Any]:
     """An instance as JSON has it."""
     events = [
-        {"version": one.version, "type": one.type, "data": json.loads(one.data), "recorded_at": recorded_at(one)}
+        {"version": one.version, "type": one.type, "data": shown_value(one.data), "recorded_at": recorded_at(one)}
         for one in look.events
     ]
     return {
         **{name: getattr(look, name) for name in ("type", "id", "version", "at", "ended", "status", "outstanding")},
+        "dead_letters": look.dead_letters,
         "state": None if look.states is None else value_as_json(look.states[1]),
         "events": events,
     }
@@ -82,8 +95,10 @@ def changed_fields(before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
             yield name, old.get(name), new.get(name)
 
 
-def parts_of(decision: Decision[Any, Any, Any]) -> dict[str, list[str]]:
-    """The parts of a decision, in words."""
+def parts_of(dry: DryRun[Any]) -> dict[str, list[str]]:
+    """The parts of a decision, in words; none if the instance has ended."""
+    if (decision := dry.decision) is None:
+        return {}
     return {
         "events": [_named(one) for one in decision.events],
         "effects": [_named(one) for one in decision.effects],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final, Literal
 
 from stepwell.errors import RunNotFound, StepwellError
@@ -27,17 +28,20 @@ class NameRefused(StepwellError):  # noqa: N818 - named for what happened, as th
         self.instead = instead
 
 
-async def run_named(store: Store, name: str, *, deleted: bool | None = False) -> Run[Any]:
+async def run_named(
+    store: Store, name: str, *, deleted: bool | None = False, since: datetime | None = None
+) -> Run[Any]:
     """The run that a name means; raises `NameRefused` or `RunNotFound` if that is none, or several.
 
     With `deleted` a key means a deleted run, and a number means any run; with None only a number finds a deleted run.
-    A number that is also the key of another run is refused, with both readings.
+    A number that is also the key of another run is refused, with both readings. A key that is free again is looked for
+    among the runs that were asked for `since` then.
     """
     if name.startswith("@") and not name[1:].isdecimal():
         return await _newest(store, name)
     if name.startswith("@"):
         return await store.get_run(int(name[1:]), deleted=deleted is not False)
-    found = await _deleted_with_key(store, name) if deleted else await _with_key(store, name)
+    found = await _deleted_with_key(store, name) if deleted else await _with_key(store, name, since)
     if name.isdecimal():
         return await _numbered(store, int(name), found, deleted=deleted is not False)
     if not found:
@@ -109,13 +113,13 @@ async def _newest(store: Store, name: str) -> Run[Any]:
     return found[0]
 
 
-async def _with_key(store: Store, name: str) -> list[Run[Any]]:
+async def _with_key(store: Store, name: str, since: datetime | None) -> list[Run[Any]]:
     """The runs of any workflow that have this key now; else, where keys are reused, the newest that had it."""
     held = await _places(store, name)
     found = [run for workflow, key in held if (run := await store.find_run(workflow, key)) is not None]
     if found:
         return found
-    return [run for workflow, key in held for run in await store.runs(workflow, key=key, limit=1)]
+    return [run for workflow, key in held for run in await store.runs(workflow, key=key, since=since, limit=1)]
 
 
 async def _deleted_with_key(store: Store, name: str) -> list[Run[Any]]:

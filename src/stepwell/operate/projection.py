@@ -12,21 +12,33 @@ from stepwell.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class ProjectionView:
-    """A projection, and the instances that it has set aside; a hundred at the most."""
+    """A projection, the instances that it has set aside, a hundred at the most, and a build beside it."""
 
     info: ProjectionInfo
     parked: Sequence[ParkedInfo]
+    beside: ProjectionInfo | None
 
 
 async def projection_view(store: Store, name: str) -> ProjectionView:
     """Read one projection; `ProjectionNotFound` if there is none of this name."""
-    return ProjectionView(await store.projection_verbs.info(name), await store.parked(name))
+    projections = store.database.projections
+    info = await projections.info(name)
+    others = [one for one in await projections.infos(name) if not one.live]
+    return ProjectionView(info, await store.parked(name), others[0] if others else None)
+
+
+def build_of(info: ProjectionInfo) -> str:
+    """The number of its build, and how that stands beside the other."""
+    beside = "" if info.live else ", to be swapped" if info.swapping else ", beside"
+    return f"{info.build}{beside}"
 
 
 def standing(info: ProjectionInfo) -> str:
     """How it stands, in a few words."""
     if info.state != "running":
         return info.state
+    if info.inline:
+        return "inline"
     if info.owner is None:
         return "no worker"
     return "live" if info.lag == 0 else f"{many(info.lag, 'position')} behind"

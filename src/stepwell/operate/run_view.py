@@ -15,6 +15,7 @@ from stepwell.base.durations import datetime_of
 from stepwell.operate.format import span
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
+from stepwell.store.reports import ValueInfo
 from stepwell.store.store import Store
 from stepwell.store.why import Reason, Why
 
@@ -58,25 +59,27 @@ class RunView:
     children: Sequence[ChildRun] = ()
     more: bool = False  # there are children that are not listed
     marks: Sequence[Mark] = field(default=())
+    values: Sequence[ValueInfo] = ()
 
 
 async def view_of(store: Store, run: Run[Any]) -> RunView:
     """Read all that is shown of a run."""
     why = None if run.status.finished and run.deleted_at is None else await store.why(run.id)
-    children, more = await _children(store, run, 1, iter(range(MOST_FAMILIES)))
-    return RunView(run, await store.steps(run.id), why, children, more, await _marks(store, run))
+    children, more = await children_of(store, run, 1, iter(range(MOST_FAMILIES)))
+    steps, values = await store.steps(run.id), await store.database.reports.values_in(run)
+    return RunView(run, steps, why, children, more, await marks_of(store, run), values)
 
 
-async def _children(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
+async def children_of(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
     """The children of a run, with theirs; `left` bounds how often the store is asked in all."""
     if depth > DEEPEST or next(left, None) is None:
         return [], False
     page = await store.runs(parent=run.id, limit=MOST_CHILDREN)
-    children = [ChildRun(each, *await _children(store, each, depth + 1, left)) for each in reversed(page)]
+    children = [ChildRun(each, *await children_of(store, each, depth + 1, left)) for each in reversed(page)]
     return children, page.next is not None
 
 
-async def _marks(store: Store, run: Run[Any]) -> list[Mark]:
+async def marks_of(store: Store, run: Run[Any]) -> list[Mark]:
     """What the audit has recorded of a run: failed attempts, lost workers, what people did."""
     return [mark_of(one) for one in await store.history(run.id)]
 
@@ -89,7 +92,8 @@ def mark_of(noted: Any) -> Mark:
         step, _, detail = detail.partition(": ")
     session = f"session {noted.worker}" if noted.worker is not None else ""
     tried = f"attempt {noted.attempt}" if noted.attempt is not None and step is not None else ""
-    return Mark(noted.at, noted.what, step, ", ".join(part for part in (tried, session, detail) if part))
+    by = f"by {noted.actor}" if noted.actor is not None else ""
+    return Mark(noted.at, noted.what, step, ", ".join(part for part in (tried, session, by, detail) if part))
 
 
 AGAIN: Final = "stepwell retry {run} --dry-run"
@@ -110,9 +114,13 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.TAKEN_BY_HAND: WATCH,
     Reason.HELD: "stepwell resume {run}",
     Reason.CODE_DIFFERS: "stepwell accept {run}",
+    Reason.STEP_IN_DOUBT: "stepwell resolve {run} {awaited} done",
     Reason.STEP_PAUSED: "stepwell resume {run} {step} DATA",
     Reason.WAITING_FOR_SIGNAL: "stepwell signal {run} {awaited} DATA",
+    Reason.WAITING_FOR_REQUEST: "stepwell ask {run} {awaited} DATA",
     Reason.WAITING_FOR_CHILDREN: "stepwell runs --parent {run}",
+    Reason.LIMITED: "stepwell limit show {workflow}",
+    Reason.KEY_PAUSED: "stepwell limit show {workflow}",
     Reason.SCHEDULED: WATCH,
     Reason.BACKING_OFF: WATCH,
     Reason.SLEEPING: WATCH,
@@ -120,6 +128,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.MAINTENANCE: "stepwell maintenance end",
     Reason.UNSERVED: SERVE,
     Reason.BUSY: SERVE,
+    Reason.WAITS_FOR_PREVIOUS: "stepwell why {awaited}",
     Reason.SUSPECT: SERVE,
     Reason.READY: WATCH,
 }
@@ -190,7 +199,7 @@ def _awaited(step: StepInfo) -> str:
         return f"{condition}, or a resume" if condition else "a resume"
     if step.name.endswith("()") or isinstance(step.output, dict):
         return "runs"
-    return "a signal"
+    return "a request" if step.name.startswith("?") else "a signal"
 
 
 def scale_of(look: RunView, bars: Sequence[Bar]) -> Scale:
@@ -231,16 +240,16 @@ class Scale:
 
     def column(self, moment: datetime) -> int:
         """Where a moment stands."""
-        whole = max(self.end - self.begin - self.folded, 0.000_001)
-        return min(WIDTH - 1, max(0, int(WIDTH * self._drawn(moment.timestamp()) / whole)))
+        return min(WIDTH - 1, int(WIDTH * self.share(moment.timestamp())))
 
-    def _drawn(self, at: float) -> float:
-        """Seconds before this moment that are drawn."""
+    def share(self, at: float) -> float:
+        """Where a moment stands, from 0 at the beginning to 1 at the end."""
+        whole = max(self.end - self.begin - self.folded, 0.000_001)
         hidden = 0.0
         for start, stop in self.gaps:
-            share = min(1.0, max(0.0, (at - start) / (stop - start)))
-            hidden += share * (stop - start - self.width)
-        return at - self.begin - hidden
+            part = min(1.0, max(0.0, (at - start) / (stop - start)))
+            hidden += part * (stop - start - self.width)
+        return min(1.0, max(0.0, (at - self.begin - hidden) / whole))
 
 
 def begin_of(look: RunView) -> datetime:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from stepwell.records import QueueStats, Run, RunStatus, WorkerInfo
+from stepwell.store.projections import ProjectionInfo
 from stepwell.store.store import Store
 
 
@@ -92,14 +93,16 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The queues, the workers that have not ended, and the newest runs, at one moment."""
+    """The queues, the workers that have not ended, the newest runs, and the projections."""
 
     queues: Sequence[QueueStats]
     workers: Sequence[WorkerInfo]
     runs: Sequence[Run[Any]]
+    projections: Sequence[ProjectionInfo]
 
 
 async def overview_of(store: Store, runs: int) -> Overview:
-    """Read the queues, the workers and this number of runs."""
+    """Read the queues, the workers, this number of runs, and the projections."""
     workers = [one for one in await store.workers() if one.stopped_at is None]
-    return Overview(await store.queue_stats(), workers, await store.runs(limit=runs))
+    queues, newest = await store.queue_stats(), await store.runs(limit=runs)
+    return Overview(queues, workers, newest, await store.projections())

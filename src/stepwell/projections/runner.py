@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from stepwell.base.backoff import waits
+from stepwell.base.backoff import doubled, waits
 from stepwell.base.events import InstanceParked, ProjectionFailed, ProjectionUnreadable, StoreLost
 from stepwell.deciders.global_order import At, FeedReader
 from stepwell.errors import LeaseLost, Refused, SerializationError, StoreBusy, StoreUnavailable
 from stepwell.projections.projection import Projection
+from stepwell.store.builds import Behind
+from stepwell.store.database import Database
+from stepwell.store.driver import only_reads
 from stepwell.store.horizon import FeedRow
 from stepwell.store.poll import LONGEST_POLL
-from stepwell.store.projections import HeldProjection, Last, ParkedInstance
-from stepwell.store.store import Store
+from stepwell.store.projections import HeldProjection, Last, ParkedInstance, WrittenInline
+from stepwell.store.row_table import shapes_of
 from stepwell.store.transaction import Begin, EndedInside, Tx
 from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.session import Session
@@ -27,7 +32,15 @@ FIRST_PAUSE: Final = 0.2  # seconds after an event has failed, doubled each time
 LONGEST_PAUSE: Final = 5.0  # ... up to this
 UNREADABLE_PAUSE: Final = (1.0, 60.0)  # seconds for which other code may take the projection, doubled
 BEHIND: Final = 10  # times the batch, while more events than that wait
+LOOK_EVERY: Final = 1.0  # seconds between two looks whether there is something else to drive
 DIED: Final = "its worker died while it handled this event"
+OTHER_SHAPE: Final = (
+    "it was made as {}, and is {} in this code; `stepwell projection rebuild {}` makes it anew beside the old one"
+)
+IS_INLINE: Final = (
+    "decisions write its rows, and this code does not say `inline=True`: what it decides is missing in them; say it "
+    "wherever the deciders decide, or `stepwell projection inline {} --off`"
+)
 OVER: Final = "a projection only reads: it writes its own rows through `tx`, and executes, sends and triggers nothing"
 
 
@@ -49,10 +62,11 @@ class HandlerFailed(Exception):  # noqa: N818 - it is raised to be caught here
 class Runner:
     """Drives one projection for the session of a worker, whenever no other session does."""
 
-    def __init__(self, store: Store, projection: Projection, reader: FeedReader) -> None:
+    def __init__(self, database: Database, projection: Projection, reader: FeedReader) -> None:
         self.name = projection.name
-        self._store = store
-        self._verbs = store.projection_verbs
+        self._live = True
+        self._db = database
+        self._verbs = database.projections
         self._projection = projection
         self._reader = reader
         self._held: HeldProjection | None = None
@@ -67,32 +81,32 @@ class Runner:
 
     def _forget(self) -> None:
         self._held = None
-        self._outages = waits(LONGEST_POLL, self._store.clock.random)
+        self._outages = waits(LONGEST_POLL, self._db.clock.random)
         self._soon = SOON
 
     async def forever(self, session: Callable[[], Session | None]) -> None:
         """Drive the projection until `stop`; `session` is the worker's, None while it has none."""
         current_branch.set(HIDDEN)
         self._stopping = False
-        unreadable = _doubled(*UNREADABLE_PAUSE)
+        unreadable = doubled(*UNREADABLE_PAUSE)
         made = False
-        async with self._store.transactions.kept(self._store.options.lease) as begin, self._told():
+        async with self._db.transactions.kept(self._db.options.lease) as begin, self._told():
             self._begin = begin
             while not self._stopping:
                 try:
                     if not made:
-                        await self._verbs.make(self.name)
+                        await self._verbs.make(self._projection.name)
                         made = True
                     pause = await self._round(session())
-                    unreadable = _doubled(*UNREADABLE_PAUSE) if self._held is not None else unreadable
+                    unreadable = doubled(*UNREADABLE_PAUSE) if self._held is not None else unreadable
                 except LeaseLost:
                     self._forget()
                     pause = 0.0
                 except (StoreBusy, StoreUnavailable) as error:
-                    self._store.telemetry.emit(StoreLost.by(error))
+                    self._db.telemetry.emit(StoreLost.by(error))
                     pause = next(self._outages)
                 except SerializationError as error:
-                    self._store.telemetry.emit(ProjectionUnreadable(self.name, str(error)))
+                    self._db.telemetry.emit(ProjectionUnreadable(self._projection.name, str(error)))
                     await self._let_go()
                     pause = next(unreadable)
                     self._rests_until = self._loop_time() + pause
@@ -111,7 +125,7 @@ class Runner:
 
     async def caught_up(self) -> None:
         """Return when all events that are there now are handled or parked; at once if another session does it."""
-        target = (await self._store.feed.horizon()).at
+        target = (await self._db.feed.horizon()).at
         while not self._stopping and (self._held is None or self._held.position < target):
             self._rounded.clear()
             self._woken.set()
@@ -125,41 +139,75 @@ class Runner:
             self._forget()
             return CLAIM_EVERY
         if self._held is None or self._held.worker != session.id:
-            self._held = await self._verbs.claim(self.name, session.id)
+            self._held = await self._claimed(session)
             if self._held is None:
                 return CLAIM_EVERY
-            self._parked = await self._verbs.parked(self.name)
+            await self._check_tables(self._held)
+            self._parked = await self._verbs.parked(self._held)
             self._alone = self._projection.options.batch if self._held.suspect or self._held.tried else 0
             self._failures = 0
         if not self._held.begun and not await self._prepare(self._held):
             return self._backoff()
         return await self._advance(self._held)
 
+    async def _claimed(self, session: Session) -> HeldProjection | None:
+        """Take the projection, if it is free; one that decisions write is for code that says so."""
+        try:
+            return await self._verbs.claim(self._projection.name, session.id, live=self._live)
+        except WrittenInline:
+            name = self._projection.name
+            raise SerializationError(IS_INLINE.format(name), what=f"projection {name}") from None
+
+    async def _is_near(self, held: HeldProjection) -> bool:
+        """Whether the rest of the events may be handled at once."""
+        return (await self._db.feed.horizon()).head - held.position <= BEHIND * self._projection.options.batch
+
+    async def _take_rest(self, held: HeldProjection, tx: Tx) -> tuple[int, int]:
+        """Handle what it has not seen, under a lock that lets none be appended; the head, and how many it were."""
+        limit = BEHIND * self._projection.options.batch + 1
+        types = json.dumps(sorted(self._projection.types))
+        rows, head = await self._db.inline.rest(tx, held.position, types, limit)
+        events, reached = self._read([row for row in rows if self._projection.wants(row)], head)
+        if len(rows) == limit or reached < head:
+            raise Behind
+        if events:
+            await self._call(events, tx)
+        return head, len(events)
+
+    async def _check_tables(self, held: HeldProjection) -> None:
+        """Leave a build whose tables are of another shape to other code, and note what the user says of the tables."""
+        if not held.begun or held.tables == self._projection.tables:
+            return
+        if self._projection.makes_tables:
+            why = OTHER_SHAPE.format(held.tables, self._projection.tables, held.name)
+            raise SerializationError(why, what=f"table of {held.name}")
+        await self._verbs.note_tables(held, self._projection.tables)
+
     async def _prepare(self, held: HeldProjection) -> bool:
         """Let the projection make or empty its tables, before its first event; False if that fails."""
-        begin = self._projection.begin
+        begin, begun = self._projection.begin, partial(self._verbs.begun, held, self._projection.tables)
         try:
             if begin is None:
-                await self._verbs.write(lambda: self._verbs.begun(held))
+                await self._verbs.write(begun)
             else:
-                async with self._transaction(lambda: self._verbs.begun(held)) as tx:
-                    await self._tried(begin(tx))
+                async with self._transaction(begun) as tx:
+                    await self._tried(begin(tx, held))
         except HandlerFailed as failed:
             await self._noted(held, held.position, 0, failed)
             return False
-        self._held, self._failures = held._replace(begun=True), 0
+        self._held, self._failures = held._replace(begun=True, tables=self._projection.tables), 0
         return True
 
     async def _advance(self, held: HeldProjection) -> float:
         if self._parked:
-            self._parked = await self._verbs.parked(self.name)
+            self._parked = await self._verbs.parked(held)
             if again := [number for number, one in self._parked.items() if one.retried]:
                 await self._retry(held, again[0])
                 return 0.0
-        horizon, head = await self._store.feed.horizon()
+        horizon, head = await self._db.feed.horizon()
         batch = self._projection.options.batch
         limit = BEHIND * batch if horizon - held.position > BEHIND * batch else batch
-        rows, position = await self._store.feed.between(held.position, horizon, self._projection.types, limit)
+        rows, position = await self._db.feed.between(held.position, horizon, self._projection.types, limit)
         if position == held.position:
             return self._until_more(is_held_back=horizon < head)
         self._soon = SOON
@@ -194,34 +242,34 @@ class Runner:
         moved = lambda: self._verbs.moved(held, position, len(events), alone=alone)  # noqa: E731
         if self._projection.takes_tx and events:
             async with self._transaction(moved) as tx:
-                for event in events:
-                    await self._call(event, tx)
+                await self._call(events, tx)
         else:
-            for event in events:
-                await self._call(event, None)
+            await self._call(events, None)
             await self._verbs.write(moved)
         self._held = held._replace(position=position, tried=0)
         self._failures = 0
 
-    async def _call(self, event: ReadEvent, tx: Tx | None) -> None:
-        for at, value in event.parts:
-            if isinstance(value, self._projection.classes):  # a part may be of a class that it has not asked for
-                await self._tried(self._projection.call(value, at, tx))
+    async def _call(self, events: Sequence[ReadEvent], tx: Tx | None) -> None:
+        parts = self._projection.asked_for(part for event in events for part in event.parts)
+        await self._tried(self._projection.handle(parts, tx))
 
     async def _tried(self, work: Awaitable[None]) -> None:
         """Wait for code of the projection; an error is its own, unless it says that the database is away or busy."""
+        token = only_reads.set(OVER)
         try:
             await work
         except Exception as error:
-            meant = self._store.driver.meaning(error)
+            meant = self._db.driver.meaning(error)
             if isinstance(meant, StoreBusy | StoreUnavailable):
                 raise meant from error
             raise HandlerFailed(error) from error
+        finally:
+            only_reads.reset(token)
 
     async def _noted(self, held: HeldProjection, position: int, attempt: int, failed: HandlerFailed) -> str:
         text = f"{type(failed.by).__name__}: {failed.by}"
         await self._verbs.fail(held, position, text)
-        self._store.telemetry.emit(ProjectionFailed(self.name, position, attempt, text))
+        self._db.telemetry.emit(ProjectionFailed(self._projection.name, position, attempt, text))
         return text
 
     def _backoff(self) -> float:
@@ -265,7 +313,7 @@ class Runner:
             return
         row, self._failures = event.row, 0
         await self._verbs.park(held, row, error)
-        self._store.telemetry.emit(InstanceParked(self.name, row.instance_type, row.name, row.version, error))
+        self._db.telemetry.emit(InstanceParked(self._projection.name, row.instance_type, row.name, row.version, error))
         self._parked[row.instance_id] = ParkedInstance(row.version, retried=False)
         self._held = held._replace(position=row.position, tried=0)
 
@@ -291,9 +339,9 @@ class Runner:
         passed = lambda: self._verbs.caught_up(held, row.instance_id, row.version + 1)  # noqa: E731
         if self._projection.takes_tx:
             async with self._transaction(passed) as tx:
-                await self._call(event, tx)
+                await self._call([event], tx)
         else:
-            await self._call(event, None)
+            await self._call([event], None)
             await self._verbs.write(passed)
         return row.version + 1
 
@@ -301,6 +349,8 @@ class Runner:
     async def _transaction(self, last: Last) -> AsyncIterator[Tx]:
         try:
             async with self._begin(last, OVER) as tx:
+                if self._held is not None:
+                    tx.tables = self._held.names_of(shapes_of(self._projection.tables))
                 yield tx
         except (EndedInside, Refused) as error:  # by its rows, when they are committed, or by ending it itself
             raise HandlerFailed(error) from error
@@ -308,7 +358,7 @@ class Runner:
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[None]:
         """Be woken when this process has appended."""
-        told = self._store.decisions.on_events
+        told = self._db.decisions.on_events
         told.append(self.wake)
         try:
             yield
@@ -346,12 +396,5 @@ class Runner:
         self._woken.clear()
 
     def _loop_time(self) -> float:
-        now: float = self._store.loop.time()
+        now: float = self._db.loop.time()
         return now
-
-
-def _doubled(first: float, most: float) -> Iterator[float]:
-    pause = first
-    while True:
-        yield pause
-        pause = min(most, 2 * pause)

@@ -71,7 +71,7 @@ async def _execute(
 ) -> Ended:
     [task] = tasks
     # Before its first turn a run has recorded nothing. Read after the claim: no other worker records for it then.
-    recorded = await slot.store.recorded.of(task.id, task.generation) if task.turn > 1 else ()
+    recorded = await slot.database.steps.of(task.id, task.generation) if task.turn > 1 else ()
     arguments = _arguments(workflow, task, recorded)
     journal = Journal(task.id, recorded, strict=workflow.strict)
     run = (RunTurn if workflow.is_async else SyncTurn)(task, workflow.name, journal, slot, threads)
@@ -89,7 +89,7 @@ async def _execute(
             raise  # raised by the workflow itself
         return Cancelled()
     except Exception as error:  # noqa: BLE001 - raised again unless it means a pause
-        return _set_aside(run, error, workflow.retry or slot.store.options.retry)
+        return _set_aside(run, error, workflow.retry or slot.database.options.retry)
     finally:
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # even if the workflow has caught it
@@ -106,12 +106,13 @@ def _arguments(workflow: WorkflowDefinition, task: Claimed, recorded: Sequence[S
 
 def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
     """The outcome of a run that returned; raises if the value cannot be stored and read back."""
-    store, task = run.slot.store, run.task
+    database, task = run.slot.database, run.task
     if unasked := run.journal.unasked:
-        store.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
+        database.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
-    output = write_value(returned, returns, limit=store.options.payload_limit, what=what)
-    refuse_unnamed(returned, returns, what=what)
+    options = database.options
+    output = write_value(returned, returns, limit=options.payload_limit, what=what, codec=options.codec)
+    refuse_unnamed(returned, returns, what=what, codec=options.codec)
     if returns is not Any and type(returned) is not returns:
         refuse_cut(returned, read_value(output, returns, what=what), what=what)  # raises if it could not be read back
     return Done(output)

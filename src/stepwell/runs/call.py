@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from stepwell.errors import InvalidName, InvalidOption
 from stepwell.records import RunStatus
 from stepwell.runs.branches import Branch
 from stepwell.runs.turn import RunTurn
+from stepwell.store.emission import Emission
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.values.arguments import Arguments
@@ -24,6 +25,9 @@ from stepwell.values.codec import check_type
 from stepwell.values.stamp import write_ordered
 from stepwell.values.versions import check_place
 from stepwell.work.current import current_branch
+
+if TYPE_CHECKING:
+    from stepwell.runs.log import AttemptLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,16 @@ class StepDefinition:
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = False
     queue: str | None = None  # its workers execute the step, as a child of the run that calls it
+    tx: Any = None  # True, or what opens the transaction in which its body writes and its result is recorded
+    at_most_once: bool = False
+    reconcile: Callable[..., Any] | None = None  # says what became of a body that was interrupted
+    in_process: bool = False  # its body is called in another process
     known_as: str | None = None  # the key that its body sees if it is executed for another run
+
+    @property
+    def stays_in_thread(self) -> bool:
+        """Whether its body is called in the thread of a sync workflow, where nothing limits it."""
+        return not (self.is_async or self.in_process) and self.timeout is None and self.tx is None
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):
@@ -68,7 +81,7 @@ class StepCall(msgspec.Struct, frozen=True, eq=False):
             stored = args[1:] if arguments.takes_context else args
             if definition.queue is not None:  # otherwise the text is only compared
                 arguments.refuse_losses(stored, kwargs)
-            text = arguments.encode(stored, kwargs, run.slot.store.options.payload_limit, write_ordered)
+            text = arguments.encode(stored, kwargs, run.slot.database.options.payload_limit, write_ordered)
         return cls(run, key, run.journal.place(key), definition, args, kwargs, text)
 
     @property
@@ -90,7 +103,12 @@ class Attempt(msgspec.Struct, eq=False):
     has_row: bool
     since: float = msgspec.field(default_factory=time.monotonic)
     shown: Operation | None = None  # the write of its row as RUNNING, if it takes long
+    emissions: tuple[Emission, ...] = ()  # that its body has emitted, to be written with its result
     inputs: int = 0  # the number of inputs that its body has sent to deciders
+    is_over: bool = False  # its body may go on in a thread, beside the next attempt
+    reports: bool = False  # it has set a value or written to a stream
+    transaction: Callable[[], Coroutine[Any, Any, Any]] | None = None  # executes a body that gets one
+    log: AttemptLog | None = None  # of the lines that its body has logged
     late: Callable[[Any], object] | None = None  # called with what a body returned after its run was stopped
 
     @property

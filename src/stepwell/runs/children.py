@@ -26,6 +26,7 @@ from stepwell.errors import (
 from stepwell.records import RunId, RunStatus
 from stepwell.runs.branches import Branch
 from stepwell.runs.call import StepCall
+from stepwell.runs.doubt import course_at_most_once
 from stepwell.runs.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared, in_order
@@ -152,7 +153,7 @@ def _results(run: RunTurn, row: StepRow, ids: Sequence[int]) -> Course:
         outputs = decode(verdict.output or "[]", list[msgspec.Raw])
     else:
         yield from in_order(run, row.key, verdict)
-        making = partial(_all_returned, row, types, run.slot.store.options.payload_limit)
+        making = partial(_all_returned, row, types, run.slot.database.options.payload_limit)
         is_new = not isinstance(verdict, Waiting)
         ended = yield from _until_ended(run, row, [int(one) for one in ids], None, making, is_new=is_new)
         if ended.status is not RunStatus.SUCCESS:
@@ -317,4 +318,6 @@ def _typed(run: RunTurn, output: str, type_: Any, key: str) -> Any:
 
 def course(call: StepCall) -> Course:
     """The course of a call: its body is executed here, or by a worker of the queue that the step names."""
+    if call.definition.at_most_once:
+        return course_at_most_once(call)
     return course_of(call) if call.definition.queue is None else spawned(call)

@@ -120,7 +120,7 @@ class Cleanup:
 
     def _begin(self, until: int) -> None:
         run = self._run
-        clock = run.slot.store.clock
+        clock = run.slot.database.clock
         run.slot.clean_up(Deadline.of_cleanup(run.task, until, self.limit, clock, claimed=run.began))
         if not run.is_sync:
             self._look = run.loop.call_soon(self._sweep)  # type: ignore[assignment]  # a handle, too

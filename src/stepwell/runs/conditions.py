@@ -43,21 +43,22 @@ async def is_met(run: RunTurn, name: str, type_: Any) -> object:
 
     `type_` is what the step returns: an answer that did not fit would be recorded, and no code could ever read it.
     """
-    store, asked = run.slot.store, _conditions.get(name)
+    database, asked = run.slot.database, _conditions.get(name)
     if asked is None:
         why = "no function of this process has this name; import the module with its `@condition`"
     else:
         try:
-            answer = await _answer(run, asked, await store.get_run(run.task.id))
+            answer = await _answer(run, asked, await database.runs.get(run.task.id))
             what = f"answer of condition {name}"
-            text = write_value(answer, type_, limit=store.options.payload_limit, what=what)
+            options = database.options
+            text = write_value(answer, type_, limit=options.payload_limit, what=what, codec=options.codec)
             if answer is not None and not isinstance(answer, bool):
                 read_value(text, type_, what=what)
         except Exception as error:  # noqa: BLE001 - a condition that fails is not the step's failure: asked again
             why = repr(error)
         else:
             return answer
-    store.telemetry.emit(ConditionUnanswered(run.task.id, run.workflow, name, why))
+    database.telemetry.emit(ConditionUnanswered(run.task.id, run.workflow, name, why))
     return None
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
 
 from stepwell.base.clock import chance_of
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
-from stepwell.errors import NotInRun
+from stepwell.errors import InvalidOption, NotInRun
 from stepwell.records import RunId
-from stepwell.runs.background_writes import tell
-from stepwell.runs.branches import Branch, other_colour
+from stepwell.runs.answer import AnswersAsync, AnswersSync
+from stepwell.runs.branches import Branch
 from stepwell.runs.call import Attempt, StepCall, StepDefinition, current_attempt, definition_of
+from stepwell.runs.caller import branch_of, made
 from stepwell.runs.children import (
     called,
     checked_triggers,
@@ -24,13 +26,18 @@ from stepwell.runs.children import (
     waiting_for_child,
     waiting_for_results,
 )
+from stepwell.runs.emit import EmitsAsync, EmitsSync
 from stepwell.runs.manual_steps import Execute, Skipped, SyncExecute, acquired
+from stepwell.runs.other_run import OthersAsync, OthersSync
 from stepwell.runs.pause import Unwinding
-from stepwell.runs.requests import Course, awaited, followed
+from stepwell.runs.reports import Tells, tell
+from stepwell.runs.requests import followed
 from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.runs.turn import RunTurn
-from stepwell.runs.wait import NOTHING, noted_now, raced, sleeping, waiting_for
+from stepwell.runs.wait import NOTHING, Raised, noted_now, raced, sleeping, waiting_for
 from stepwell.store.draft import Asked
+from stepwell.store.ticks import tick_of
+from stepwell.values.stamp import write_value
 from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
@@ -51,13 +58,18 @@ class IsStep(Protocol[P, T_co]):
         """Call it."""
 
 
-class Current:
+class Current(Tells):
     """The current run, and in the body of a step also that step."""
 
     def __init__(self, run: RunTurn) -> None:
         self._run = run
         self.run_id: RunId[Any] = RunId(run.task.id)
         self.workflow = run.workflow
+
+    @property
+    def id(self) -> RunId[Any]:
+        """The same as `run_id`: what runs and messages are called alike."""
+        return self.run_id
 
     @property
     def step_id(self) -> str | None:
@@ -70,6 +82,18 @@ class Current:
         """An idempotency key: the same text in every attempt of this step (or run), and unique to it."""
         attempt = current_attempt()
         return self._run.task.lasting_key if attempt is None else attempt.call.lasting_key
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that has triggered the run; None if none has."""
+        tick = tick_of(self._run.task.key)
+        return None if tick is None else tick[0]
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The moment of the tick for which a schedule has triggered the run; None if none has."""
+        tick = tick_of(self._run.task.key)
+        return None if tick is None else tick[1]
 
     @property
     def attempt(self) -> int:
@@ -89,7 +113,8 @@ class Current:
     def progress(self, value: object) -> None:
         """Report progress: the latest value is `store.get_run(run_id).progress`. Returns before it is written.
 
-        Any JSON value, up to 16 KiB. Also in the body of a step, and in threads that carry the run.
+        Any JSON value, up to 16 KiB. Also in the body of a step, and in threads that carry the run. It is the named
+        value `progress`, of which only the latest is kept.
         """
         tell(self._run, value)
 
@@ -97,7 +122,7 @@ class Current:
         """The time; in workflow code the same on every replay."""
         if current_attempt() is not None:
             return datetime_of(self._run.now())
-        return datetime_of(noted_now(_branch(self._run, "now")))
+        return datetime_of(noted_now(branch_of(self._run, "now")))
 
     def uuid(self) -> uuid.UUID:
         """A random UUID; in workflow code the same on every replay."""
@@ -109,17 +134,17 @@ class Current:
     def random(self) -> float:
         """A random number in [0, 1); in workflow code the same on every replay."""
         if current_attempt() is not None:
-            return self._run.slot.store.clock.random()
+            return self._run.slot.database.clock.random()
         return chance_of(self._chance("random"))
 
     def _chance(self, name: str) -> str:
         # Not recorded: it is computed from the run and the call.
         task = self._run.task
         born = f"{task.created_at}" if task.generation == 0 else f"{task.created_at}.{task.generation}"
-        return f"{task.id}/{born}/{_branch(self._run, name).key(f':{name}')}"
+        return f"{task.id}/{born}/{branch_of(self._run, name).key(f':{name}')}"
 
 
-class Context(Current):
+class Context(AnswersAsync, OthersAsync, EmitsAsync, Current):
     """The context of an async workflow."""
 
     @overload
@@ -141,22 +166,24 @@ class Context(Current):
         if it has no annotation. A decorated step is executed with its own options.
         """
         definition, args = definition_of(step, args, returns)
-        branch = _branch(self._run, definition.name, is_sync=False)
-        return _made(branch, course(StepCall.made(branch, definition, args, kwargs)), f"ctx.step: {definition.name}")
+        branch = branch_of(self._run, definition.name, is_sync=False)
+        return made(branch, course(StepCall.made(branch, definition, args, kwargs)), f"ctx.step: {definition.name}")
 
     async def acquire(self, step_id: str) -> Execute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
-        return await acquired(_branch(self._run, step_id), step_id)
+        return await acquired(branch_of(self._run, step_id), step_id)
 
     check_step = acquire
 
     def sleep(self, until: Duration | datetime) -> Coroutine[Any, Any, None]:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
-        branch = _branch(self._run, "sleep", is_sync=False)
-        return _made(branch, sleeping(branch, until), "sleep")
+        branch = branch_of(self._run, "sleep", is_sync=False)
+        return made(branch, sleeping(branch, until), "sleep")
 
     @overload
     async def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    async def wait(self, name: str, type: type[T], *, timeout: Duration, default: Raised) -> T: ...
     @overload
     async def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
     @overload
@@ -169,10 +196,10 @@ class Context(Current):
         """Wait for a signal of this name and return its data; the run holds nothing meanwhile.
 
         A signal that was sent before is returned at once. With `timeout`, `default` (None) is returned if none comes
-        in time.
+        in time; a default that is an exception, or a class of them, is raised.
         """
-        branch = _branch(self._run, "wait", is_sync=False)
-        return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
+        branch = branch_of(self._run, "wait", is_sync=False)
+        return made(branch, waiting_for(branch, name, type, timeout, default), "wait")
 
     def race(self, *contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
         """The first of several waits, sleeps, steps and children that is over: its place, and what it returned.
@@ -180,32 +207,32 @@ class Context(Current):
         The winner is recorded. The others are cancelled; a child that lost goes on, and a signal is kept for another
         wait.
         """
-        branch = _branch(self._run, "race", is_sync=False)
+        branch = branch_of(self._run, "race", is_sync=False)
         return branch.run.made.note(raced(branch, contenders), "race")
 
     def ask_for(self, trigger: Asked[R]) -> Coroutine[Any, Any, RunId[R]]:
         """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
-        branch = _branch(self._run, "trigger", is_sync=False)
-        return _made(branch, only(triggering(branch, [trigger], called(trigger))), "execute")
+        branch = branch_of(self._run, "trigger", is_sync=False)
+        return made(branch, only(triggering(branch, [trigger], called(trigger))), "execute")
 
     def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> Coroutine[Any, Any, R]:
         """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
         limit = None if timeout is None else microseconds_of(timeout, "timeout")
-        branch = _branch(self._run, "trigger", is_sync=False)
-        return _made(branch, waiting_for_child(branch, trigger, limit), "execute")
+        branch = branch_of(self._run, "trigger", is_sync=False)
+        return made(branch, waiting_for_child(branch, trigger, limit), "execute")
 
     def trigger_many(self, triggers: Iterable[Asked[R]]) -> Coroutine[Any, Any, list[RunId[R]]]:
         """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
-        branch = _branch(self._run, "trigger_many", is_sync=False)
-        return _made(branch, triggering(branch, checked_triggers(triggers), "trigger_many()"), "trigger_many")
+        branch = branch_of(self._run, "trigger_many", is_sync=False)
+        return made(branch, triggering(branch, checked_triggers(triggers), "trigger_many()"), "trigger_many")
 
     def results(self, run_ids: Iterable[RunId[R]]) -> Coroutine[Any, Any, list[R]]:
         """What these runs return, in order, when all have ended; the run holds nothing meanwhile.
 
         Raises `ExecutionFailed` or `RunCancelled` for the first that did not succeed, on every replay.
         """
-        branch = _branch(self._run, "results", is_sync=False)
-        return _made(branch, waiting_for_results(branch, run_ids), "results")
+        branch = branch_of(self._run, "results", is_sync=False)
+        return made(branch, waiting_for_results(branch, run_ids), "results")
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin this run anew with these arguments, as its next generation: what it recorded until now is forgotten.
@@ -225,7 +252,7 @@ class Context(Current):
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
-class SyncContext(Current):
+class SyncContext(AnswersSync, OthersSync, EmitsSync, Current):
     """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload
@@ -242,22 +269,24 @@ class SyncContext(Current):
         """Execute a step once in the life of the run: what it returned is recorded and comes back on every replay."""
         definition, args = definition_of(step, args, returns)
         return followed(
-            course(StepCall.made(_branch(self._run, definition.name, is_sync=True), definition, args, kwargs))
+            course(StepCall.made(branch_of(self._run, definition.name, is_sync=True), definition, args, kwargs))
         )
 
     def acquire(self, step_id: str) -> SyncExecute | Skipped[Any]:
         """Ask for a step by hand: `Skipped(value)` if it is recorded, else `Execute`, to be told what came of it."""
-        found = wait_in_thread(self._run, acquired(_branch(self._run, step_id, is_sync=True), step_id))
+        found = wait_in_thread(self._run, acquired(branch_of(self._run, step_id, is_sync=True), step_id))
         return SyncExecute(self._run, found) if isinstance(found, Execute) else found
 
     check_step = acquire
 
     def sleep(self, until: Duration | datetime) -> None:
         """Wait for a span, or until a moment; the run holds nothing meanwhile and survives every restart."""
-        followed(sleeping(_branch(self._run, "sleep", is_sync=True), until))
+        followed(sleeping(branch_of(self._run, "sleep", is_sync=True), until))
 
     @overload
     def wait(self, name: str, type: type[T], *, timeout: None = None) -> T: ...
+    @overload
+    def wait(self, name: str, type: type[T], *, timeout: Duration, default: Raised) -> T: ...
     @overload
     def wait(self, name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
     @overload
@@ -266,32 +295,32 @@ class SyncContext(Current):
     def wait(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any: ...
     def wait(self, name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
         """Wait for a signal of this name and return its data; the run holds nothing meanwhile."""
-        return followed(waiting_for(_branch(self._run, "wait", is_sync=True), name, type, timeout, default))
+        return followed(waiting_for(branch_of(self._run, "wait", is_sync=True), name, type, timeout, default))
 
     def ask_for(self, trigger: Asked[R]) -> RunId[R]:
         """Ask for a run as a child of this one: the same as `trigger.execute(ctx)`."""
         run_id: RunId[R] = followed(
-            only(triggering(_branch(self._run, "trigger", is_sync=True), [trigger], called(trigger)))
+            only(triggering(branch_of(self._run, "trigger", is_sync=True), [trigger], called(trigger)))
         )
         return run_id
 
     def result_of(self, trigger: Asked[R], timeout: Duration | None = None) -> R:
         """Ask for a child and wait for what it returns: the same as `trigger.wait(timeout).execute(ctx)`."""
         limit = None if timeout is None else microseconds_of(timeout, "timeout")
-        result: R = followed(waiting_for_child(_branch(self._run, "trigger", is_sync=True), trigger, limit))
+        result: R = followed(waiting_for_child(branch_of(self._run, "trigger", is_sync=True), trigger, limit))
         return result
 
     def trigger_many(self, triggers: Iterable[Asked[R]]) -> list[RunId[R]]:
         """Ask for runs as children of this one, all or none, once in the life of the run; their ids in order."""
         asked = checked_triggers(triggers)
         ids: list[RunId[R]] = followed(
-            triggering(_branch(self._run, "trigger_many", is_sync=True), asked, "trigger_many()")
+            triggering(branch_of(self._run, "trigger_many", is_sync=True), asked, "trigger_many()")
         )
         return ids
 
     def results(self, run_ids: Iterable[RunId[R]]) -> list[R]:
         """What these runs return, in order, when all have ended; the run holds nothing meanwhile."""
-        results: list[R] = followed(waiting_for_results(_branch(self._run, "results", is_sync=True), run_ids))
+        results: list[R] = followed(waiting_for_results(branch_of(self._run, "results", is_sync=True), run_ids))
         return results
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -310,18 +339,15 @@ class SyncContext(Current):
         return extended_in_thread(self._run) and not self.is_cancelled()
 
 
-def current() -> Context:
-    """The context of the run that executes the calling code, in a workflow or the body of a step."""
-    return Context(current_run())
-
-
 def sleep(until: Duration | datetime) -> Coroutine[Any, Any, None]:
     """Let the current run wait for a span, or until a moment; it holds nothing meanwhile and survives every restart."""
-    return current().sleep(until)
+    return Context(current_run()).sleep(until)
 
 
 @overload
 async def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+async def wait(name: str, type: type[T], *, timeout: Duration, default: Raised) -> T: ...
 @overload
 async def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
 @overload
@@ -332,13 +358,13 @@ def wait(
     name: str, type: Any = Any, *, timeout: Duration | None = None, default: Any = NOTHING
 ) -> Coroutine[Any, Any, Any]:
     """Let the current run wait for a signal of this name, and return its data; it holds nothing meanwhile."""
-    branch = _branch(current_run(), "wait", is_sync=False)
-    return _made(branch, waiting_for(branch, name, type, timeout, default), "wait")
+    branch = branch_of(current_run(), "wait", is_sync=False)
+    return made(branch, waiting_for(branch, name, type, timeout, default), "wait")
 
 
 def race(*contenders: Awaitable[T]) -> Coroutine[Any, Any, tuple[int, T]]:
     """The first of several waits, sleeps, steps and children that is over: its place, and what it returned."""
-    return current().race(*contenders)
+    return Context(current_run()).race(*contenders)
 
 
 def current_run() -> RunTurn:
@@ -353,29 +379,15 @@ def current_run() -> RunTurn:
     )
 
 
-def _made(branch: Branch, course: Course, call: str) -> Coroutine[Any, Any, Any]:
-    """The call of an async workflow; a missing `await` is reported when the run ends."""
-    return branch.run.made.note(awaited(course), call)
-
-
-def _branch(run: RunTurn, call: str, *, is_sync: bool | None = None) -> Branch:
-    """The branch that makes the call; raises outside of the workflow's own code, or for a call of the other colour."""
-    branch = current_branch.get()
-    if not isinstance(branch, Branch) or branch.run is not run:
-        where = "a step's body, which is recorded as a whole" if current_attempt() else "code that it does not execute"
-        raise NotInRun(f"the context of run {run.task.id} was used in {where}; use it in the workflow itself")
-    if is_sync is not None and is_sync != run.is_sync:
-        raise other_colour(run, call)
-    branch.check_caller(call)
-    return branch
-
-
 def _next_input(run: RunTurn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The arguments of the next generation, checked as those of a trigger are."""
-    _branch(run, "restart")
+    branch_of(run, "restart")
+    if run.open_requests:
+        raise InvalidOption("restart", run.open_requests[0], "this request is not answered yet: leave its block first")
     run.admit("")  # a cancelled run does not restart, not even in a shield
     assert run.arguments is not None
-    text = run.arguments.encode(args, kwargs, run.slot.store.options.payload_limit)
+    options = run.slot.database.options
+    text = run.arguments.encode(args, kwargs, options.payload_limit, partial(write_value, codec=options.codec))
     run.arguments.decode(text)
     run.arguments.refuse_losses(args, kwargs)
     return text

@@ -8,12 +8,13 @@ from typing import Final, NoReturn
 
 from stepwell.errors import NonDeterminismError
 from stepwell.records import RunStatus
-from stepwell.store.rows import ACCEPTED, MARK, StepRow
+from stepwell.store.rows import ACCEPTED, MARK, TOLD, StepRow
 from stepwell.values.versions import may_be_equal
 
 BRANCH_ENDS: Final = "/"
 # Calls, and branches, that are named by stepwell and not by the workflow.
-OWN_CALLS: Final = frozenset(("sleep", "now", "race()", "results()", "trigger_many()", "task/", "shield()/"))
+OWN_STEPS: Final = ("race()", "results()", "trigger_many()", "emit()", "reply()", "signal()", "cancel()", "ask()")
+OWN_CALLS: Final = frozenset((*OWN_STEPS, "sleep", "now", "task/", "shield()/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,7 @@ class Journal:
     def __init__(self, run_id: int, recorded: Iterable[StepRow] = (), *, strict: bool = False) -> None:
         self._run_id = run_id
         rows = {row.key: row for row in recorded}
-        self.marks = frozenset(key for key in rows if key.startswith(MARK))
-        for mark in self.marks:
-            del rows[mark]
+        self.marks = {key: rows.pop(key) for key in tuple(rows) if key.startswith(MARK)}
         self._recorded = rows
         self._unasked = dict(rows)
         self._begun: set[str] = set()  # paths of the branches that this turn has begun
@@ -119,6 +118,15 @@ class Journal:
     def has(self, key: str) -> bool:
         """True if something is recorded under this key."""
         return key in self._recorded
+
+    def under(self, path: str) -> list[StepRow]:
+        """What is recorded under keys that begin so."""
+        return [row for key, row in self._recorded.items() if key.startswith(path)]
+
+    def told(self, branch: str) -> int:
+        """How often a branch had reported under a name when this turn began."""
+        mark = self.marks.get(TOLD + branch)
+        return 0 if mark is None else int(mark.output or "0")
 
     def place(self, key: str) -> int:
         """The number of a step in the order in which the run first asked for its steps."""

@@ -39,7 +39,9 @@ class LongSteps:
             taken = self._begun.pop(attempt, self) is not self
             if taken and not run.unwinding:
                 row = attempt.call.row(RunStatus.RUNNING, attempt.number, attempt.took)
-                attempt.shown = run.slot.store.recorded.begin(row, run.task.owner, has_row=attempt.has_row)
+                # A body's own transaction may have recorded its result before this is written.
+                has_row = attempt.has_row or attempt.call.definition.tx is not None
+                attempt.shown = run.slot.database.steps.begin(row, run.task.owner, has_row=has_row)
         for attempt in tuple(self._begun)[:1]:
             attempt.call.run.loop.call_later(SHOW_AFTER, self._look)
             return

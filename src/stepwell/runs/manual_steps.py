@@ -49,9 +49,9 @@ class Execute:
 
     async def success(self, value: object) -> None:
         """Record what the step returned."""
-        limit = self._run.slot.store.options.payload_limit
-        text = write_value(value, limit=limit, what=f"result of {self.key}")
-        refuse_unnamed(value, what=f"result of {self.key}")
+        options, what = self._run.slot.database.options, f"result of {self.key}"
+        text = write_value(value, limit=options.payload_limit, what=what, codec=options.codec)
+        refuse_unnamed(value, what=what, codec=options.codec)
         await self._record(RunStatus.SUCCESS, output=text)
 
     async def fail(self, error: BaseException) -> None:
@@ -68,7 +68,7 @@ class Execute:
         told = error_of(error)
         if retry_after is not None:
             told["retry_after"] = seconds_of(retry_after, "retry_after")
-        text, policy = encode(told, limit=STORED_ERROR_LIMIT, what="error"), self._run.slot.store.options.retry
+        text, policy = encode(told, limit=STORED_ERROR_LIMIT, what="error"), self._run.slot.database.options.retry
         if self.attempt >= policy.max_attempts:
             await self._record(RunStatus.ERROR, error=text)
             raise _failure(self.key, text) from error
@@ -135,7 +135,7 @@ async def acquired(branch: Branch, step_id: str) -> Execute | Skipped[Any]:
     run.admit(key)
     await awaited(cleared(run, key, answer))
     if isinstance(answer, Due) and answer.failed is not None:
-        await awaited(waited_until(run, key, retry_at(run.slot.store.options.retry, answer.failed)))
+        await awaited(waited_until(run, key, retry_at(run.slot.database.options.retry, answer.failed)))
     await noted(run)
     attempt, has_row = (answer.row.attempt, True) if isinstance(answer, Waiting) else (answer.attempt, answer.has_row)
     return Execute(run, key, run.journal.place(key), attempt, has_row=has_row)

@@ -54,7 +54,7 @@ def _held(run: RunTurn, key: str, program: Program) -> Generator[Request, Any, N
     if mark.key not in run.journal.marks:
         yield from recorded(run, mark, has_row=False)
     held = Held({"type": "CodeDiffers", "message": _said(run.task.id, key, names, strict=strict), "names": names})
-    run.slot.store.telemetry.emit(RunHeld(run.task.id, run.workflow, names, key))
+    run.slot.database.telemetry.emit(RunHeld(run.task.id, run.workflow, names, key))
     raise run.hold(held)
 
 

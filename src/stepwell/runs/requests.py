@@ -29,7 +29,9 @@ from stepwell.store.draft import Asked
 from stepwell.store.pending import Answer
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
+from stepwell.values.stamp import read_value, write_value
 from stepwell.work.current import current_branch
+from stepwell.work.processes import ProcessCall
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound, or code that retries would spin
 
@@ -86,13 +88,19 @@ class Noted(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
+class Renewal(msgspec.Struct, frozen=True, eq=False):
+    """Asks for the lease to be renewed, which is over by this process's own clock."""
+
+    run: RunTurn
+
+
 class Read(msgspec.Struct, frozen=True, eq=False):
     """Asks which names this program declares; the sources may have to be read."""
 
     run: RunTurn
 
 
-Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Read
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Renewal | Read
 Course = Generator[Request, Any, Any]
 # The race that a call takes part in, and its place there.
 at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
@@ -211,17 +219,19 @@ def _answer_to(request: Request) -> Awaitable[Any]:
             return _executed(request)
         case Record(run, row, attempt, has_row):
             begun = None if attempt is None else attempt.shown
-            return run.slot.store.recorded.submitted(row, run.task.owner, begun, has_row=has_row)
+            return run.slot.database.steps.submitted(row, run.task.owner, begun, has_row=has_row)
         case Doubt(run, row, answer):
-            return run.slot.store.recorded.doubted(row, run.task.owner, answer)
+            return run.slot.database.steps.doubted(row, run.task.owner, answer)
         case Ask(run, question):
             return _answered(run, question)
         case Adding(run, triggers):
-            return run.slot.store.new_tasks.draft_children(triggers, run.task.id)
+            return run.slot.database.new_tasks.draft_children(triggers, run.task.id)
         case Check(run, condition, type_):
             return is_met(run, condition, type_)
         case Wait() | Noted():
             return _waited(request)
+        case Renewal(run):
+            return run.slot.session.renew(run.slot.session.lease)
         case Read():
             return program()
         case _:
@@ -230,13 +240,13 @@ def _answer_to(request: Request) -> Awaitable[Any]:
 
 def _answered_here(request: Request) -> Any:
     match request:
-        case Attempt(call) if not call.definition.is_async and call.definition.timeout is None:
+        case Attempt(call) if call.definition.stays_in_thread:
             return copy_context().run(_called_here, request)
         case Attempt(call):
             return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
             return wait_in_thread(run, _recorded(request))
-        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run) | Read(run):
+        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run) | Renewal(run) | Read(run):
             return wait_in_thread(run, _answered_there(request))
         case _:
             assert_never(request)
@@ -258,7 +268,7 @@ async def _answered_there(request: Request) -> Any:
 
 async def _answered(run: RunTurn, question: Question) -> Answered:
     """The answer of the database; a signal that was taken is kept even if a cancel comes meanwhile."""
-    waiting = run.slot.store.waiting
+    waiting = run.slot.database.run_waits
     answer = waiting.ask(question)
     try:
         return await asyncio.shield(answer)
@@ -294,10 +304,14 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
     call, context = attempt.call, copy_context()
     definition = call.definition
     context.run(current_branch.set, attempt)
-    if not definition.is_async:
+    if attempt.transaction is not None:
+        running = in_context(context, attempt.transaction())
+        if not definition.is_async:
+            return running
+    elif not definition.is_async:
         in_time = None if definition.timeout is None else _in_time(attempt, definition.timeout)
         return in_context(context, in_time or _in_thread(attempt))
-    if definition.timeout is not None:
+    elif definition.timeout is not None:
         running = in_context(context, _in_time(attempt, definition.timeout))
     else:
         body = context.run(definition.fn, *call.args, **call.kwargs)
@@ -330,8 +344,27 @@ async def _in_time(attempt: Attempt, timeout: float) -> Any:
 
 async def _in_thread(attempt: Attempt, limit: asyncio.Timeout | None = None) -> Any:
     call = attempt.call
+    if call.definition.in_process:
+        return await _in_process(attempt, limit)
     result = await call.run.body_in_thread(lambda: call.definition.fn(*call.args, **call.kwargs), attempt.late, limit)
     return await result if inspect.isawaitable(result) else result
+
+
+async def _in_process(attempt: Attempt, limit: asyncio.Timeout | None) -> Any:
+    """Call the body in another process, and kill that when the attempt is stopped or takes too long."""
+    call, definition = attempt.call, attempt.call.definition
+    assert definition.arguments is not None
+    most = call.run.slot.database.options.payload_limit
+    asked = ProcessCall(definition.fn, "step", [definition.arguments.encode(call.args, call.kwargs, most, write_value)])
+    try:
+        return await call.run.body_in_thread(
+            lambda: read_value(asked.run(), definition.returns, what=f"result of {definition.name}"),
+            attempt.late,
+            limit,
+        )
+    except asyncio.CancelledError:
+        asked.kill()
+        raise
 
 
 @types.coroutine

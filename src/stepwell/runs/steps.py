@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +19,16 @@ from stepwell.base.durations import microseconds_of
 from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus
 from stepwell.runs.call import Attempt, StepCall
+from stepwell.runs.emit import recording_with
 from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
+from stepwell.runs.log import end_of
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import (
     Course,
     Noted,
     Record,
+    Renewal,
     Request,
     Wait,
     asked,
@@ -36,6 +40,7 @@ from stepwell.runs.requests import (
     waited_until,
 )
 from stepwell.runs.step_errors import failure_of, kept_of
+from stepwell.runs.step_transaction import Committed, StepTransaction
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import accepts, misfit_of, told_misfits
 from stepwell.store.rows import StepRow
@@ -61,7 +66,7 @@ def course_of(call: StepCall) -> Course:
                     yield from waited_until(run, call.key, due, verdict.failed)
                 run.enter(call.key)
                 try:
-                    row, value = yield from _attempt(call, verdict.attempt, has_row=verdict.has_row)
+                    row, value = yield from attempted(call, verdict.attempt, has_row=verdict.has_row)
                 finally:
                     run.leave(call.key)
                 if row.status is RunStatus.SUCCESS:
@@ -116,15 +121,14 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         if met is None or met is False:
             row = msgspec.structs.replace(row, output=str(_next_check(run)))
             continue
-        limit = run.slot.store.options.payload_limit
-        text = write_value(met, call.definition.returns, limit=limit, what=f"result of {call.key}")
+        text = _written(call, met)
         done = msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=text, error=None, accepts=None)
         yield from recorded(run, done)
         return Replay(text)
 
 
 def _next_check(run: RunTurn) -> int:
-    return run.now() + int(1_000_000 * run.slot.store.options.pause_check_interval)
+    return run.now() + int(1_000_000 * run.slot.database.options.pause_check_interval)
 
 
 def resumes_at(run: RunTurn, pause: Paused) -> int | None:
@@ -134,34 +138,62 @@ def resumes_at(run: RunTurn, pause: Paused) -> int | None:
     return None if pause.resume_condition is None else _next_check(run)
 
 
-def _attempt(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
+def attempted(call: StepCall, number: int, *, has_row: bool) -> Generator[Request, Any, tuple[StepRow, Any]]:
     """Call the body once and record the result: returns the row, and the value or the exception."""
     run = call.run
     if run.notes:
         yield Noted(run)
         run.admit(call.key)
+    # Frozen, or cut off from the database: the body may be executed elsewhere.
+    if monotonic() > run.slot.session.over_at:
+        yield Renewal(run)
+        run.admit(call.key)
     attempt = Attempt(call, number, has_row)
-    attempt.late = partial(_returned_late, attempt)
-    run.long_steps.begin(attempt)
+    if call.definition.tx is None:
+        attempt.late = partial(_returned_late, attempt)
+    else:
+        attempt.transaction = StepTransaction(attempt, _stored).committed
+    if not call.definition.at_most_once:  # whose row says so already
+        run.long_steps.begin(attempt)
+    done, value = yield from _outcome(attempt)
+    if attempt.reports:  # before the step counts as done
+        yield Noted(run)
+    if isinstance(value, Committed):
+        run.journal.record(done)
+        return value
+    run.admit_result(done, attempt.shown)
+    if attempt.emissions and done.status is RunStatus.SUCCESS:
+        yield from recording_with(attempt, done)
+    elif done.status.finished:  # before the workflow sees the result
+        yield from recording(Record(run, done, attempt, has_row))
+    else:  # a step that waits is recorded with its run
+        run.on_loop(lambda: run.slot.database.steps.withdraw(attempt.shown))
+    return done, value
+
+
+def _outcome(attempt: Attempt) -> Generator[Request, Any, tuple[StepRow, Any]]:
+    """Execute the body: what is to be recorded, and the value, the exception, or what was committed with the body."""
+    call, run = attempt.call, attempt.call.run
     try:
         try:
             returned = yield attempt
         except KeyboardInterrupt as error:  # raised in another task it would end the loop, and the worker with it
             raise interrupted(error) from None
-        output, value = stored_as(call, returned)
-        done = _succeeded(attempt, output)
+        return (returned.row, returned) if isinstance(returned, Committed) else _stored(attempt, returned)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a body raises is its outcome, sys.exit() too
-        value = error
         pause = pause_of(error, _policy(call)) if isinstance(error, Exception) else None
-        done = _failed(attempt, error) if pause is None else _set_aside(attempt, pause)
+        return (_failed(attempt, error) if pause is None else _set_aside(attempt, pause)), error
     finally:
+        attempt.is_over = True
+        if attempt.log is not None:
+            end_of(attempt)
         run.long_steps.end(attempt)
-    run.admit_result(done, attempt.shown)
-    if done.status.finished:  # before the workflow sees the result
-        yield from recording(Record(run, done, attempt, has_row))
-    else:  # a step that waits is recorded with its run
-        run.on_loop(lambda: run.slot.store.recorded.withdraw(attempt.shown))
-    return done, value
+
+
+def _stored(attempt: Attempt, returned: Any) -> tuple[StepRow, Any]:
+    """The row of a result, and the result as its caller gets it."""
+    output, value = stored_as(attempt.call, returned)
+    return _succeeded(attempt, output), value
 
 
 def _succeeded(attempt: Attempt, output: str) -> StepRow:
@@ -177,7 +209,7 @@ def _returned_late(attempt: Attempt, returned: Any) -> None:
     run = attempt.call.run
     with contextlib.suppress(Exception):
         done = _succeeded(attempt, stored_as(attempt.call, returned)[0])
-        run.slot.store.recorded.keep_late(done, run.task.turn, attempt.shown)
+        run.slot.database.steps.keep_late(done, run.task.turn, attempt.shown)
 
 
 def _set_aside(attempt: Attempt, pause: Paused) -> StepRow:
@@ -210,7 +242,7 @@ def _failed(attempt: Attempt, error: Exception | SystemExit) -> StepRow:
 
 
 def _policy(call: StepCall) -> Retry:
-    return call.definition.retry or call.run.slot.store.options.retry
+    return call.definition.retry or call.run.slot.database.options.retry
 
 
 def retry_at(policy: Retry, failed: StepRow) -> int:
@@ -223,8 +255,7 @@ def retry_at(policy: Retry, failed: StepRow) -> int:
 def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
     """A result as JSON text, and as it is read back: the caller gets the latter on the first run too."""
     declared, kind = call.definition.returns, type(value)
-    limit = call.run.slot.store.options.payload_limit
-    text = write_value(value, declared, limit=limit, what=f"result of {call.key}")
+    text = _written(call, value)
     if kind in _SAME and (declared is kind or declared is Any):
         return text, value
     back = read_value(text, declared, what=f"result of {call.key}")
@@ -233,6 +264,11 @@ def stored_as(call: StepCall, value: Any) -> tuple[str, Any]:
         raise SerializationError(f"{why}, or say `ctx.step(name, fn, returns=...)`", what=f"result of {call.key}")
     refuse_cut(value, back, what=f"result of {call.key}")
     return text, back
+
+
+def _written(call: StepCall, value: Any) -> str:
+    options, what = call.run.slot.database.options, f"result of {call.key}"
+    return write_value(value, call.definition.returns, limit=options.payload_limit, what=what, codec=options.codec)
 
 
 _SAME: Final = frozenset((str, int, bool, type(None)))

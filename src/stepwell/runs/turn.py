@@ -19,7 +19,7 @@ from stepwell.base.compat import waited_for, waits_for_tasks
 from stepwell.base.futures import resolve
 from stepwell.errors import LeaseLost, SerializationError, UpcastFailed
 from stepwell.records import RunStatus
-from stepwell.runs.background_writes import Progress, keep, noted
+from stepwell.runs.background_writes import keep, noted
 from stepwell.runs.branches import Branch, Made
 from stepwell.runs.cleanup import Cleanup
 from stepwell.runs.journal import Journal
@@ -36,6 +36,7 @@ from stepwell.work.unreadable import Misfit
 
 if TYPE_CHECKING:
     from stepwell.runs.long_steps import LongSteps
+    from stepwell.runs.reports import Reporter
 
 T = TypeVar("T")
 SOONEST_LOOK: Final = 0.001
@@ -65,11 +66,12 @@ class RunTurn:
         self.cleanup: Cleanup | None = None  # of a workflow that cleans up when it is cancelled
         self.restarts_with: str | None = None  # the input of its next generation
         self.held: Held | Misfit | UpcastFailed | None = None  # the reason why this code must not continue it
-        self._progress: Progress | None = None  # few runs report any
+        self.reporting: Reporter | None = None  # few runs report anything
         self.notes: list[asyncio.Task[None]] = []  # background writes
+        self.open_requests: tuple[str, ...] = ()  # the names of those that it has taken and not answered
         self.made = Made()
         self._threads = threads
-        self._clock = slot.store.clock
+        self._clock = slot.database.clock
         self.began = time.monotonic()
         self.home = threading.get_ident()
         self._job = asyncio.current_task()
@@ -144,13 +146,6 @@ class RunTurn:
             self._unwind()
         return Unwinding()
 
-    @property
-    def progress(self) -> Progress:
-        """The progress that the run reports; only used on the loop, or two threads might create two."""
-        if self._progress is None:
-            self._progress = Progress(self)
-        return self._progress
-
     def joined(self, task: asyncio.Task[Any], path: str = "") -> None:
         """A task was created in the branch with this path: it is part of the run until it is done."""
         self._tasks.add(task)
@@ -175,7 +170,7 @@ class RunTurn:
         """Raise if a result cannot be recorded in this turn any more; it is kept as a late result, for people."""
         if row.status is RunStatus.SUCCESS and self.unwinding:
             with contextlib.suppress(RuntimeError):  # the loop is closed: it cannot be written
-                self.on_loop(partial(self.slot.store.recorded.keep_late, row, self.task.turn, begun))
+                self.on_loop(partial(self.slot.database.steps.keep_late, row, self.task.turn, begun))
         self.check()
 
     def admit(self, key: str) -> None:
@@ -246,7 +241,7 @@ class RunTurn:
             self._parked[waiting] = pause
             self._alarms[waiting] = self.loop.call_later(self._until(pause), self._alarm, waiting, pause)
             if pause.is_told:
-                self.slot.store.waiting.watch(self.task.id, self._woken)
+                self.slot.database.run_waits.watch(self.task.id, self._woken)
             self.look_soon()
             try:
                 cancelled = await waiting
@@ -353,8 +348,10 @@ class RunTurn:
         if self.cleanup is not None:
             await self._cleaned_up()
             self.cleanup.end()
+        if self.reporting is not None and not self._stopped:
+            await self.reporting.written()
         unwound, self.unwinding = self.unwinding, True
-        self.slot.store.waiting.unwatch(self.task.id)
+        self.slot.database.run_waits.unwatch(self.task.id)
         if self._look is not None:
             self._look.cancel()
         while self._tasks:

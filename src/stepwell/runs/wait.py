@@ -13,7 +13,7 @@ import msgspec
 
 from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.events import SignalSetAside
-from stepwell.base.names import check_name
+from stepwell.base.names import REQUEST, check_name
 from stepwell.errors import InvalidOption, SerializationError, UnknownRecord, UpcastFailed
 from stepwell.records import RunStatus
 from stepwell.runs.background_writes import note
@@ -43,6 +43,7 @@ from stepwell.values.versions import version_at
 from stepwell.work.current import current_branch
 
 NOTHING: Final = object()
+Raised = type[Exception] | Exception  # a default that is raised
 STOPPED: Final = "!"  # after the key of a sleep during which the run was cancelled
 
 
@@ -105,12 +106,21 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
     if timeout is None and default is not NOTHING:
         raise InvalidOption("default", default, "it needs a `timeout` too")
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
-    wanted = WantedSignal(check_name("signal", name), type_, limit, default)
-    run, key = branch.run, branch.key(name)
+    return _waiting(branch, WantedSignal(check_name("signal", name), type_, limit, default))
+
+
+def waiting_for_request(branch: Branch, name: str, type_: Any, timeout: Duration | None) -> Course:
+    """The course of a wait for a request; it returns the place of the request and its data, or None after `timeout`."""
+    limit = None if timeout is None else microseconds_of(timeout, "timeout")
+    return _waiting(branch, WantedRequest(REQUEST + check_name("request", name), type_, limit, None))
+
+
+def _waiting(branch: Branch, wanted: WantedSignal) -> Course:
+    run, key = branch.run, branch.key(wanted.name)
     run.journal.ask(key)
     row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED)
-    row = msgspec.structs.replace(row, accepts=accepts(type_))
-    return _wait(run, row, wanted)
+    row = msgspec.structs.replace(row, accepts=accepts(wanted.type))
+    return wait_of(run, row, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +137,32 @@ class WantedSignal:
         return misfit_of(self.name, self.type, data)
 
     def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
-        """What the wait returns, from its record."""
+        """What the wait returns, from its record; a default that is an exception is raised."""
         if error is not None:
+            if isinstance(self.default, type) and issubclass(self.default, Exception):
+                raise self.default(f"no signal {self.name} came in time")
+            if isinstance(self.default, Exception):
+                raise self.default
             return None if self.default is NOTHING else self.default
         return run.read(output, self.type, f"signal {self.name}")
+
+
+class WantedRequest(WantedSignal):
+    """A request that the run takes to answer it: its place among those of its name, and its data."""
+
+    def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
+        """The place and the data, from the record; None if none came in time."""
+        if error is not None:
+            return None
+        taken = decode(output or "{}", TakenRequest)
+        return taken.request, run.read(bytes(taken.data).decode(), self.type, f"request {self.name}")
+
+
+class TakenRequest(msgspec.Struct, frozen=True):
+    """A request as its wait has recorded it."""
+
+    request: int
+    data: msgspec.Raw
 
 
 def accepts(type_: Any) -> str | None:
@@ -156,10 +188,10 @@ def misfit_of(name: str, type_: Any, data: str) -> str | None:
 def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
     """Report each signal that was set aside."""
     for why in asked.misfits:
-        run.slot.store.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
+        run.slot.database.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
 
 
-def _wait(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
+def wait_of(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
     """Take the signal if it has come, else wait until it comes or until the deadline that was recorded first."""
     run.check()
     verdict = run.journal.answer(row.key, None)

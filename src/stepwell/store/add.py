@@ -13,6 +13,7 @@ from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Alike, Drafted, examples, inputs
 from stepwell.store.driver import Call, Columns, Row, Same, Script, Value
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
+from stepwell.store.ordered_groups import OrderedRow, add_in_order
 from stepwell.store.rows import NewTask
 from stepwell.store.workflows import Living, create_workflow, find_workflow
 from stepwell.values.versions import are_same_payload
@@ -64,16 +65,16 @@ def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
 def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
     """Add tasks with several statements of one transaction, each of a size that a statement can carry."""
     written: set[int] = set()
-    chunk: list[tuple[Value, ...]] = []
+    chunk: list[tuple[NewTask, int]] = []
     size = 0
     for task, task_id in numbered:
         if chunk and (len(chunk) == CHUNK or size + size_of(task) > CHUNK_BYTES):
-            written.update(row["id"] for row in (yield Call(statement, params, chunk)))
+            written.update(row["id"] for row in (yield from _added(statement, params, chunk)))
             chunk, size = [], 0
-        chunk.append(row_of(task, task_id))
+        chunk.append((task, task_id))
         size += size_of(task)
     if chunk:
-        written.update(row["id"] for row in (yield Call(statement, params, chunk)))
+        written.update(row["id"] for row in (yield from _added(statement, params, chunk)))
     # Asked before the commit: if a key has another payload, the whole transaction is rolled back.
     if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
         found = found_among(missing, (yield asking_after(missing)))
@@ -81,6 +82,13 @@ def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tupl
         if unfound:
             refuse_closed(unfound, (yield asking_whether_closed(unfound)))
     return written
+
+
+def _added(statement: str, params: dict[str, Value], chunk: Sequence[tuple[NewTask, int]]) -> Script[list[Row]]:
+    ordered = [ordered_row_of(task, task_id) for task, task_id in chunk if task.group_key is not None]
+    rows = [row_of(task, task_id) for task, task_id in chunk if task.group_key is None]
+    added = (yield Call(statement, params, rows)) if rows else []
+    return [*added, *((yield from add_in_order(params, ordered)) if ordered else ())]
 
 
 def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
@@ -100,7 +108,13 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
         task.tags,
         task.parent_id,
         int(task.inside),
+        task.limit_key,
     )
+
+
+def ordered_row_of(task: NewTask, task_id: int) -> OrderedRow:
+    """A new task of an ordered group, as `ordered_groups` takes it."""
+    return *row_of(task, task_id), task.group_key, task.after_failure
 
 
 def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:

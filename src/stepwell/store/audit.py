@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 AuditLevel = Literal["problems", "all", "off"]
 UNACKNOWLEDGED: Final = "not acknowledged in time"
+STORE: Final = 0  # the task of notes about the store itself
 
 
 class What(StrEnum):
@@ -51,11 +53,36 @@ class What(StrEnum):
     RESTORED = "restored"
     RELEASED = "released"
     ARCHIVED = "archived"
+    DROPPED = "dropped"
+    PURGED = "purged"
     CLAIMED = "claimed"  # these with "all" only
     SUCCEEDED = "succeeded"
     SUSPENDED = "suspended"
     GIVEN_BACK = "given back"
     RESTARTED = "restarted"
+    QUEUE_PAUSED = "queue paused"  # these are of the store, not of a task
+    QUEUE_RESUMED = "queue resumed"
+    QUEUE_DRAINED = "queue drained"
+    QUEUE_REOPENED = "queue reopened"
+    QUEUE_PURGED = "queue purged"
+    QUEUE_DELETED = "queue deleted"
+    WORKFLOW_DELETED = "workflow deleted"
+    PRUNED = "pruned"
+    MAINTENANCE_BEGUN = "maintenance begun"
+    MAINTENANCE_ENDED = "maintenance ended"
+    PROJECTION_CHANGED = "projection changed"
+    SEAL_DROPPED = "seal dropped"
+    KEYS_ROTATED = "keys rotated"
+
+
+class By(NamedTuple):
+    """Who asks for something, and why."""
+
+    actor: str | None = None
+    reason: str | None = None
+
+
+UNSAID_BY: Final = By()
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
@@ -68,14 +95,19 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     turn: int | None = None
     attempt: int | None = None
     answer: str | None = None  # in a flush: written only if its operation has this answer (None: any), and once a turn
+    actor: str | None = None
+    tenant: str | None = None
+    seal: int | None = None  # 0: it is to be sealed
 
 
 class Audit:
     """Writes the audit of one store."""
 
-    def __init__(self, level: AuditLevel) -> None:
+    def __init__(self, level: AuditLevel, *, tenant: str = "", sealed: bool = False) -> None:
         self.problems = level != "off"
         self.everything = level == "all"
+        self.sealed = sealed
+        self.note = partial(Note, tenant=tenant, seal=0 if sealed else None)
 
     def noted(self, params: dict[str, Value], notes: Iterable[Note]) -> Script[None]:
         """Write these notes in the current transaction, after the statement that they describe."""
@@ -83,17 +115,34 @@ class Audit:
             yield Call("note", params, rows)
 
     def of_all(
-        self, params: dict[str, Value], done: Iterable[Row], what: What, detail: str | None = None
+        self,
+        params: dict[str, Value],
+        done: Iterable[Row],
+        what: What,
+        detail: str | None = None,
+        *,
+        by: By = UNSAID_BY,
     ) -> Script[None]:
-        """Write the same note for every task that a statement has changed."""
-        yield from self.noted(params, [Note(row["id"], what, detail) for row in done])
+        """Write the same note for every task that a statement has changed: who asked for that, and why."""
+        said = by.reason if detail is None else detail
+        yield from self.noted(params, [self.note(row["id"], what, said, actor=by.actor) for row in done])
+
+    def of_removed(self, params: dict[str, Value], gone: Iterable[Row], what: What, by: By) -> Script[None]:
+        """Note that tasks were removed for good, where the notes of removed tasks are kept: if they are sealed."""
+        if self.sealed:
+            yield from self.of_all(params, gone, what, by=by)
+
+    def of_store(self, params: dict[str, Value], what: What, about: str, by: By) -> Script[None]:
+        """Note what a person did to the store itself, such as to a queue."""
+        said = about if by.reason is None else f"{about}: {by.reason}"
+        yield from self.noted(params, [self.note(STORE, what, said, actor=by.actor)])
 
     def claimed(self, params: dict[str, Value], rows: Iterable[Row]) -> Script[None]:
         """Note which session has claimed these tasks; only with "all"."""
         if self.everything:
             worker = params.get("worker")
             number = None if worker is None else int(worker)
-            notes = [Note(row["id"], What.CLAIMED, None, number, row["turn"], row["attempt"]) for row in rows]
+            notes = [self.note(row["id"], What.CLAIMED, None, number, row["turn"], row["attempt"]) for row in rows]
             yield from self.noted(params, notes)
 
     def settled(self, row: SettleRow, attempt: int | None = None) -> Note | None:
@@ -106,18 +155,20 @@ class Audit:
         what, detail = _outcome(row)
         what = What.RESTARTED if row.input is not None else what
         answer = status if what in (What.SUCCEEDED, What.RESTARTED) else None  # not if it was cancelled in the meantime
-        return Note(row.id, what, detail, row.worker, row.turn, attempt, answer)
+        return self.note(row.id, what, detail, row.worker, row.turn, attempt, answer)
 
     def closed(self, task_id: int, turn: int, status: RunStatus) -> Note | None:
         """The note for the end of a message taken by hand; only with "all"."""
         if not self.everything:
             return None
         what = What.SUCCEEDED if status is RunStatus.SUCCESS else What.GIVEN_BACK
-        return Note(task_id, what, turn=turn, answer=str(status))
+        return self.note(task_id, what, turn=turn, answer=str(status))
 
-    def told(self, task_id: int, turn: int, what: What, answer: RunStatus) -> Note | None:
+    def told(self, task_id: int, turn: int, what: What, answer: RunStatus, by: By) -> Note | None:
         """The note for a message that a consumer has taken and an operator closes."""
-        return Note(task_id, what, turn=turn, answer=str(answer)) if self.problems else None
+        if not self.problems:
+            return None
+        return self.note(task_id, what, by.reason, turn=turn, answer=str(answer), actor=by.actor)
 
     def failed_step(self, row: StepRow, worker: int, *, settled: bool = False) -> Note | None:
         """The note for a step, written alone or with the end of its run's turn; None unless the step failed.
@@ -128,17 +179,17 @@ class Audit:
             return None
         detail = f"{row.key}: {one_line(decode(row.error))}"
         answer = None if settled else row.key
-        return Note(row.run_id, _FAILED_STEPS[row.status], detail, worker, attempt=row.attempt, answer=answer)
+        return self.note(row.run_id, _FAILED_STEPS[row.status], detail, worker, attempt=row.attempt, answer=answer)
 
     def lost(self, params: dict[str, Value], worker: int, returned: Iterable[Row]) -> Script[None]:
         """Note which worker had these tasks when it was lost, and which status they have now."""
-        notes = [Note(row["id"], What.LOST, _lost(row), worker, row["turn"], row["attempt"]) for row in returned]
+        notes = [self.note(row["id"], What.LOST, _lost(row), worker, row["turn"], row["attempt"]) for row in returned]
         yield from self.noted(params, notes)
 
     def unacknowledged(self, params: dict[str, Value], due: Iterable[Row]) -> Script[None]:
         """Note which of these messages were taken by hand and not closed in time."""
         notes = [
-            Note(
+            self.note(
                 row["id"],
                 What.FAILED if row["answer"] == RunStatus.ERROR else What.ATTEMPT_FAILED,
                 f"VisibilityTimeout: {UNACKNOWLEDGED}",
@@ -157,7 +208,8 @@ def rows_of(notes: Iterable[Note]) -> list[tuple[Value, ...]]:
         so_far[note.task_id] += 1
         detail = None if note.detail is None else json.dumps(note.detail)
         which = (note.task_id, note.answer, so_far[note.task_id])
-        rows.append((*which, str(note.what), note.worker, note.turn, note.attempt, detail))
+        said = (note.worker, note.turn, note.attempt, detail, note.actor, note.tenant, note.seal)
+        rows.append((*which, str(note.what), *said))
     return rows
 
 
@@ -210,6 +262,7 @@ class History:
         return [
             AuditInfo(
                 what=row["what"],
+                actor=row["actor"],
                 at=datetime_of(row["recorded_at"]),
                 worker=row["worker_id"],
                 turn=row["turn"],

@@ -48,11 +48,9 @@ class Isolated:
     _taken: set[Need] = field(default_factory=set)
 
     def hold(self, operation: Operation, rows: frozenset[Need] = frozenset()) -> None:
-        """The operation has to wait, and so do all later operations on its task or its key."""
+        """The operation has to wait, and so do all later operations on its task, its key or its group."""
         self.held[operation] = rows
-        self._taken |= rows
-        if (own := operation.key if operation.lane is None else operation.lane) is not None:
-            self._taken.add(own)
+        self._taken |= rows | operation.own
 
     def free_of(self, part: Sequence[Operation]) -> list[Operation]:
         """The operations that need no locked row; the others have to wait too."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.names import check_filter, check_whole
+from stepwell.base.names import check_whole
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus
-from stepwell.store.audit import What
-from stepwell.store.control import Control, cancelling
-from stepwell.store.dead_letters import DeadLetters
+from stepwell.store.audit import By, What
+from stepwell.store.control import cancelling
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.progress import tell_done
-from stepwell.store.runs import LAST, RunFilter, Runs, filter_of, status_of
+from stepwell.store.runs import LAST, RunFilter, filter_of, status_of
 from stepwell.store.settle import lock_families, wake_parents
 
 if TYPE_CHECKING:
@@ -30,24 +29,19 @@ class Bulk:
     """Changes all runs that match a filter."""
 
     _db: Database
-    _runs: Runs
-    _control: Control
-    _dead_letters: DeadLetters
 
-    async def cancel(self, which: RunFilter, reason: str | None) -> int:
+    async def cancel(self, which: RunFilter, by: By) -> int:
         """Cancel the unfinished runs; return how many were cancelled or asked to stop."""
-        said = check_filter("reason", reason)
-        return await self._each(which, UNFINISHED, "finished ones stay what they are", partial(self._cancel, said))
+        return await self._each(which, UNFINISHED, "finished ones stay what they are", partial(self._cancel, by))
 
-    async def retry(self, which: RunFilter) -> int:
+    async def retry(self, which: RunFilter, by: By) -> int:
         """Execute the failed runs again; return how many."""
-        return await self._each(
-            which, (RunStatus.ERROR,), "only what failed is tried again", self._dead_letters.requeue_runs
-        )
+        requeue = partial(self._db.dead_letters.requeue_runs, by)
+        return await self._each(which, (RunStatus.ERROR,), "only what failed is tried again", requeue)
 
-    async def delete(self, which: RunFilter, reason: str | None) -> int:
+    async def delete(self, which: RunFilter, by: By) -> int:
         """Delete the runs so that they can be restored; return how many."""
-        return await self._each(which, tuple(RunStatus), "", partial(self._delete, check_filter("reason", reason)))
+        return await self._each(which, tuple(RunStatus), "", partial(self._delete, by))
 
     async def _each(
         self,
@@ -61,7 +55,7 @@ class Bulk:
         params: dict[str, Any] = filter_of(which)
         limit = which.get("limit")
         left = LAST if limit is None else check_whole("limit", limit, 1, LAST)
-        lines = await self._runs.lines(which.get("workflow"), statuses)
+        lines = await self._db.runs.lines(which.get("workflow"), statuses)
         changed, after = 0, (LAST, LAST)
         while lines and left > 0:
             size = min(CHUNK, left)
@@ -75,35 +69,35 @@ class Bulk:
             left, after = left - len(found), found[-1]
         return changed
 
-    async def _cancel(self, reason: str | None, run_ids: Sequence[int]) -> int:
+    async def _cancel(self, by: By, run_ids: Sequence[int]) -> int:
         woken = set[int]()
-        changed, stopped = await self._db.transact_again(partial(self._cancelling_all, run_ids, reason, woken))
-        self._control.tell_cancelled(changed, woken)
+        changed, stopped = await self._db.transact_again(partial(self._cancelling_all, run_ids, by, woken))
+        self._db.control.tell_cancelled(changed, woken)
         return len(stopped)
 
     def _cancelling_all(
-        self, run_ids: Sequence[int], reason: str | None, woken: set[int], *, again: bool
+        self, run_ids: Sequence[int], by: By, woken: set[int], *, again: bool
     ) -> Script[tuple[list[Row], set[int]]]:
         yield Call("lock_trees", {}, [(run_id,) for run_id in run_ids])
         found = yield Call("cancelled_before", {}, [(run_id,) for run_id in run_ids])
         before = {row["id"] for row in found}
-        changed = yield from cancelling(self._db.params(), run_ids, reason, woken, self._db.audit, before=before)
+        changed = yield from cancelling(self._db.params(), run_ids, by, woken, self._db.audit, before=before)
         stopped = {row["id"] for row in changed}
         if again:  # an earlier try whose reply was lost may have cancelled them: they count
             rows = yield Call("turns_of", {}, [(run_id,) for run_id in run_ids])
             stopped |= {row["id"] for row in rows if row["status"] == RunStatus.CANCELLED}
         return changed, stopped & set(run_ids)
 
-    async def _delete(self, reason: str | None, run_ids: Sequence[int]) -> int:
-        deleted, woken = await self._db.driver.transact(partial(self._deleting, run_ids, reason))
-        self._db.tasks.hint(woken)
+    async def _delete(self, by: By, run_ids: Sequence[int]) -> int:
+        deleted, woken = await self._db.driver.transact(partial(self._deleting, run_ids, by))
+        self._db.wakeups.hint(woken)
         return len(deleted)
 
-    def _deleting(self, run_ids: Sequence[int], reason: str | None) -> Script[tuple[list[Row], set[int]]]:
+    def _deleting(self, run_ids: Sequence[int], by: By) -> Script[tuple[list[Row], set[int]]]:
         rows = [(run_id,) for run_id in run_ids]
         yield from lock_families(run_ids)
-        deleted = yield Call("delete_runs", self._db.params(reason=reason), rows)
-        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, reason)
+        deleted = yield Call("delete_runs", self._db.params(reason=by.reason), rows)
+        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, by=by)
         unfinished = [row for row in deleted if row["finished_at"] is None]
         woken = yield from wake_parents(self._db.params(), unfinished, gone=True)
         return deleted, woken

@@ -16,9 +16,8 @@ from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable, TaskInUse
 from stepwell.records import RunStatus, TaskId, TaskKind
 from stepwell.store.add import ROW_BYTES
-from stepwell.store.audit import Note, What
+from stepwell.store.audit import By, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.flush import GroupCommit
 from stepwell.store.pending import Operation
 from stepwell.store.poll import SWEEP_EVERY, Fairness, Polling
 from stepwell.store.recovery import Recovery
@@ -36,9 +35,9 @@ SHORTEST_SWEEP: Final = 0.02
 class ByHand:
     """Takes messages without a worker: each message has a visibility timeout in place of a session and a lease."""
 
-    def __init__(self, store: Database, flusher: GroupCommit) -> None:
-        self._store = store
-        self._flusher = flusher
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._flusher = database.flusher
         self._fairness: defaultdict[frozenset[int], Fairness] = defaultdict(Fairness)
         self._recovered_at = time.monotonic()
         self._swept_at = float("-inf")
@@ -48,15 +47,15 @@ class ByHand:
     @functools.cached_property
     def _recovery(self) -> Recovery:
         # Created with the first message that is taken: only then does this store have to look for dead workers.
-        return Recovery(self._store)
+        return Recovery(self._db)
 
     async def poll(self, queues: Sequence[int], limit: int, visibility: int, until: float | None) -> list[Row]:
         """Take messages as soon as there are any; an empty list if none came in time."""
-        self._store.check()
+        self._db.check()
         loop = asyncio.get_running_loop()
         deadline = math.inf if until is None else loop.time() + until
-        polling = Polling(self._store.clock)
-        with polling.hearing(self._store.tasks, queues):
+        polling = Polling(self._db.clock)
+        with polling.hearing(self._db.tasks, queues):
             while True:
                 polling.begin()
                 self._turns += 1
@@ -87,16 +86,16 @@ class ByHand:
         taken = await self._take_for_caller(queues, limit, visibility)
         if not taken and not (await self._sweep()).isdisjoint(queues):
             taken = await self._take_for_caller(queues, limit, visibility)
-        if not taken and await self._store.suspects.wait_in(queues):
+        if not taken and await self._db.suspects.wait_in(queues):
             taken = await self._take_for_caller(queues, limit, visibility, suspect=True)
         return taken
 
     async def _sweep(self) -> set[int]:
         now = time.monotonic()
-        if self._store.clock.now() is None and now - self._swept_at < SHORTEST_SWEEP:
+        if self._db.clock.now() is None and now - self._swept_at < SHORTEST_SWEEP:
             return set()  # another idle consumer has just done it
         self._swept_at = now
-        woken = await self._store.tasks.wake()
+        woken = await self._db.tasks.wake()
         if now - self._recovered_at >= self._recovery.look_every:
             self._recovered_at = now
             woken |= await self._recovery.look()
@@ -106,7 +105,7 @@ class ByHand:
         self, queues: Sequence[int], limit: int, visibility: int, *, suspect: bool = False
     ) -> list[Row]:
         """Take messages for a caller that may be cancelled; then give them back, with their attempts."""
-        take = self._store.suspects.take(queues, visibility) if suspect else self._take(queues, limit, visibility)
+        take = self._db.suspects.take(queues, visibility) if suspect else self._take(queues, limit, visibility)
         taking = asyncio.ensure_future(take)
         try:
             return await asyncio.shield(taking)
@@ -124,12 +123,14 @@ class ByHand:
 
     async def _take(self, queues: Sequence[int], limit: int, visibility: int) -> list[Row]:
         """Up to `limit` ready messages, hidden from all other consumers for `visibility` microseconds."""
-        tasks = self._store.tasks
-        params: dict[str, Value] = {"now": self._store.clock.now(), "limit": limit, "visibility": visibility}
+        tasks = self._db.tasks
+        params: dict[str, Value] = {"now": self._db.clock.now(), "limit": limit, "visibility": visibility}
         asked = [(queue_id, limit) for queue_id in queues]
         fairness = self._fairness[frozenset(queues)]  # of these queues alone: other queues keep their own count
         levels = await tasks.oldest(queues) if fairness.oldest_is_due() else {}
         rows = await tasks.pick("take", params, wanted_of(asked, levels))
+        for queue_id in await self._db.limiters.limited(queues) if len(rows) < limit else ():
+            rows += await self._db.limited.take(queue_id, limit - len(rows), visibility)
         fairness.claimed((row["queue_id"] for row in rows), asked, limit)
         return in_claim_order(rows, queues)
 
@@ -138,26 +139,25 @@ class ByHand:
     ) -> bool:
         """Archive a message, or give it back with its attempt; False if the consumer no longer holds it."""
         back = int(status is RunStatus.PENDING)
-        note = self._store.audit.closed(task_id, turn, status)
+        note = self._db.audit.closed(task_id, turn, status)
         return await self._submit("close_taken", (task_id, turn, str(status), delay, back), parent, note)
 
     async def look(self, task_id: int) -> Row | None:
         """A task of this tenant as it stands; None if it does not exist, or is deleted."""
-        self._store.check()
-        params: dict[str, Value] = {"id": task_id, "tenant": self._store.options.tenant, "deleted": False}
-        rows = await self._store.driver.read(Call("task", params))
+        self._db.check()
+        rows = await self._db.driver.read(Call("task", self._db.params(deleted=False), [(task_id,)]))
         return rows[0] if rows else None
 
-    async def release_held(self, task_id: int, delay: int) -> bool:
+    async def release_held(self, task_id: int, delay: int, by: By) -> bool:
         """Give back, with its attempt, a message that any consumer has taken by hand; False if none has."""
         row = await self._not_at_work(task_id)
         if row is None or row["status"] != RunStatus.RUNNING:
             return False
-        note = self._store.audit.told(task_id, row["turn"], What.RELEASED, RunStatus.PENDING)
+        note = self._db.audit.told(task_id, row["turn"], What.RELEASED, RunStatus.PENDING, by)
         closing = (task_id, row["turn"], str(RunStatus.PENDING), delay, 1)
         return await self._submit("close_taken", closing, row["parent_id"], note)
 
-    async def archive_unfinished(self, task_id: int) -> bool:
+    async def archive_unfinished(self, task_id: int, by: By) -> bool:
         """Archive a message that waits or that a consumer has taken by hand; False if it is finished or removed."""
         row = await self._not_at_work(task_id)
         if row is None or row["finished_at"] is not None:
@@ -165,11 +165,11 @@ class ByHand:
         if row["kind"] != TaskKind.MESSAGE:
             raise InvalidOption("task_id", task_id, f"it is no message but of kind {row['kind']}; `cancel` ends a run")
         if row["status"] == RunStatus.RUNNING:
-            note = self._store.audit.told(task_id, row["turn"], What.ARCHIVED, RunStatus.SUCCESS)
+            note = self._db.audit.told(task_id, row["turn"], What.ARCHIVED, RunStatus.SUCCESS, by)
             closing = (task_id, row["turn"], str(RunStatus.SUCCESS), 0, 0)
             return await self._submit("close_taken", closing, row["parent_id"], note)
         turn = row["turn"]
-        return bool(await self._store.driver.transact(lambda: self._archive(task_id, turn)))
+        return bool(await self._db.driver.transact(lambda: self._archive(task_id, turn, by)))
 
     async def _not_at_work(self, task_id: int) -> Row | None:
         row = await self.look(task_id)
@@ -177,12 +177,11 @@ class ByHand:
             raise TaskInUse(task_id, row["owner"])
         return row
 
-    def _archive(self, task_id: int, turn: int) -> Script[list[Row]]:
-        store = self._store
-        params: dict[str, Value] = {"now": store.clock.now(), "tenant": store.options.tenant, "id": task_id}
+    def _archive(self, task_id: int, turn: int, by: By) -> Script[list[Row]]:
+        params = self._db.params(id=task_id)
         yield from lock_families([task_id])
         archived = yield Call("archive_waiting", {**params, "turn": turn})
-        yield from store.audit.of_all(params, archived, What.ARCHIVED)
+        yield from self._db.audit.of_all(params, archived, What.ARCHIVED, by=by)
         yield from wake_parents(params, archived)
         return archived
 
@@ -197,14 +196,14 @@ class ByHand:
     async def _submit(
         self, statement: str, row: tuple[Value, ...], parent: int | None = None, note: Note | None = None
     ) -> bool:
-        self._store.check()
+        self._db.check()
         task_id = int(row[0] or 0)
         operation = Operation(
             statement,
             row,
             row_id=task_id,
             size=ROW_BYTES,
-            within=2 * self._store.options.timeout,
+            within=2 * self._db.options.timeout,
             lane=task_id,
             order=row,
             parent=parent,
@@ -217,7 +216,7 @@ class ByHand:
 
     async def _was_done(self, statement: str, task_id: int, turn: Value) -> bool:
         """Whether an earlier try whose reply was lost was written: the turn is still ours, and closed."""
-        rows = await self._store.driver.read(Call("turns_of", rows=[(task_id,)]))
+        rows = await self._db.driver.read(Call("turns_of", rows=[(task_id,)]))
         if not rows:
             return statement == "delete_taken"
         return bool(rows[0]["turn"] == turn and (rows[0]["status"] != "RUNNING") == (statement != "extend_taken"))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stepwell.base.names import check_filter, check_id
+from stepwell.base.names import check_id
 from stepwell.records import CancelAnswer, RunStatus
-from stepwell.store.audit import Audit, Note, What
+from stepwell.store.audit import Audit, By, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.rows import ACCEPTED, HELD, NEVER, Wish
 from stepwell.store.settle import wake_parents
@@ -29,50 +29,50 @@ class Control:
 
     _db: Database
 
-    async def cancel(self, run_id: int, reason: str | None) -> CancelAnswer:
-        """Cancel a run, or ask its worker to stop it."""
+    async def cancel(self, run_id: int, by: By) -> CancelAnswer:
+        """Cancel a run or a message, or ask its worker to stop it."""
         woken = set[int]()
-        changed = await self._steered(
-            partial(self._cancelling, check_id(run_id), check_filter("reason", reason), woken)
-        )
+        changed = await self._steered(partial(self._cancelling, check_id(run_id), by, woken))
         self.tell_cancelled(changed, woken)
         status = next((row["status"] for row in changed if row["id"] == run_id), None)
         if status is None:
             return CancelAnswer.TOO_LATE
         return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
 
-    async def pause(self, run_id: int, reason: str | None) -> bool:
+    async def pause(self, run_id: int, by: By) -> bool:
         """Hold a run back; False if it is finished, or is being cancelled."""
-        held = await self._steered(partial(self._holding, check_id(run_id), check_filter("reason", reason)))
+        held = await self._steered(partial(self._holding, check_id(run_id), by))
         running = {row["id"]: row["turn"] for row in held if row["status"] == RunStatus.RUNNING}
         self._db.tasks.wished(Wish.PAUSE, running)
         return bool(held)
 
-    async def unpause(self, run_id: int) -> bool:
+    async def unpause(self, run_id: int, by: By) -> bool:
         """Let a paused run go on; False if it is not paused, or is finished."""
-        let_go = await self._steered(partial(self._letting_go, check_id(run_id)))
-        self._db.tasks.hint({row["queue_id"] for row in let_go})
+        let_go = await self._steered(partial(self._letting_go, check_id(run_id), by))
+        self._db.wakeups.hint({row["queue_id"] for row in let_go})
         return bool(let_go)
 
-    async def accept(self, run_id: int, reason: str | None) -> bool:
+    async def accept(self, run_id: int, by: By) -> bool:
         """Let a run go on that is held for its code; False if it is not held for that."""
         self._db.check()
-        accepting = partial(self._accepting, check_id(run_id), check_filter("reason", reason))
+        accepting = partial(self._accepting, check_id(run_id), by)
         let_go = await self._db.transact_again(accepting)
         if let_go is None:
             raise await self._db.no_run(run_id)
-        self._db.tasks.hint({row["queue_id"] for row in let_go})
+        self._db.wakeups.hint({row["queue_id"] for row in let_go})
         return bool(let_go)
 
     async def why(self, run_id: int) -> Why:
-        """Why a run stands where it stands: a reason for programs, words for people, and what happens next."""
+        """Why a run or an input stands where it stands: for programs, in words, and what happens next."""
         self._db.check()
         params = self._db.params(beat_now=self._db.clock.beat_now())
         rows = await self._db.driver.read(Call("standing", {**params, "id": check_id(run_id)}))
         if not rows:
             raise await self._db.no_run(run_id)
         serving = await self._db.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
-        return why(standing_of(rows, living(serving, self._db.driver.guards)))
+        limited = rows[0]["ready"] and rows[0]["limited"]
+        place = await self._db.limiters.place_of(rows[0]["id"]) if limited else None
+        return why(standing_of(rows, living(serving, self._db.driver.guards), place))
 
     async def any_held(self, queue_ids: Collection[int]) -> bool:
         """True if a run of these queues is held for its code."""
@@ -82,7 +82,7 @@ class Control:
     async def let_go_held(self, queue_ids: Collection[int], code: str) -> int:
         """Let runs go on that are held for other code than the one with this fingerprint; return how many."""
         let_go = await self._db.driver.transact(partial(self._letting_go_held, queue_ids, code))
-        self._db.tasks.hint({row["queue_id"] for row in let_go})
+        self._db.wakeups.hint({row["queue_id"] for row in let_go})
         return len(let_go)
 
     def tell_cancelled(self, changed: Sequence[Row], woken: set[int]) -> None:
@@ -90,7 +90,7 @@ class Control:
         self._db.results.finished([row["id"] for row in changed if row["status"] == RunStatus.CANCELLED])
         running = {row["id"]: row["turn"] for row in changed if row["status"] == RunStatus.RUNNING}
         self._db.tasks.wished(Wish.CANCEL, running)
-        self._db.tasks.hint(woken)
+        self._db.wakeups.hint(woken)
 
     async def _steered(self, script: partial[Script[list[Row] | None]]) -> list[Row]:
         """The rows that a script has changed of the run that is its first argument; raises if there is no such run."""
@@ -100,41 +100,41 @@ class Control:
             raise await self._db.no_run(script.args[0])
         return changed
 
-    def _cancelling(self, run_id: int, reason: str | None, woken: set[int], *, again: bool) -> Script[list[Row] | None]:
+    def _cancelling(self, run_id: int, by: By, woken: set[int], *, again: bool) -> Script[list[Row] | None]:
         yield Call("lock_trees", {}, [(run_id,)])
-        found = yield Call("lock_run", self._db.params(id=run_id))
+        found = yield Call("lock_run", self._db.params(id=run_id, or_message=True))
         if not found:
             return None
         if again and found[0]["status"] == RunStatus.CANCELLED:
             return list(found)  # an earlier try whose reply was lost did it: its answer is true
         before = set() if found[0]["cancel_requested_at"] is None else {run_id}
-        return (yield from cancelling(self._db.params(), [run_id], reason, woken, self._db.audit, before=before))
+        return (yield from cancelling(self._db.params(), [run_id], by, woken, self._db.audit, before=before))
 
-    def _holding(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
-        found = yield Call("lock_run", self._db.params(id=run_id))
+    def _holding(self, run_id: int, by: By, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._db.params(id=run_id, or_message=False))
         if not found:
             return None
-        held = yield Call("hold_run", self._db.params(id=run_id, reason=reason))
+        held = yield Call("hold_run", self._db.params(id=run_id, reason=by.reason))
         yield from requesting(Wish.PAUSE, held)
         if not again or found[0]["held_at"] is None:  # else an earlier try whose reply was lost did it
-            yield from self._db.audit.of_all(self._db.params(), held, What.PAUSED, reason)
+            yield from self._db.audit.of_all(self._db.params(), held, What.PAUSED, by=by)
         return held
 
-    def _letting_go(self, run_id: int, *, again: bool) -> Script[list[Row] | None]:
-        found = yield Call("lock_run", self._db.params(id=run_id))
+    def _letting_go(self, run_id: int, by: By, *, again: bool) -> Script[list[Row] | None]:
+        found = yield Call("lock_run", self._db.params(id=run_id, or_message=False))
         if not found:
             return None
         let_go = yield Call("let_go_run", self._db.params(id=run_id))
         if found[0]["owner"] is not None:  # which may not know of the pause yet
             place = {"worker": found[0]["owner"], "id": run_id, "turn": found[0]["turn"], "request": str(Wish.PAUSE)}
             yield Call("take_back_request", place)
-        yield from self._db.audit.of_all(self._db.params(), let_go, What.UNPAUSED)
+        yield from self._db.audit.of_all(self._db.params(), let_go, What.UNPAUSED, by=by)
         if again and not let_go and found[0]["finished_at"] is None:
             return list(found)  # an earlier try whose reply was lost did it
         return let_go
 
-    def _accepting(self, run_id: int, reason: str | None, *, again: bool) -> Script[list[Row] | None]:
-        params = self._db.params(id=run_id, never=NEVER)
+    def _accepting(self, run_id: int, by: By, *, again: bool) -> Script[list[Row] | None]:
+        params = self._db.params(id=run_id, never=NEVER, or_message=False)
         found = yield Call("lock_run", params)
         if not found:
             return None
@@ -147,8 +147,8 @@ class Control:
             return list(found) if any(step["key"].startswith(ACCEPTED) for step in steps) else []
         yield Call("mark_run", params, [(run_id, generation, ACCEPTED + name) for name in names])
         let_go = yield Call("let_go_accepted", params)
-        detail = ", ".join(names) if reason is None else f"{', '.join(names)}: {reason}"
-        yield from self._db.audit.noted(params, [Note(run_id, What.ACCEPTED, detail)])
+        detail = ", ".join(names) if by.reason is None else f"{', '.join(names)}: {by.reason}"
+        yield from self._db.audit.of_all(params, [{"id": run_id}], What.ACCEPTED, detail, by=by)
         return let_go
 
     def _letting_go_held(self, queue_ids: Collection[int], code: str) -> Script[list[Row]]:
@@ -169,7 +169,7 @@ def requesting(wish: Wish, rows: Iterable[Row]) -> Script[None]:
 def cancelling(
     params: dict[str, Value],
     run_ids: Sequence[int],
-    reason: str | None,
+    by: By,
     woken: set[int],
     audit: Audit,
     *,
@@ -180,8 +180,8 @@ def cancelling(
     Runs cancelled `before` are asked again, but not their children: those were cancelled with them, and children that
     they have added since are part of their cleanup.
     """
-    message = "cancelled" if reason is None else f"cancelled: {reason}"
-    error = json.dumps({"type": "Cancelled", "message": reason or "no reason was given"})
+    message = "cancelled" if by.reason is None else f"cancelled: {by.reason}"
+    error = json.dumps({"type": "Cancelled", "message": by.reason or "no reason was given"})
     changed: dict[int, Row] = {}
     level: list[tuple[Value, ...]] = [(run_id,) for run_id in sorted(run_ids)]
     while level:
@@ -197,12 +197,12 @@ def cancelling(
     if ended:
         yield Call("end_steps", params, [(row["id"], row["status"], None) for row in ended])
     woken |= {row["queue_id"] for row in changed.values() if row["ready"]}
-    yield from audit.noted(params, [_cancel_note(row, run_ids, reason) for row in changed.values()])
+    yield from audit.noted(params, [_cancel_note(row, run_ids, by, audit) for row in changed.values()])
     woken |= yield from wake_parents(params, ended)
     return list(changed.values())
 
 
-def _cancel_note(row: Row, run_ids: Sequence[int], reason: str | None) -> Note:
+def _cancel_note(row: Row, run_ids: Sequence[int], by: By, audit: Audit) -> Note:
     what = What.CANCELLED if row["status"] == RunStatus.CANCELLED else What.CANCEL_REQUESTED
-    said = reason if row["id"] in run_ids else f"with run {row['parent_id']}"
-    return Note(row["id"], what, said, answer=row["status"])  # a repeated request is noted once
+    said = by.reason if row["id"] in run_ids else f"with run {row['parent_id']}"
+    return audit.note(row["id"], what, said, answer=row["status"], actor=by.actor)  # a repeated request is noted once

@@ -8,40 +8,64 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stepwell.base.backoff import Retry
 from stepwell.base.clock import Clock
-from stepwell.base.names import check_name
+from stepwell.base.names import check_filter, check_name
 from stepwell.base.telemetry import Telemetry
 from stepwell.errors import ForkError, RunNotFound, StoreClosed, WrongLoop
 from stepwell.records import TaskKind
-from stepwell.store.audit import Audit, AuditLevel
+from stepwell.store.arrivals import Arrivals
+from stepwell.store.asks import Asks
+from stepwell.store.audit import Audit, AuditLevel, By, History
+from stepwell.store.builds import Builds
+from stepwell.store.bulk import Bulk
 from stepwell.store.by_hand import ByHand
+from stepwell.store.control import Control
+from stepwell.store.dead_letters import DeadLetters
 from stepwell.store.decisions import Decisions
 from stepwell.store.driver import Driver, Script, Value
+from stepwell.store.excerpts import Excerpts
 from stepwell.store.flush import GroupCommit
+from stepwell.store.groups import Groups
 from stepwell.store.hints.wakeups import Wakeups
 from stepwell.store.horizon import EventFeed
 from stepwell.store.ids import Ids, reserve_blocks
+from stepwell.store.inline import InlineRows
+from stepwell.store.limited import LimitedClaims
+from stepwell.store.limiters import Limiters
 from stepwell.store.lock_queue import LockQueue
 from stepwell.store.maintenance import Admission
+from stepwell.store.measure import Measure
+from stepwell.store.messages import Messages
+from stepwell.store.new_tasks import NewTasks
+from stepwell.store.outbox import Outboxes
 from stepwell.store.projections import Projections
 from stepwell.store.queues import Queues
+from stepwell.store.reports import Reports
 from stepwell.store.results import Results
 from stepwell.store.retention import Retention
 from stepwell.store.retry import repeated
+from stepwell.store.run_key import RunKey, WhichRun, asking, number_in
 from stepwell.store.run_waits import RunWaits
+from stepwell.store.runs import Forks, Runs
+from stepwell.store.schedule_edits import ScheduleEdits
+from stepwell.store.schedules import Schedules
+from stepwell.store.seals import Seals
 from stepwell.store.sessions import Sessions, Suspects
+from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
 from stepwell.store.tasks import Tasks
+from stepwell.store.ticks import Ticks
+from stepwell.store.transaction import Transactions
 from stepwell.store.workflows import Living, Workflows
 from stepwell.values.codec import PAYLOAD_LIMIT
+from stepwell.values.named_codecs import Codec
 
 T = TypeVar("T")
 
@@ -51,6 +75,7 @@ class Options:
     """How a store was opened."""
 
     lease: float = 30.0
+    beat: float | None = None
     timeout: float = 10.0
     payload_limit: int = PAYLOAD_LIMIT
     retry: Retry = field(default_factory=Retry)
@@ -64,69 +89,85 @@ class Options:
     helper: bool = True
     hang_after: float = 300.0
     audit: AuditLevel = "problems"
+    seal_audit: bool = False
+    keep_audit: float | None = 30 * 86_400.0
+    codec: Codec | None = None
+    encrypted: bool = False
+    logs: str = "info"  # the least level of the log lines that are kept with a run
 
 
 class Database:
-    """A driver with its flusher, clock, tenant and retries, and the services that workers call."""
+    """What the services of a store share, and the services: each takes this handle and nothing else.
+
+    Services are listed after those that they use when they are made.
+    """
 
     def __init__(
         self, driver: Driver, statements: Statements, options: Options, clock: Clock, telemetry: Telemetry
     ) -> None:
         self.driver, self.statements, self.options = driver, statements, options
         self.clock, self.telemetry = clock, telemetry
-        self.audit = Audit(options.audit)
-        self.lock_queue = LockQueue(clock, telemetry)
-        self.wakeups = Wakeups(driver, clock, telemetry, listen=options.listen)
-        flusher = GroupCommit(
-            driver,
-            clock,
-            telemetry,
-            lock_queue=self.lock_queue,
-            shard=secrets.randbits(62),
-            # Back within a sixth of the lease after an outage, so that no healthy worker counts as dead.
-            longest_wait=min(1.0, options.lease / 6),
-            woken=self.wakeups.hint,
-        )
-        self.flusher = flusher
-        self.queues, self.workflows, self.living = Queues(self), Workflows(self), Living(self)
-        self.ids = Ids(self._reserve)
-        self.tasks = Tasks(
-            driver, flusher, self.ids, clock, telemetry, wakeups=self.wakeups, audit=self.audit, timeout=options.timeout
-        )
-        self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for dead workers
-        self.decisions = Decisions(self, self.ids, living=self.living, shard=flusher.shard)
-        self.recorded = Steps(driver, flusher, clock, telemetry, audit=self.audit, timeout=options.timeout)
-        slots = self.tasks.claim_slot + 1
-        self.sessions = Sessions(driver, clock, slots=slots, tenant=options.tenant, audit=self.audit)
-        self.suspects = Suspects(driver, clock, self.audit, slot=self.tasks.claim_slot)
-        self.waiting = RunWaits(
-            driver,
-            self.living,
-            clock,
-            telemetry,
-            lock_queue=self.lock_queue,
-            slot=self.tasks.claim_slot,
-            timeout=options.timeout,
-            tenant=options.tenant,
-            keep=options.keep,
-            added=self.wakeups.hint,
-        )
-        self.by_hand = ByHand(self, flusher)
-        self.results = Results(driver, self.wakeups, clock, telemetry, tenant=options.tenant)
-        self.admission, self.retention = Admission(self), Retention(self)
         self.loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._closed = False
+        self.claim_slot = driver.claim_slot
+        self.audit = Audit(options.audit, tenant=options.tenant, sealed=options.seal_audit)
+        self.actor: Callable[[], str] | None = None  # who acts where a verb is not told: the command line knows
+        self.lock_queue = LockQueue(clock, telemetry)
+        self.wakeups = Wakeups(self)
+        self.flusher = GroupCommit(self)
+        self.ids = Ids(self._reserve)
+        self.transactions, self.new_tasks = Transactions(self), NewTasks(self)
+        self.queues, self.admission, self.tasks = Queues(self), Admission(self), Tasks(self)
+        self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for dead workers
+        self.messages, self.by_hand, self.outboxes = Messages(self), ByHand(self), Outboxes(self)
+        self.workflows, self.living = Workflows(self), Living(self)
+        self.runs, self.forks, self.bulk = Runs(self), Forks(self), Bulk(self)
+        self.steps, self.run_waits = Steps(self), RunWaits(self)
+        self.results, self.reports, self.asks = Results(self), Reports(self), Asks(self)
+        self.signals, self.control = Signals(self), Control(self)
+        self.decisions, self.feed = Decisions(self), EventFeed(self)
+        self.projections, self.builds = Projections(self), Builds(self)
+        self.sessions, self.suspects = Sessions(self), Suspects(self)
+        self.groups, self.dead_letters, self.retention = Groups(self), DeadLetters(self), Retention(self)
+        self.arrivals = Arrivals(self)
+        self.history, self.measure, self.excerpts = History(self), Measure(self), Excerpts(self)
+        self.heartbeat: Any = None  # of the workers of this store, once there are any; `work/` makes it
 
     @cached_property
-    def feed(self) -> EventFeed:
-        """All events in one order; made when it is asked for."""
-        return EventFeed(self)
+    def limiters(self) -> Limiters:
+        """The limits of queues, as code and people say them."""
+        return Limiters(self)
 
     @cached_property
-    def projections(self) -> Projections:
-        """How far projections have come; made when it is asked for."""
-        return Projections(self)
+    def limited(self) -> LimitedClaims:
+        """Claims from queues with limits; most stores have none."""
+        return LimitedClaims(self)
+
+    @cached_property
+    def seals(self) -> Seals:
+        """The seals of the audit; most stores have none."""
+        return Seals(self)
+
+    @cached_property
+    def inline(self) -> InlineRows:
+        """The rows of inline projections; most stores have none."""
+        return InlineRows(self)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The schedules; most stores have none."""
+        return Schedules(self)
+
+    @cached_property
+    def schedule_edits(self) -> ScheduleEdits:
+        """Changes of schedules."""
+        return ScheduleEdits(self)
+
+    @cached_property
+    def ticks(self) -> Ticks:
+        """The ticks of schedules."""
+        return Ticks(self)
 
     async def close(self) -> None:
         """Write what is pending and close the connections; a second call does nothing."""
@@ -139,6 +180,8 @@ class Database:
         finally:
             try:
                 await self.results.close()
+                await self.reports.close()
+                await self.asks.close()
                 await self.wakeups.close()
             finally:
                 await self.driver.close()
@@ -161,16 +204,31 @@ class Database:
             return known
         return await self.repeat(lambda: self.workflows.create(name) if create else self.workflows.find(name))
 
-    async def register_workflow(self, name: str, dead_letter: str | None, cleanup: float | None = None) -> int:
+    async def run_id(self, run: WhichRun) -> int:
+        """The number of a run: of the one that has the key now, if it is named by its key.
+
+        Looked up once for each call of a verb, so that a call which is repeated concerns the same run.
+        """
+        if not isinstance(run, RunKey):
+            return run
+        self.check()
+        return number_in(await self.driver.read(asking(self.options.tenant, run)), run)
+
+    async def register_workflow(
+        self, name: str, dead_letter: str | None, cleanup: float | None = None, lifecycle: Sequence[str] = ()
+    ) -> int:
         """Define a workflow that a worker serves, and note which workflow is triggered when a run fails for good.
 
-        Also note for how many seconds a cancelled run may clean up, so that any process that cancels it knows.
+        Also note what is emitted of the life of its runs, and for how many seconds a cancelled run may clean up, so
+        that any process that cancels it knows.
         """
         self.workflows.names.forget(name)
         queue_id = await self.workflow_id(name, create=True)
         if dead_letter is not None:
             await self.workflow_id(dead_letter, create=True)
-        options = {} if dead_letter is None else {"dead_letter": dead_letter}
+        options: dict[str, Any] = {} if dead_letter is None else {"dead_letter": dead_letter}
+        if lifecycle:
+            options["lifecycle"] = sorted(lifecycle)
         await self.repeat(lambda: self.workflows.describe(queue_id, options, cleanup))
         return queue_id
 
@@ -196,9 +254,19 @@ class Database:
             return RunNotFound(run_id)
         return RunNotFound(run_id, kind=str(task.kind), queue=task.queue)
 
+    def by(self, actor: str | None, reason: str | None = None) -> By:
+        """Who asks for a change and why, for the audit."""
+        who = self.actor() if actor is None and self.actor is not None else actor
+        return By(check_filter("actor", who), check_filter("reason", reason))
+
     def params(self, **params: Value) -> dict[str, Value]:
-        """Parameters of a statement, with the two that most statements take."""
-        return {"now": self.clock.now(), "tenant": self.options.tenant, **params}
+        """Parameters of a statement, with those that most statements take."""
+        return {
+            "now": self.clock.now(),
+            "beat_now": self.clock.beat_now(),
+            "tenant": self.options.tenant,
+            **params,
+        }
 
     async def transact(self, script: Callable[[], Script[T]]) -> T:
         """Run a script in a transaction until the database answers; the script must be safe to repeat."""
@@ -209,10 +277,10 @@ class Database:
         tries = itertools.count()
         return await self.repeat(lambda: self.driver.transact(partial(script, again=next(tries) > 0)))
 
-    async def repeat(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of `work`, which must be safe to repeat, if the database answers in time."""
-        options = self.options
-        return await repeated(work, clock=self.clock, telemetry=self.telemetry, within=options.timeout)
+    async def repeat(self, work: Callable[[], Awaitable[T]], *, patience: int = 1) -> T:
+        """The result of `work`, which must be safe to repeat, if the database answers within that many timeouts."""
+        within = patience * self.options.timeout
+        return await repeated(work, clock=self.clock, telemetry=self.telemetry, within=within)
 
     async def _reserve(self, count: int) -> list[int]:
         return await self.transact(lambda: reserve_blocks(count))

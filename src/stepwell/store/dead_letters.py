@@ -11,12 +11,13 @@ from stepwell.base.durations import datetime_of
 from stepwell.base.names import check_filter, check_id, check_key, check_whole
 from stepwell.errors import DeciderNotFound, InvalidOption, Refused
 from stepwell.records import DeadLetter, Page, TaskKind
-from stepwell.store.audit import What
+from stepwell.store.audit import By, What
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
 from stepwell.store.settle import lock_families
-from stepwell.values.stamp import read_value
+from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -46,41 +47,44 @@ class DeadLetters:
         await self._known_instance(instance)
         check_whole("limit", limit, 1, 10_000)
         after_time, after_id = place_of(after)
-        type_, name = instance or ("", None)
         kind = None if kind is None else _kind(kind)
-        filters = self._db.params(queue=queue, kind=kind, error=check_filter("error", error), instance=name)
-        filters |= {"effects": f"{type_}:effects", "inputs": f"{type_}:inputs"}
+        filters = self._db.params(queue=queue, kind=kind, error=check_filter("error", error), **_of(instance))
         place: dict[str, Value] = {"after_time": after_time, "after_id": after_id, "limit": limit + 1}
         rows = await self._db.driver.read(Call("dead_letters", {**filters, **place}))
-        page = [_dead_letter(row) for row in rows[:limit]]
+        page = [dead_letter(row) for row in rows[:limit]]
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
 
-    async def requeue(self, ids: Sequence[int], queue: str | None, error: str | None, *, succeeded: bool) -> int:
+    async def requeue(
+        self, ids: Sequence[int], queue: str | None, error: str | None, by: By, *, succeeded: bool
+    ) -> int:
         """Put tasks in ERROR, or messages that `succeeded`, back to the beginning: those named, or all that match."""
         chosen = _filter(ids, queue, error)
         if succeeded and not ids:
             raise InvalidOption("succeeded", succeeded, "name the messages by their ids: a filter takes dead letters")
         await self._db.known(queue)
-        return self._ready(await self._each_chunk(ids, chosen, partial(self._requeue, succeeded=bool(succeeded))))
+        requeue = partial(self._requeue, by, succeeded=bool(succeeded))
+        return self._ready(await self._each_chunk(ids, chosen, requeue))
 
-    async def requeue_runs(self, run_ids: Sequence[int]) -> int:
+    async def requeue_runs(self, by: By, run_ids: Sequence[int]) -> int:
         """Put these runs in ERROR back to the beginning; return how many."""
-        return self._ready(await self._each_chunk(run_ids, {}, self._requeue))
+        return self._ready(await self._each_chunk(run_ids, {}, partial(self._requeue, by)))
 
-    async def retry(self, run_id: int) -> bool:
+    async def retry(self, run_id: int, by: By) -> bool:
         """Put a run in ERROR back to the beginning; False if it is not in ERROR, or another run has its key now."""
         self._db.check()
-        return bool(self._ready(await self._db.driver.transact(partial(self._retry, check_id(run_id)))))
+        return bool(self._ready(await self._db.driver.transact(partial(self._retry, by, check_id(run_id)))))
 
-    async def drop(self, ids: Sequence[int], queue: str | None, error: str | None) -> int:
+    async def drop(self, ids: Sequence[int], queue: str | None, error: str | None, by: By) -> int:
         """Remove tasks in ERROR: those named, or all that match the filter."""
         chosen = _filter(ids, queue, error)
         await self._db.known(queue)
-        return len(await self._each_chunk(ids, chosen, self._drop))
+        dropped = await self._each_chunk(ids, chosen, partial(self._drop, by))
+        self._db.wakeups.hint({queue_id for queue_id, _ in groups_of(dropped)})
+        return len(dropped)
 
     def _ready(self, rows: Sequence[Row]) -> int:
-        self._db.tasks.hint({row["queue_id"] for row in rows})
+        self._db.wakeups.hint({row["queue_id"] for row in rows})
         return len(rows)
 
     async def _each_chunk(
@@ -106,7 +110,9 @@ class DeadLetters:
                 break  # another process changes the same tasks: let it
         return changed
 
-    def _requeue(self, ids: Sequence[int], what: What = What.REQUEUED, *, succeeded: bool = False) -> Script[list[Row]]:
+    def _requeue(
+        self, by: By, ids: Sequence[int], what: What = What.REQUEUED, *, succeeded: bool = False
+    ) -> Script[list[Row]]:
         """Requeue all, or if a key is in use again, all that can be; the failed steps of a run are executed again."""
         yield from lock_families(ids)
         failed = yield Call("failed_runs", {}, [(task_id,) for task_id in ids])
@@ -125,18 +131,20 @@ class DeadLetters:
                     untried += [part[: len(part) // 2], part[len(part) // 2 :]]
             yield Call("release_savepoint")
         yield from _reopen(failed, requeued)
-        yield from self._db.audit.of_all(self._db.params(), requeued, what)
+        yield from self._db.audit.of_all(self._db.params(), requeued, what, by=by)
         return requeued
 
-    def _retry(self, run_id: int) -> Script[list[Row]]:
+    def _retry(self, by: By, run_id: int) -> Script[list[Row]]:
         if not (yield Call("failed_runs", {}, [(run_id,)])):
             return []
-        return (yield from self._requeue([run_id], What.RETRIED))
+        return (yield from self._requeue(by, [run_id], What.RETRIED))
 
-    def _drop(self, ids: Sequence[int]) -> Script[list[Row]]:
+    def _drop(self, by: By, ids: Sequence[int]) -> Script[list[Row]]:
         yield from lock_families(ids)
         removed = yield Call("drop", self._db.params(), [(task_id,) for task_id in ids])
         yield from remove_belongings(removed)
+        yield from self._db.audit.of_removed(self._db.params(), removed, What.DROPPED, by)
+        yield from let_next_go(self._db.params(), groups_of(removed))
         return removed
 
     async def _known_instance(self, instance: object) -> None:
@@ -154,10 +162,21 @@ class DeadLetters:
             raise DeciderNotFound(type_, known)
 
 
+def dead_letters_of(params: dict[str, Value], type: str, id: str, limit: int) -> Call:
+    """The question for the dead letters of one instance, oldest first; `dead_letter` reads the answer."""
+    place: dict[str, Value] = {"after_time": 0, "after_id": 0, "limit": limit}
+    return Call("dead_letters", {**params, "queue": None, "kind": None, "error": None, **_of((type, id)), **place})
+
+
+def _of(instance: tuple[str, str] | None) -> dict[str, Value]:
+    type_, name = instance or ("", None)
+    return {"instance": name, "effects": f"{type_}:effects", "inputs": f"{type_}:inputs"}
+
+
 def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:
     """Let the steps whose failure ended these runs be executed again; the results of other steps stay."""
     again = {row["id"] for row in requeued}
-    ended = [(row["id"], row["generation"], _value(row["error"]) or {}) for row in failed if row["id"] in again]
+    ended = [(row["id"], row["generation"], shown_value(row["error"]) or {}) for row in failed if row["id"] in again]
     if steps := [(run_id, generation, key) for run_id, generation, error in ended for key in error.get("steps", ())]:
         yield Call("reopen_steps", {}, steps)
 
@@ -189,7 +208,8 @@ def place_of(after: str | None, beginning: tuple[int, int] = (0, 0)) -> tuple[in
     return int(moment), int(task_id)
 
 
-def _dead_letter(row: Any) -> DeadLetter:
+def dead_letter(row: Any) -> DeadLetter:
+    """A task that ended in ERROR, for people."""
     return DeadLetter(
         id=row["id"],
         kind=TaskKind(row["kind"]),
@@ -197,15 +217,11 @@ def _dead_letter(row: Any) -> DeadLetter:
         key=row["key"],
         attempt=row["attempt"],
         max_attempts=row["max_attempts"],
-        payload=_value(row["input"]),
-        error=_value(row["error"]),
+        payload=shown_value(row["input"]),
+        error=shown_value(row["error"]),
         last_error=row["last_error"],
         created_at=datetime_of(row["created_at"]),
         finished_at=datetime_of(row["finished_at"]),
         last_worker=row["worker_id"],
         last_worker_name=row["worker_name"],
     )
-
-
-def _value(text: str | None) -> Any:
-    return None if text is None else read_value(text)

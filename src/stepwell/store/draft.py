@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
 import msgspec
@@ -18,7 +19,14 @@ from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
-from stepwell.values.stamp import hash_with_version, read_value, write_ordered, write_value, write_values
+from stepwell.values.named_codecs import Codec
+from stepwell.values.stamp import (
+    hash_with_version,
+    read_value,
+    write_ordered,
+    write_value,
+    write_values,
+)
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -58,6 +66,7 @@ class Asked(Generic[R_co]):
     max_attempts: int | None = None
     tags: Iterable[str] = ()
     unique: Unique = "ever"
+    limit_key: str | None = None
     require_worker: RequireWorker | None = None
 
 
@@ -67,6 +76,17 @@ def ordered_input(asked: Asked[Any]) -> str:
         if asked.again is not None and asked.again(write_value) == asked.input:
             return asked.again(write_ordered)
     return asked.input  # its arguments have changed since
+
+
+def recoded(asked: Asked[Any], codec: Codec) -> str:
+    """The input as the store's codec writes it; plain JSON if the workflow is known by name only.
+
+    Then only the workflow itself knows whether an object is its one argument, or several by name.
+    """
+    with suppress(SerializationError):
+        if asked.defines and asked.again is not None and asked.again(write_value) == asked.input:
+            return asked.again(partial(write_value, codec=codec))
+    return asked.input
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +112,7 @@ class Draft:
         *,
         payload_limit: int,
         default_attempts: int,
+        codec: Codec | None = None,
         kind: TaskKind = TaskKind.MESSAGE,
         priority: int = 0,
         delay: Duration | None = None,
@@ -99,6 +120,7 @@ class Draft:
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
         unique: Unique = "ever",
+        limit_key: str | None = None,
     ) -> None:
         if delay is not None and run_at is not None:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
@@ -111,12 +133,14 @@ class Draft:
         self._max_attempts = check_max_attempts(default_attempts if said is None else said)
         self._type: Any = Any if isinstance(queue, str) else getattr(queue, "payload_type", Any)
         self._payload_limit = payload_limit
+        self._codec = codec
         self._priority = check_priority(priority)
         self._delay = 0 if delay is None else microseconds_of(delay, "delay")
         self._run_at = None if run_at is None else moment_of(run_at)
         checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
         self._unique = unique
+        self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
@@ -128,29 +152,29 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
-        texts = write_values(payloads, self._type, limit=self._payload_limit)
+        texts = write_values(payloads, self._type, limit=self._payload_limit, codec=self._codec)
         for payload, text in zip(payloads, texts, strict=True):
             self._check(payload, text)
         if keys is None:
             tasks: Sequence[NewTask] = Alike(self._of(""), texts)
         else:
             each = zip(texts, keys, payloads, strict=True)
-            hashed = [(text, key, hash_with_version(value_hash(payload), text)) for text, key, payload in each]
+            hashed = [(text, key, hash_with_version(value_hash(payload, text), text)) for text, key, payload in each]
             tasks = [self._of(text, check_key(key), its_hash) for text, key, its_hash in hashed]
         return Drafted(self._kind, tasks, {self._queue: self._defines_queue})
 
     def one(self, payload: Any, key: str | None) -> Drafted:
         """The task for one payload, with its key if it has one."""
-        text = write_value(payload, self._type, limit=self._payload_limit)
+        text = write_value(payload, self._type, limit=self._payload_limit, codec=self._codec)
         self._check(payload, text)
-        hashed = None if key is None else hash_with_version(value_hash(payload), text)
+        hashed = None if key is None else hash_with_version(value_hash(payload, text), text)
         task = self._of(text, None if key is None else check_key(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
         """The task for a run, whose input is JSON text already."""
-        text, key = asked.input, asked.key
-        if len(text) > self._payload_limit // 4 and (size := len(text.encode())) > self._payload_limit:
+        key, text = asked.key, asked.input if self._codec is None else recoded(asked, self._codec)
+        if len(asked.input) > self._payload_limit // 4 and (size := len(asked.input.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
         if key is None:
             return self._of(text)
@@ -159,7 +183,7 @@ class Draft:
 
     def _check(self, payload: Any, text: str) -> None:
         """Refuse a payload that the handler could not read, or would read as another value."""
-        refuse_unnamed(payload, self._type, what="payload")
+        refuse_unnamed(payload, self._type, what="payload", codec=self._codec)
         if self._type is not Any:
             what = f"payload of {self._queue}"
             refuse_cut(payload, read_value(text, self._type, what=what), what=what)
@@ -168,7 +192,7 @@ class Draft:
         """The task, without the number of its queue."""
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
-                       key, self._unique, hashed, self._tags)
+                       key, self._unique, hashed, self._tags, limit_key=self._limit_key)
         # fmt: on
 
 
@@ -184,7 +208,9 @@ def together(drafts: Sequence[Drafted]) -> Drafted:
     return Drafted(TaskKind.RUN, [task for one in drafts for task in one.tasks], queues, required)
 
 
-def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int) -> Drafted:
+def drafted_runs(
+    asked: Sequence[Asked[Any]], *, payload_limit: int, default_attempts: int, codec: Codec | None = None
+) -> Drafted:
     """The requested runs, of one workflow or several, in their order."""
     tasks: list[NewTask] = []
     queues: dict[str, bool] = {}
@@ -201,12 +227,14 @@ def drafted_runs(asked: Sequence[Asked[Any]], *, payload_limit: int, default_att
             kind=TaskKind.RUN,
             payload_limit=payload_limit,
             default_attempts=default_attempts,
+            codec=codec,
             priority=one.priority,
             delay=one.delay,
             run_at=one.run_at,
             max_attempts=one.max_attempts,
             tags=one.tags,
             unique=one.unique,
+            limit_key=one.limit_key,
         )
         tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final, Protocol, TypeVar, overload
 
-from stepwell.errors import Refused, StoreLocked
+from stepwell.errors import InvalidOption, Refused, StoreLocked
 
 T = TypeVar("T")
 LOCKS: Final = 0.1  # seconds to wait for a lock: one that is not free by then belongs to a transaction that stays open
@@ -20,7 +21,7 @@ Value = str | int | float | bool | None
 Statement = tuple[str, Any]  # its text, and its values as the database's own driver takes them
 Row = Any  # indexed by column name or position; every driver has its own class for it
 # Parts of a flush return `id` and `answer`; these also return a number, as `number`.
-NUMBERED: Final = frozenset(("hand_over", "control_requests"))
+NUMBERED: Final = frozenset(("hand_over", "control_requests", "add_reports"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,15 @@ async def play_async(talk: Script[T], answer: Callable[[Call | Ddl], Awaitable[l
         return value
 
 
+# Why the code that runs here must not write through a store: a projection only reads. None anywhere else.
+only_reads: Final[ContextVar[str | None]] = ContextVar("stepwell_only_reads", default=None)
+
+
+def refused_write() -> InvalidOption:
+    """The error for code that only reads, and would write."""
+    return InvalidOption("tx", None, only_reads.get() or "")
+
+
 SAVEPOINT: Final = Call("savepoint")  # the first call that a join has to answer
 
 
@@ -161,7 +171,8 @@ class Hint:
     """Says that these queues may have tasks to claim and these runs may be finished; `sender` is who says so.
 
     None means all of them. With a `probe` it says nothing of either: the sender tests whether it hears itself.
-    With `gone` it says that the process of a worker has ended: there may be tasks to recover.
+    With `gone` it says that the process of a worker has ended: there may be tasks to recover. `reported` are runs that
+    may have set a value, written to a stream or answered a request.
     """
 
     sender: str
@@ -169,6 +180,7 @@ class Hint:
     probe: int | None = None
     finished: frozenset[int] | None = frozenset()
     gone: bool = False
+    reported: frozenset[int] | None = frozenset()
 
 
 class Ear(Protocol):
@@ -205,6 +217,7 @@ class Driver(Protocol):
 
     name: str
     flush_slots: int  # how many flushes may run at once; slot n of a session's fence belongs to flush n
+    claim_slot: int  # of claims, and of transactions that are no flush
     key_slot: int | None  # the flush of rows that may wait for a key until another transaction ends; None: any flush
     claims_many_queues: bool  # one claim statement serves several queues
     flush_beats: bool  # every flush is also a heartbeat: the beat would have to wait for the same writer
@@ -239,6 +252,9 @@ class Driver(Protocol):
 
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing, without waiting for writers."""
+
+    async def snapshot(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that writes nothing, without waiting for writers; all of its calls see one snapshot."""
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement in a transaction of its own and, if the database allows it, in one round trip."""

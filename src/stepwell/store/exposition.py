@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stepwell.records import Aside, QueueStats
+from stepwell.store.emission import KEPT, QUEUE
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, base_of
 from stepwell.store.projections import ProjectionInfo
+from stepwell.store.row_table import table_of_build
+from stepwell.store.schedule_info import ScheduleInfo
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,6 +32,7 @@ class Readings:
     workflows: Mapping[str, Metrics]
     events: Mapping[str, int]
     projections: Sequence[ProjectionInfo] = ()
+    schedules: Sequence[ScheduleInfo] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,8 @@ class MetricFamily:
 
 def exposition(readings: Readings) -> str:
     """The readings as text: each metric family with its help text; a family without samples is left out."""
-    of_queues = (*_of_queues(readings), *_of_settled(readings))
-    of_code = (*_of_workflows(readings), *_of_projections(readings))
+    of_queues = (*_of_queues(readings), *_of_outboxes(readings), *_of_settled(readings))
+    of_code = (*_of_workflows(readings), *_of_projections(readings), *_of_schedules(readings))
     families = (*of_queues, *_of_workers(readings), *of_code, *_of_the_process(readings))
     return "".join(line + "\n" for family in families for line in _lines(family))
 
@@ -83,6 +87,24 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
     )
 
 
+def _of_outboxes(readings: Readings) -> Iterator[MetricFamily]:
+    gauges = {
+        "lag": (
+            "Events that an outbox has yet to publish; those that are dead letters are not counted.",
+            "outbox",
+            QUEUE,
+        ),
+        "kept": ("Events of a type that no outbox takes.", "type", KEPT),
+    }
+    for name, (help_, label, prefix) in gauges.items():
+        samples = [
+            ({label: one.queue.removeprefix(prefix)}, one.ready + one.waiting + one.running)
+            for one in readings.queues
+            if one.queue.startswith(prefix)
+        ]
+        yield MetricFamily(f"stepwell_outbox_{name}", help_, samples)
+
+
 def _of_projections(readings: Readings) -> Iterator[MetricFamily]:
     gauges: dict[str, tuple[str, Callable[[ProjectionInfo], float]]] = {
         "lag": ("Positions between a projection and the newest event.", lambda one: one.lag),
@@ -91,13 +113,25 @@ def _of_projections(readings: Readings) -> Iterator[MetricFamily]:
         "running": ("1 if a projection runs, 0 if it is paused or has stopped.", lambda one: one.state == "running"),
     }
     for name, (help_, value) in gauges.items():
-        samples = [({"projection": one.name}, value(one)) for one in readings.projections]
+        samples = [({"projection": _named(one)}, value(one)) for one in readings.projections]
         yield MetricFamily(f"stepwell_projection_{name}", help_, samples)
     counts = {"events": ("Events that a projection has handled.", "handled")}
     counts["failures"] = ("Attempts of a projection at an event that failed.", "failures")
     for name, (help_, field) in counts.items():
-        samples = [({"projection": one.name}, getattr(one, field)) for one in readings.projections]
+        samples = [({"projection": _named(one)}, getattr(one, field)) for one in readings.projections]
         yield MetricFamily(f"stepwell_projection_{name}_total", help_, samples, "counter")
+
+
+def _of_schedules(readings: Readings) -> Iterator[MetricFamily]:
+    late = [({"schedule": one.name}, one.late) for one in readings.schedules]
+    yield MetricFamily("stepwell_schedule_late_seconds", "Seconds since a tick has come that was not fired.", late)
+    paused = [({"schedule": one.name}, one.state == "paused") for one in readings.schedules]
+    yield MetricFamily("stepwell_schedule_paused", "1 if a schedule is paused, 0 if its ticks are fired.", paused)
+
+
+def _named(one: ProjectionInfo) -> str:
+    """Its name; a build beside the live one is called as its tables are."""
+    return table_of_build(one.name, one.build, live=one.live)
 
 
 def _of_settled(readings: Readings) -> Iterator[MetricFamily]:

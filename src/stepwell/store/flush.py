@@ -8,20 +8,19 @@ because of another: a refused row fails alone (`bisection.py`), and a locked one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stepwell.base.backoff import waits
-from stepwell.base.clock import Clock
 from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
 from stepwell.base.futures import begin_apart, resolve
-from stepwell.base.telemetry import Telemetry
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
-from stepwell.store.bisection import SEEKING, Isolated, isolated
-from stepwell.store.driver import Call, Driver, Row, Value
+from stepwell.store.bisection import SEEKING, Isolated, isolated, one_by_one
+from stepwell.store.driver import LOCKS, Call, Row, Value
 from stepwell.store.flush_calls import ADDED, PLACE_OF, UNSAID, Said, answers_of, calls_of
-from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter, holder
+from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.pending import (
     MOST_ASIDE_BYTES,
     MOST_PENDING_BYTES,
@@ -38,9 +37,13 @@ from stepwell.store.pending import (
     tell_requests,
 )
 
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
 TRIES_TOGETHER: Final = 3  # a batch that loses its connection this often is tried one operation at a time
 CROWD: Final = 300  # operations that wait in the first lane before the second is used: together they cost less
 
+WAKING: Final = frozenset(("wake_parents", "next_in_group"))  # they return the queues of what is ready now
 # The statement that repeats an operation when it is unknown whether the first try was written.
 REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once", "add_steps": "change_steps"}
 
@@ -48,29 +51,21 @@ REPEATABLE: Final = {"add_tasks": "add_tasks_once", "hand_over": "add_tasks_once
 class GroupCommit:
     """Collects operations and flushes them, one flush at a time on each of the driver's slots."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        clock: Clock,
-        telemetry: Telemetry,
-        *,
-        lock_queue: LockQueue,
-        shard: int,
-        longest_wait: float,
-        woken: Callable[[set[int]], None],
-    ) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._telemetry = telemetry
+    def __init__(self, database: Database) -> None:
+        self._driver = driver = database.driver
+        self._clock, self._telemetry = database.clock, database.telemetry
+        self._lock_queue = database.lock_queue
         self._loop = asyncio.get_running_loop()
-        self.shard = shard
+        self.shard = secrets.randbits(62)
         self.requested: Requested = no_listener  # called with the requests for turns, before any caller gets its answer
-        self._woken = woken  # called with the queues to which a flush has added, or whose tasks it made ready
-        self._longest_wait = longest_wait
+        self._woken = database.wakeups.hint  # for the queues to which a flush has added, or whose tasks it made ready
+        # Back within a sixth of the lease after an outage, so that no healthy worker counts as dead.
+        self._longest_wait = min(1.0, database.options.lease / 6)
         self._lanes = [Lane(slot) for slot in range(driver.flush_slots)]
         # An operation with a key may wait for another transaction, and its whole flush with it: those without never do.
         self._keyed = None if driver.key_slot is None else Lane(driver.key_slot)
-        self._lock_queue = lock_queue
+        self._joining, self._leaving = Lane(driver.claim_slot), Lane(driver.claim_slot)  # the same of ordered groups
+        self._every_lane = [*self._lanes, *filter(None, [self._keyed]), self._joining, self._leaving]
         self._operations_aside: dict[Operation, None] = {}
         self._room = Room(MOST_PENDING_BYTES)
         self._room_aside = Room(MOST_ASIDE_BYTES)
@@ -86,9 +81,8 @@ class GroupCommit:
         future: asyncio.Future[Answer] = self._loop.create_future()
         operation.future = future
         # By a timer, not where the flush fails: behind an operation that waits without a limit, nothing fails.
-        timer = (
-            None if operation.within is None else self._loop.call_later(operation.within, self.give_up_on, operation)
-        )
+        within, later = operation.within, self._loop.call_later
+        timer = None if within is None else later(within, self.give_up_on, operation)
         self._append(operation)
         try:
             return await future
@@ -154,9 +148,10 @@ class GroupCommit:
         while jobs := [lane.task for lane in self._every_lane if lane.task is not None] or self._operations_aside:
             await (asyncio.wait(jobs) if isinstance(jobs, list) else self._lock_queue.empty())
 
-    @property
-    def _every_lane(self) -> list[Lane]:
-        return self._lanes if self._keyed is None else [*self._lanes, self._keyed]
+    async def settled(self) -> None:
+        """Return when nothing is pending: all that was submitted was written, or its caller was told why not."""
+        while jobs := [lane.task for lane in self._every_lane if lane.task is not None]:
+            await asyncio.wait(jobs)
 
     def _takes(self, operation: Operation) -> bool:
         operation.aside = self._is_held(operation)
@@ -213,6 +208,8 @@ class GroupCommit:
         self._answer(operation, StoreLocked(f"{held}; end that transaction, or try again later"))
 
     def _lane_of(self, operation: Operation) -> Lane:
+        if operation.group is not None:
+            return self._joining if operation.lane is None else self._leaving
         if operation.key is not None and operation.lane is None and self._keyed is not None:
             return self._keyed
         if operation.lane is not None:  # the operations of one task stay in one lane, so that they are written in order
@@ -269,9 +266,9 @@ class GroupCommit:
 
     async def _try(self, lane: Lane, batch: list[Operation]) -> None:
         """Write the operations in one transaction; those that it leaves unanswered are repeated."""
-        calls = self._calls(lane, batch)
+        calls, apart = self._calls(lane, batch), lane is self._joining or lane is self._leaving
         try:
-            rows = await self._driver.run(lane.slot, calls)
+            rows = await (self._one_by_one(calls) if apart else self._driver.run(lane.slot, calls))
         except (Refused, StoreLocked) as error:
             await self._take_apart(lane, batch, error)
         except (StoreBusy, StoreUnavailable) as error:
@@ -280,6 +277,9 @@ class GroupCommit:
             self._found(lane)
             self._tell(calls, rows)
             self._resolve(batch, answers_of(calls, rows))
+
+    async def _one_by_one(self, calls: Sequence[Call]) -> list[list[Row]]:
+        return await self._driver.transact(partial(one_by_one, calls), patience=LOCKS)
 
     async def _take_apart(self, lane: Lane, batch: list[Operation], error: Refused | StoreLocked) -> None:
         """Find the rows that the database refuses or that are locked, in one more transaction, and write the others."""
@@ -313,11 +313,10 @@ class GroupCommit:
     def _wait_aside(self, operation: Operation, held: frozenset[Need], *, behind: bool) -> None:
         self._move(operation, aside=True)
         self._operations_aside[operation] = None
-        own = operation.key if operation.lane is None else operation.lane
         self._lock_queue.put(
             Waiter(
                 needs=operation.needs,
-                held=held | {own} if own is not None else held,
+                held=held | operation.own,
                 attempt=partial(self._try_aside, operation),
                 drop=partial(self._answer, operation),
                 go_on=partial(self._go_on, operation) if behind else None,
@@ -337,7 +336,7 @@ class GroupCommit:
 
     async def _try_aside(self, operation: Operation) -> bool:
         """Write one operation alone; False if it has to wait longer, or for operations of its task in a lane."""
-        if not operation.answered and not any(operation.lane in lane.tasks for lane in self._lanes):
+        if not operation.answered and not any(operation.lane in lane.tasks for lane in self._every_lane):
             lane = self._lanes[0]
             operation.taken = True
             talk = partial(isolated, [operation], partial(self._calls, lane), is_locked=False)
@@ -359,7 +358,7 @@ class GroupCommit:
 
     def _tell(self, calls: Sequence[Call], answered: Sequence[Sequence[Row]]) -> None:
         for call, rows in zip(calls, answered, strict=True):
-            if call.statement == "wake_parents" and (queues := {row["id"] for row in rows if row["answer"]}):
+            if call.statement in WAKING and (queues := {row["id"] for row in rows if row["answer"]}):
                 self._woken(queues)
             if call.statement == REQUESTS and rows:
                 tell_requests(rows, self.requested)

@@ -14,12 +14,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepwell.store.add import row_of, size_of
-from stepwell.store.flush import GroupCommit
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.rows import Claimed, NewTask
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 
 class Seat(Protocol):
@@ -40,9 +42,8 @@ Offer = Callable[[int, int], Seat | None]  # of a queue and a task
 class HandOver:
     """The workers of this process that may get tasks that are added here."""
 
-    def __init__(self, flusher: GroupCommit, within: float) -> None:
-        self._flusher = flusher
-        self._within = within
+    def __init__(self, database: Database) -> None:
+        self._flusher, self._within = database.flusher, 2 * database.options.timeout
         self._offers: list[Offer] = []
 
     def on_offer(self, offer: Offer) -> Callable[[], None]:
@@ -52,6 +53,8 @@ class HandOver:
 
     def seat_for(self, task: NewTask, task_id: int) -> Seat | None:
         """A free place for a task that is due at once; None for a task with a key, since that key may exist."""
+        if task.group_key is not None:  # the first of its group is claimed, and no other
+            return None
         if not self._offers or task.key is not None or task.delay or task.run_at is not None:
             return None
         return next((seat for offer in self._offers if (seat := offer(task.queue_id, task_id)) is not None), None)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stepwell.errors import StoreUnusable
-from stepwell.store.driver import Call, Row
+from stepwell.store.driver import Call, Row, Script
+from stepwell.store.sql import Dialect
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
+EVENT_LOCKS: Final = "500ms"  # how long the lock of all events is waited for: those who append wait behind that
 WINDOW: Final = 10_000  # positions that one read looks at, however few of their events are asked for
 STANDBY: Final = (
     "this is a standby: it does not see which transactions are open on the primary, so it cannot tell which events may "
@@ -61,11 +63,11 @@ class FeedPart(NamedTuple):
     position: int
 
 
+@dataclass(eq=False)
 class EventFeed:
     """Reads the events of one tenant; what it has read never changes, and nothing comes in between later."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    _db: Database
 
     async def horizon(self) -> Horizon:
         """How far a reader may go now: what is read after this call is complete up to there."""
@@ -88,6 +90,13 @@ class EventFeed:
         """The open transactions that have appended events, the one that holds the horizon up first."""
         rows = await self._db.repeat(lambda: self._db.driver.read(Call("appenders", {"limit": limit})))
         return [Appender(*row) for row in rows]
+
+
+def hold_events(dialect: Dialect) -> Script[None]:
+    """Wait until no transaction that has appended is open, and let none append until this one ends."""
+    if dialect == "postgres":  # the others have one writer
+        yield Call("patience", {"locks": EVENT_LOCKS})
+        yield Call("lock_events")
 
 
 def feed_row(row: Row) -> FeedRow:

@@ -8,6 +8,9 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from stepwell.store.draft import Drafted
+from stepwell.store.emission import Emission
+from stepwell.store.inline import InlineFold
+from stepwell.store.pending import GroupKey
 from stepwell.store.rows import Settlement
 
 TimerKey = tuple[str, str]  # a queue's name, and the key of a timer in it
@@ -42,6 +45,18 @@ class Delivery(NamedTuple):
     turn: int
     settlement: Settlement
     timer_key: str | None = None  # if it is a timer with a key: the decider's name for it
+    group: GroupKey | None = None  # the ordered group of the task, if it has one ...
+    takes_along: bool = False  # ... and whether tasks behind it are decided with it
+
+
+class Follower(NamedTuple):
+    """A task that stood behind one that was delivered, taken in the transaction of the decision."""
+
+    task_id: int
+    worker: int
+    turn: int
+    group: GroupKey
+    input: str
 
 
 class InstanceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +89,7 @@ class Instance(msgspec.Struct, kw_only=True):
     receipts: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by key
     applied: dict[str, ReceiptRow] = msgspec.field(default_factory=dict)  # by cause, of the lost inputs
     open_tasks: set[int] = msgspec.field(default_factory=set)  # of the deliveries: those that their turn still holds
+    followers: list[Follower] = msgspec.field(default_factory=list)  # the tasks behind them, in their order
 
 
 class NewEvent(NamedTuple):
@@ -95,6 +111,24 @@ class NewReceipt(NamedTuple):
     outcome: str
     first_version: int | None
     last_version: int | None
+
+
+class NewObservation(NamedTuple):
+    """What is recorded of an observed input: the row set of `add_observations`."""
+
+    type: str
+    name: str
+    input: str
+    input_version: int
+    data: str | None
+    outcome: str
+    from_status: str | None
+    to_status: str | None
+    first_version: int | None
+    last_version: int | None
+    error: str | None
+    key: str | None
+    cause: str
 
 
 class NewInstanceTask(NamedTuple):
@@ -126,6 +160,7 @@ class Change(msgspec.Struct, kw_only=True):
     cancelled: list[int] = msgspec.field(default_factory=list)  # timers
     tasks: list[NewInstanceTask] = msgspec.field(default_factory=list)
     settled: list[Delivery] = msgspec.field(default_factory=list)
+    observed: list[NewObservation] = msgspec.field(default_factory=list)
 
 
 class Ruling(Protocol):
@@ -138,6 +173,14 @@ class Ruling(Protocol):
     @property
     def drafted(self) -> Sequence[Drafted]:
         """Messages and runs, checked and encoded."""
+
+    @property
+    def emissions(self) -> Sequence[Emission]:
+        """Events for the outside world."""
+
+    @property
+    def inline(self) -> Sequence[InlineFold]:
+        """The projections whose rows the events change, in the same transaction."""
 
 
 R_co = TypeVar("R_co", bound=Ruling, covariant=True)
@@ -164,6 +207,9 @@ class Deliberation(Protocol[R_co]):
     @property
     def queues(self) -> Sequence[str]:
         """The queues of their effects and timers."""
+
+    def take_along(self, instances: Sequence[Instance]) -> Sequence[tuple[int, str]]:
+        """Add the inputs of the followers to those that are decided; the keys of these, each with its instance."""
 
     def propose(self, instances: Sequence[Instance]) -> Proposed[R_co]:
         """Decide on the instances as they stand."""

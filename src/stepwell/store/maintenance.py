@@ -14,8 +14,9 @@ from stepwell.base.durations import Duration, datetime_of, seconds_of
 from stepwell.base.names import is_served
 from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
 from stepwell.records import Maintenance, Unserved
-from stepwell.store.audit import What
+from stepwell.store.audit import By, What
 from stepwell.store.driver import Call, Row, Script
+from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.workflows import living
@@ -32,18 +33,19 @@ class Admission:
 
     _db: Database
 
-    async def drain(self, name: str, *, draining: bool) -> list[int]:
+    async def drain(self, name: str, by: By, *, draining: bool) -> list[int]:
         """Close a queue to new tasks, or open it again; return its number, and that of a decider's other queue."""
         params = self._db.params(name=name, other=other_of(name), draining=draining)
-        rows = await self._db.driver.transact(partial(_say, Call("drain_queue", params)))
+        what = What.QUEUE_DRAINED if draining else What.QUEUE_REOPENED
+        rows = await self._db.driver.transact(partial(self._noted, Call("drain_queue", params), what, name, by))
         if name not in {row["name"] for row in rows}:
             raise QueueNotFound(name)
         return sorted(row["id"] for row in rows)
 
-    async def worked_off(self, name: str, wait: Duration) -> int:
+    async def worked_off(self, name: str, wait: Duration, by: By) -> int:
         """Close a queue to new tasks and wait until it has none left; return how many are left in the end."""
         until = asyncio.get_running_loop().time() + seconds_of(wait, "wait")
-        queues = await self.drain(name, draining=True)
+        queues = await self.drain(name, by, draining=True)
         pause = SHORTEST_POLL
         while left := await self.unfinished(name, queues):
             rest = until - asyncio.get_running_loop().time()
@@ -77,13 +79,15 @@ class Admission:
         counts = [(row["name"], counted[row["id"]]) for row in alone]
         return [Unserved(name, Count.of(count, count, limit - 1)) for name, count in counts if count]
 
-    async def begin_maintenance(self, reason: str | None) -> None:
+    async def begin_maintenance(self, by: By) -> None:
         """Stop all claims."""
-        await self._db.driver.transact(partial(_say, Call("begin_maintenance", self._db.params(reason=reason))))
+        began = Call("begin_maintenance", self._db.params(reason=by.reason))
+        await self._db.driver.transact(partial(self._noted, began, What.MAINTENANCE_BEGUN, "claims", by))
 
-    async def end_maintenance(self) -> list[int]:
+    async def end_maintenance(self, by: By) -> list[int]:
         """Allow claims again; return the queues with tasks to claim."""
-        await self._db.driver.transact(partial(_say, Call("end_maintenance", self._db.params())))
+        ended = Call("end_maintenance", self._db.params())
+        await self._db.driver.transact(partial(self._noted, ended, What.MAINTENANCE_ENDED, "claims", by))
         return [row["id"] for row in await self._db.driver.read(Call("queues", self._db.params()))]
 
     async def maintenance(self) -> Maintenance | None:
@@ -95,22 +99,31 @@ class Admission:
         running = Count.of(rows[0]["running"], rows[0]["looked_at"], limit - 1)
         return Maintenance(datetime_of(rows[0]["began_at"]), rows[0]["reason"], running)
 
-    async def delete(self, task_id: int, reason: str | None) -> bool:
+    async def delete(self, task_id: int, by: By) -> bool:
         """Delete a task softly; False if it does not exist, or is deleted already. Waiting callers are told."""
-        return bool(await self._db.driver.transact(partial(self._delete, task_id, reason)))
+        deleted = await self._db.driver.transact(partial(self._delete, task_id, by))
+        self._db.wakeups.hint({queue_id for queue_id, _ in groups_of(deleted)})
+        return bool(deleted)
 
-    async def restore(self, task_id: int) -> Row | None:
+    async def restore(self, task_id: int, by: By) -> Row | None:
         """Restore a task that was deleted softly; None if it does not exist, or is not deleted."""
-        return await self._db.driver.transact(partial(self._restore, task_id))
+        return await self._db.driver.transact(partial(self._restore, task_id, by))
 
-    def _delete(self, task_id: int, reason: str | None) -> Script[list[Row]]:
+    def _noted(self, call: Call, what: What, about: str, by: By) -> Script[Sequence[Row]]:
+        """Change something of the store, and note who did if there was something to change."""
+        if rows := (yield call):
+            yield from self._db.audit.of_store(self._db.params(), what, about, by)
+        return rows
+
+    def _delete(self, task_id: int, by: By) -> Script[list[Row]]:
         yield from lock_families([task_id])
-        deleted = yield Call("delete_task", self._db.params(id=task_id, reason=reason))
-        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, reason)
+        deleted = yield Call("delete_task", self._db.params(id=task_id, reason=by.reason))
+        yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, by=by)
         yield from wake_parents(self._db.params(), [row for row in deleted if row["finished_at"] is None], gone=True)
+        yield from let_next_go(self._db.params(), groups_of(deleted))
         return deleted
 
-    def _restore(self, task_id: int) -> Script[Row | None]:
+    def _restore(self, task_id: int, by: By) -> Script[Row | None]:
         params = self._db.params(id=task_id)
         yield Call("savepoint")
         try:
@@ -121,7 +134,7 @@ class Admission:
                 raise
             raise KeyTaken(task_id, holders[0]["queue"], holders[0]["key"], holders[0]["id"]) from None
         yield Call("release_savepoint")
-        yield from self._db.audit.of_all(params, rows, What.RESTORED)
+        yield from self._db.audit.of_all(params, rows, What.RESTORED, by=by)
         return rows[0] if rows else None
 
     def _count_alone(self, name: str, queues: Sequence[int]) -> Script[int]:
@@ -138,10 +151,6 @@ class Admission:
 
     def _counting(self, queues: Sequence[int]) -> Call:
         return Call("unfinished", {"queue_id": queues[0], "other_id": queues[-1], "most": MOST_COUNTED})
-
-
-def _say(call: Call) -> Script[Sequence[Row]]:
-    return (yield call)
 
 
 def other_of(name: str) -> str:

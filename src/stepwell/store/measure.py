@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
     from stepwell.store.store import Store
 
+MOST_SCHEDULES: Final = 1_000  # of which metrics tell
 NEWEST_EVENTS: Final = 1_000_000  # whose versions are looked at
 _STORED_AS: Final = re.compile(r"it was stored as (.+?), version (\d+), and ")
 OF_A_FILE: Final = ("journal_mode", "synchronous")
@@ -108,6 +109,7 @@ class Measure:
                 workflows=await self.metrics_by_workflow(None, window, exact=exact),
                 events=self._db.telemetry.totals() if events else {},
                 projections=await self._db.projections.infos(),
+                schedules=await self._db.schedules.infos(MOST_SCHEDULES, None),
             )
         )
 

@@ -25,15 +25,16 @@ from stepwell.store.add import (
     found_among,
     in_lock_order,
     load,
+    ordered_row_of,
     refuse_closed,
     row_of,
     size_of,
 )
 from stepwell.store.draft import Addressed, Asked, Draft, Drafted, Unique, drafted_runs, examples
-from stepwell.store.driver import LOCKS, Call, Row, Script
+from stepwell.store.driver import LOCKS, Call, Row, Script, only_reads, refused_write
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.rows import NewTask
-from stepwell.store.transaction import Transactions, Tx
+from stepwell.store.transaction import Tx
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -51,6 +52,7 @@ class MessageOptions(TypedDict, total=False):
     max_attempts: int | None
     tags: Iterable[str]
     unique: Unique  # for how long a key is taken
+    limit_key: str | None  # whose limits it counts to, if its queue has limits and the input does not say it
 
 
 class Children(msgspec.Struct, frozen=True):
@@ -66,10 +68,11 @@ class NewTasks:
     """Writes drafted tasks."""
 
     _db: Database
-    _transactions: Transactions
 
     async def add(self, drafted: Drafted, tx: object = None) -> list[TaskId]:
         """Write drafted tasks, in a transaction of their own or in the user's."""
+        if only_reads.get() is not None:
+            raise refused_write()
         if not drafted.tasks:
             return []
         if tx is not None:
@@ -108,7 +111,7 @@ class NewTasks:
         ids = await self._db.ids.take(len(tasks))
         self._due_after([tasks[0].delay])
         if await self._loaded(queue_id, tasks, ids):
-            self._db.tasks.hint({queue_id})
+            self._db.wakeups.hint({queue_id})
             return list(map(TaskId, ids))
         placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
         numbered = list(zip(placed, ids, strict=True))
@@ -117,7 +120,7 @@ class NewTasks:
             missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
             found = await self._found(missing) if missing else {}
             if len(found) == len(missing):
-                self._db.tasks.hint({queue_id})
+                self._db.wakeups.hint({queue_id})
                 return [found.get(task_id) or TaskId(task_id) for task_id in ids]
         raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
 
@@ -130,15 +133,17 @@ class NewTasks:
         return await self._db.flusher.submit(self._adding(task, task_id))
 
     def _adding(self, task: NewTask, task_id: int) -> Operation:
+        in_order = task.group_key is not None
         return Operation(
-            "add_tasks" if task.key is None else "add_tasks_once",
-            row_of(task, task_id),
+            "add_in_order" if in_order else "add_tasks" if task.key is None else "add_tasks_once",
+            ordered_row_of(task, task_id) if in_order else row_of(task, task_id),
             row_id=task_id,
             size=size_of(task),
             # Time for one try that hangs until its own deadline, and one that answers.
             within=2 * self._db.options.timeout,
-            order=(task.queue_id, task.key or "", task_id),
+            order=(task.queue_id, task.group_key or task.key or "", task_id),
             key=None if task.key is None else (task.queue_id, task.key),
+            group=None if task.group_key is None else (task.queue_id, task.group_key),
             adds_to=None if task.delay or task.run_at is not None else task.queue_id,
         )
 
@@ -180,7 +185,7 @@ class NewTasks:
         params, asked = self._db.params(), dataclasses.replace(drafted, required={})  # that was checked already
         numbers = await self._db.ids.take(len(drafted.tasks))
         ids = await self._db.transact(lambda: add_together(params, asked, numbers, self._db.living))
-        self._db.tasks.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
+        self._db.wakeups.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
         self._due_after(task.delay for task in drafted.tasks)
         return ids
 
@@ -189,7 +194,7 @@ class NewTasks:
         if not drafted.tasks:
             return []
         self.share_here(drafted, tx)
-        return self._transactions.play_here(self.joining(drafted), tx)
+        return self._db.transactions.play_here(self.joining(drafted), tx)
 
     async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int) -> Children:
         """Runs that another run asks for, checked, encoded and numbered; nothing is written yet."""
@@ -206,16 +211,20 @@ class NewTasks:
         known = MessageOptions.__annotations__
         if unknown := options.keys() - known.keys():
             raise TypeError(f"enqueue takes no option {min(unknown)!r}; it takes key, tx, {', '.join(known)}")
-        limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
-        return Draft(queue, payload_limit=limit, default_attempts=attempts, **options)
+        store, attempts = self._db.options, self._db.options.retry.max_attempts
+        limit, codec = store.payload_limit, store.codec
+        return Draft(queue, payload_limit=limit, default_attempts=attempts, codec=codec, **options)
 
     def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
         """Runs checked and encoded; nothing is written yet."""
         limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
-        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts)
+        codec = self._db.options.codec
+        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts, codec=codec)
 
     async def check_workflows(self, drafted: Drafted) -> None:
         """Refuse the call before anything is written: first for an unknown name, then for a missing worker."""
+        if only_reads.get() is not None:
+            raise refused_write()
         self._db.check()
         for name, defines in drafted.queues.items():
             if not defines:
@@ -229,13 +238,13 @@ class NewTasks:
         transaction that sees only what existed when it began would not see them: there they are created inside of it.
         """
         missing = await self._missing(drafted)
-        if missing and await self._transactions.play(_isolation(), tx) == READ_COMMITTED:
+        if missing and await self._db.transactions.play(_isolation(), tx) == READ_COMMITTED:
             await self._make(drafted, missing)
 
     def share_here(self, drafted: Drafted, tx: object) -> None:
         """As `share`, for a transaction of the user's thread, which is this one."""
         missing = asyncio.run_coroutine_threadsafe(self._missing(drafted), self._db.loop).result()
-        if missing and self._transactions.play_here(_isolation(), tx) == READ_COMMITTED:
+        if missing and self._db.transactions.play_here(_isolation(), tx) == READ_COMMITTED:
             asyncio.run_coroutine_threadsafe(self._make(drafted, missing), self._db.loop).result()
 
     async def _missing(self, drafted: Drafted) -> list[str]:
@@ -259,7 +268,7 @@ class NewTasks:
 
     async def _add_joined(self, drafted: Drafted, tx: object) -> list[TaskId]:
         await self.share(drafted, tx)
-        ids = await self._transactions.play(self.joining(drafted), tx)
+        ids = await self._db.transactions.play(self.joining(drafted), tx)
         if isinstance(tx, Tx):
             tx.touched.update(drafted.queues)
         return ids

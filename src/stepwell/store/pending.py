@@ -36,7 +36,9 @@ class Answer:
 Heard = Callable[[Answer | BaseException], None]
 RowId = int | tuple[int, str]  # a task, or a step of one
 Key = tuple[int, str]  # of a queue
-Need = int | Key  # the row of a task, or a key
+GroupKey = tuple[int, str]  # of an ordered group: its queue, and its key there
+Group = tuple[int, str, str]  # of a queue: an ordered group, marked as one
+Need = int | Key | Group  # the row of a task, a key, or an ordered group
 
 
 class Operation(msgspec.Struct, eq=False):
@@ -54,6 +56,7 @@ class Operation(msgspec.Struct, eq=False):
     order: tuple[Value, ...] = ()
     parent: int | None = None  # another task whose row it changes too, together with other operations
     key: Key | None = None  # that it takes, or finds taken: it waits until the transaction that takes the key has ended
+    group: GroupKey | None = None  # the ordered group that it adds to or takes from: it waits for others who do so
     adds_to: int | None = None  # the queue that has a task to claim when it is written
     restarts: bool = False  # its task: the records of earlier generations are removed
     ends_run: bool = False  # its task, perhaps before its steps: those that are being executed are closed
@@ -70,8 +73,16 @@ class Operation(msgspec.Struct, eq=False):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The rows and the key for which it may have to wait: its task, its parent, its own key."""
-        return frozenset([need for need in (self.lane, self.parent, self.key) if need is not None])
+        """The rows and the key for which it may have to wait: its task, its parent, its own key and group."""
+        own = self.own
+        return own if self.parent is None else own | {self.parent}
+
+    @property
+    def own(self) -> frozenset[Need]:
+        """What no later operation may lock before it: its task or its key, and its group."""
+        group = None if self.group is None else (*self.group, "group")
+        first = self.key if self.lane is None else self.lane
+        return frozenset([need for need in (first, group) if need is not None])
 
 
 class Lane:

@@ -15,7 +15,6 @@ from stepwell.store.rows import SeenWorker
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
-    from stepwell.store.store import Store
 
 Beat = tuple[int, int]  # a session and the moment of its last beat
 
@@ -23,10 +22,10 @@ Beat = tuple[int, int]  # a session and the moment of its last beat
 class Recovery:
     """One observer of the other sessions."""
 
-    def __init__(self, store: Store | Database) -> None:
-        self._store = store
-        self._watch = Watch(store.clock)
-        self.look_every = _look_every([store.options.lease])  # seconds until the next look, at the most
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._watch = Watch(database.clock)
+        self.look_every = _look_every([database.options.lease])  # seconds until the next look, at the most
 
     def interrupted(self) -> None:
         """The database was away: earlier observations prove nothing."""
@@ -35,29 +34,29 @@ class Recovery:
     async def look(self) -> set[int]:
         """End the dead sessions. Returns the queues that have tasks to claim because of it."""
         try:
-            living = await self._store.sessions.living()
+            living = await self._db.sessions.living()
         except BaseException:
             self.interrupted()
             raise
-        self.look_every = _look_every([self._store.options.lease, *(one.lease for one in living)])
-        proven = {one for one in living if self._store.sessions.is_proven_dead(one)}
+        self.look_every = _look_every([self._db.options.lease, *(one.lease for one in living)])
+        proven = {one for one in living if self._db.sessions.is_proven_dead(one)}
         dead = proven.union(self._watch.dead_among(living))
-        now = self._store.clock.monotonic()
-        rows = await self._store.sessions.return_stranded()
+        now = self._db.clock.monotonic()
+        rows = await self._db.sessions.return_stranded()
         buried: list[int] = []
         for worker in sorted(dead, key=lambda one: one.worker_id):
             try:
                 soon = math.inf if worker in proven else now + patience(worker)
-                returned = await self._store.sessions.bury(worker, until=soon)
+                returned = await self._db.sessions.bury(worker, until=soon)
             except StoreBusy:
                 continue  # its fence is locked: the next look tries again, and the other sessions must not wait for it
             if returned is not None:
                 buried.append(worker.worker_id)
                 rows += returned
         if ended := [row["id"] for row in rows if RunStatus(row["status"]).finished]:
-            self._store.results.finished(ended)  # lost once too often: the callers that wait for them are told now
+            self._db.results.finished(ended)  # lost once too often: the callers that wait for them are told now
         if buried or rows:
-            self._store.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))
+            self._db.telemetry.emit(SessionsRecovered(tuple(buried), len(rows)))
         return {row["queue_id"] for row in rows}
 
 

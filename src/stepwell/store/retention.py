@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stepwell.base.durations import Duration, seconds_of
+from stepwell.base.durations import Duration, datetime_of, seconds_of
 from stepwell.errors import InvalidOption
+from stepwell.store.audit import By, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.progress import tell_done
 
@@ -27,9 +28,10 @@ PIECES: Final = 10  # of finished tasks a round; then other work has its turn
 DAY: Final = 86_400.0
 KEPT: Final = {
     "remove_sessions": 1 * DAY,
-    "remove_old_audit": 30 * DAY,
     "remove_rollup": 90 * DAY,
+    "remove_ticks": 90 * DAY,
 }
+OBSERVATIONS: Final = 30 * DAY
 
 
 @dataclass(eq=False)
@@ -37,22 +39,31 @@ class Retention:
     """The removal of old rows from one tenant's part of a store."""
 
     _db: Database
+    observations: bool = False  # this process observes inputs, so it removes old observations too
 
     async def round(self) -> bool:
         """Remove a bounded number of rows that are too old; True if there may be more."""
         now = await self._now()
         kept = [*KEPT.items(), ("remove_receipts", self._db.options.keep)]
-        kept += [("remove_deleted", self._db.options.keep), ("remove_dead", self._db.options.keep_dead_letters)]
+        kept += [
+            ("remove_old_audit", self._db.options.keep_audit),
+            ("remove_deleted", self._db.options.keep),
+            ("remove_dead", self._db.options.keep_dead_letters),
+        ]
+        if self.observations:
+            kept.append(("remove_observations", OBSERVATIONS))
         more = False
         for statement, seconds in kept:
             if seconds is not None:
                 more |= await self._piece(statement, before=_ago(now, seconds)) == PIECE
+        if self._db.options.seal_audit and self._db.options.keep_audit is not None:
+            more |= await self._db.seals.drop(_ago(now, self._db.options.keep_audit))
         if self._db.options.keep is not None:
             _, unfinished = await self._finished(_ago(now, self._db.options.keep), PIECES)
             more |= unfinished
         return more
 
-    async def prune(self, older_than: Duration | None, *, dead_letters: bool, dry_run: bool) -> int:
+    async def prune(self, older_than: Duration | None, by: By, *, dead_letters: bool, dry_run: bool) -> int:
         """Remove all finished and deleted tasks of this age, and dead letters if asked; return how many."""
         kept = self._db.options.keep if older_than is None else older_than
         if kept is None:
@@ -62,10 +73,14 @@ class Retention:
         before = _ago(await self._now(), age)
         if dry_run:
             return await self._outlived(before, dead_letters=dead_letters)
+        about = f"what ended before {datetime_of(before):%Y-%m-%d %H:%M:%S}" + dead_letters * ", dead letters too"
+        await self._db.driver.transact(partial(self._db.audit.of_store, self._db.params(), What.PRUNED, about, by))
         count, _ = await self._finished(before)
         for statement in ("remove_deleted", "remove_dead") if dead_letters else ("remove_deleted",):
             while removed := await self._piece(statement, before=before):
                 count += removed
+        while await self._piece("remove_observations", before=before) == PIECE:
+            pass  # of inputs, which are no tasks: not counted
         return count
 
     async def _outlived(self, before: int, *, dead_letters: bool) -> int:
@@ -93,7 +108,8 @@ class Retention:
 
     async def _piece(self, statement: str, **params: Value) -> int:
         call = Call(statement, {"tenant": self._db.options.tenant, "limit": PIECE, **params})
-        script = _remove if statement in KEPT or statement == "remove_receipts" else _remove_tasks
+        alone = statement in KEPT or statement in ("remove_receipts", "remove_observations", "remove_old_audit")
+        script = _remove if alone else _remove_tasks
         removed = await self._db.driver.transact(partial(script, call))
         tell_done(removed)
         return removed
@@ -118,7 +134,7 @@ def remove_belongings(removed: Sequence[Row]) -> Script[None]:
     """Remove what belongs to tasks that this transaction removes."""
     ids = ",".join(str(row["id"]) for row in removed)
     if ids:
-        for statement in ("remove_steps", "remove_signals", "remove_audit"):
+        for statement in ("remove_steps", "remove_signals", "remove_reports", "remove_audit"):
             yield Call(statement, {"ids": ids})
 
 

@@ -21,6 +21,9 @@ NEVER: Final = 253_370_764_800_000_000
 MARK: Final = "#"
 ACCEPTED: Final = "#accepted/"
 HELD: Final = "#held/"
+IN_DOUBT: Final = "InDoubt"  # what a wait is that asks whether a step is done: it stands in its error
+TOLD: Final = "#told/"  # how often a branch has reported under a name
+CHECKPOINT: Final = "#checkpoint/"  # what the body of a step noted last, for its next attempt
 ANSWERED: Final = "#answered/"  # a child that was finished when its parent was forked: it may have been removed since
 
 
@@ -51,6 +54,9 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     tags: str | None = None
     parent_id: int | None = None
     inside: bool = False  # pending work leads to it: a queue that is being drained accepts it
+    group_key: str | None = None  # of its ordered group, if it is executed in order ...
+    after_failure: str = "wait"  # ... and whether the others of the group wait for it when it fails, or continue
+    limit_key: str | None = None  # of a limited queue, if it is said with the task
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +82,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     parent_id: int | None = None  # the run that asked for it
     cleanup_until: int | None = None  # it was cancelled, and may clean up until then
     generation: int = 0  # how often it has restarted
+    group_key: str | None = None  # of its ordered group, if it stands or stood in one
 
     @property
     def lasting_key(self) -> str:

@@ -10,24 +10,23 @@ import asyncio
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stepwell.base.clock import Clock
 from stepwell.base.futures import begin_apart, resolve, resolve_all
 from stepwell.base.names import is_shielded
-from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, StoreLocked, StoreUnavailable
 from stepwell.store.add import SLOWEST_ROW, add_together
 from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.draft import together
-from stepwell.store.driver import LOCKS, Call, Driver, Row, Script, Value
-from stepwell.store.lock_queue import PATIENCE, LockQueue, Waiter, holder
-from stepwell.store.retry import repeated
+from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.rows import ANSWERED
 from stepwell.store.steps import step_of, values_of
 from stepwell.store.wait_query import (
     AddChildren,
+    AddEvents,
     Answered,
+    AnswerRequest,
     CancelRequested,
     EndRace,
     LookAtChildren,
@@ -38,12 +37,15 @@ from stepwell.store.wait_query import (
     does_not_fit,
     note_stake,
     raced,
+    refusal,
     rows_of_answer,
     seen_children,
     signalled,
     taken_by,
 )
-from stepwell.store.workflows import Living
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 MOST_TOGETHER: Final = 500
 Answers = dict[Question, Answered | CancelRequested]
@@ -57,30 +59,10 @@ Batch = Mapping[Question, asyncio.Future[Answered]]
 class RunWaits:
     """Answers the questions of the runs that this process executes."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        living: Living,
-        clock: Clock,
-        telemetry: Telemetry,
-        *,
-        lock_queue: LockQueue,
-        slot: int,
-        timeout: float,
-        tenant: str,
-        keep: float | None,
-        added: Callable[[set[int]], None],
-    ) -> None:
-        self._driver = driver
-        self._living = living
-        self._clock = clock
-        self._telemetry = telemetry
-        self._lock_queue = lock_queue
-        self._slot = slot
-        self._timeout = timeout
-        self._tenant = tenant
-        self._keep = keep
-        self._added_to = added  # called with the queues that have new tasks
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._driver, self._lock_queue = database.driver, database.lock_queue
+        self._keep = database.options.keep
         self._asked: list[tuple[Question, asyncio.Future[Answered]]] = []
         self._answering: asyncio.Task[None] | None = None
         self._doubted: set[Question] = set()  # those that an earlier try whose reply was lost may have answered
@@ -162,7 +144,7 @@ class RunWaits:
         await seek(runs, lambda some: self._answered(of(some), SEEKING), held)
 
     def _wait_aside(self, question: Question, future: asyncio.Future[Answered], *, behind: bool) -> None:
-        until = asyncio.get_running_loop().time() + 10 * self._timeout
+        until = asyncio.get_running_loop().time() + 10 * self._db.options.timeout
 
         async def attempt() -> bool:
             if future.done() or await self._answered({question: future}, PATIENCE):
@@ -193,17 +175,23 @@ class RunWaits:
                 await self._answer({question: future})
             return True
         added = [one for one in answers if isinstance(one, AddChildren) and isinstance(answers[one], Recorded)]
-        if queues := {queue_id for one in added for queue_id in one.queues}:
-            self._added_to(queues)
+        queues = {queue_id for one in added for queue_id in one.queues}
+        for each in answers.values():
+            if isinstance(each, Recorded):
+                queues |= each.added_to
+        if queues:
+            self._db.wakeups.hint(queues)
         for question, future in batch.items():
             answer = answers.get(question)
             note_stake(question, answer)
+            if isinstance(question, AnswerRequest) or (isinstance(question, TakeSignal) and question.has_refused):
+                self._db.wakeups.tell_reported(question.task.id)
             resolve(future, LeaseLost(question.task.owner, question.task.id) if answer is None else answer)
         return True
 
     async def _transacted(self, batch: Sequence[Question], patience: float) -> Answers:
         tries = itertools.count()
-        timeout = self._timeout + SLOWEST_ROW * sum(
+        timeout = self._db.options.timeout + SLOWEST_ROW * sum(
             len(one.ids) for one in batch if isinstance(one, AddChildren | LookAtChildren)
         )
 
@@ -218,12 +206,8 @@ class RunWaits:
                 self._doubted.update(batch)  # it may have been answered, even if another turn asks next
                 raise
 
-        answers = await repeated(
-            work,
-            clock=self._clock,
-            telemetry=self._telemetry,
-            within=10 * self._timeout,  # a short outage must not make the run ask anew for what it took or added
-        )
+        # A short outage must not make the run ask anew for what it took or added.
+        answers = await self._db.repeat(work, patience=10)
         if isinstance(answers, StoreLocked):
             raise answers
         self._doubted.difference_update(batch)
@@ -231,7 +215,10 @@ class RunWaits:
 
     def _answering_all(self, batch: Sequence[Question], *, again: bool) -> Script[Answers]:
         """Answer all questions that may be answered, in one transaction; a question without an answer came too late."""
-        params: dict[str, Value] = {"now": self._clock.now(), "tenant": self._tenant, "slot": self._slot}
+        params = self._db.params(slot=self._db.claim_slot)
+        emitted = [one for one in batch if isinstance(one, AddEvents)]
+        if emitted:
+            yield from self._db.outboxes.locking([each for one in emitted for each in one.emissions])
         turns = sorted({(one.task.id, one.task.owner, one.task.turn) for one in batch})
         runs = {row["id"]: row for row in (yield Call("lock_turns", params, turns))}
         answers: dict[Question, Answered] = {}
@@ -242,12 +229,18 @@ class RunWaits:
             answers = answered_before([one for one in batch if one.task.id in runs], done)
         stopped = {run_id for run_id, row in runs.items() if row["cancelled"]}
         asked = [one for one in batch if one.task.id in runs and one not in answers]
-        refused = [one for one in asked if one.task.id in stopped and not is_shielded(one.row.key)]
+        refused = [one for one in asked if one.task.id in stopped and _is_refused(one)]
         asked = [one for one in asked if one not in refused]
         answers |= yield from self._signals(params, [one for one in asked if isinstance(one, TakeSignal)], runs)
+        replies = [one for one in asked if isinstance(one, AnswerRequest)]
+        if replies:
+            yield Call("answer_requests", params, [one.answer for one in replies])
+        answers |= {one: Recorded(one.row) for one in replies}
         answers |= {one: raced(one) for one in asked if isinstance(one, EndRace)}
         added = [one for one in asked if isinstance(one, AddChildren)]
         answers |= yield from self._added(params, added, runs, again=again)
+        if emitted := [one for one in emitted if one in asked]:
+            answers |= yield from self._emitted(emitted)
         answers |= yield from self._looked(params, [one for one in asked if isinstance(one, LookAtChildren)], runs)
         yield from self._record(params, {one: answers[one] for one in asked})
         return {**answers, **{one: CancelRequested() for one in refused}}
@@ -280,6 +273,10 @@ class RunWaits:
             if taken:
                 yield Call("take_signals", params, taken)
                 yield from self._forget([(*one[:3], runs[one[0]]["now"]) for one in taken])
+            if refused := [
+                refusal(wanted[place], found[place]["place"]) for place in aside if wanted[place].is_request
+            ]:
+                yield Call("answer_requests", params, refused)
             signals |= {place: row for place, row in found.items() if place not in aside}
             wanted = {place: wanted[place] for place in aside}
         return {one: signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
@@ -299,13 +296,20 @@ class RunWaits:
         if not asked:
             return answers
         numbers = [child for one in asked for child in one.ids]
-        added = iter((yield from add_together(params, together([one.drafted for one in asked]), numbers, self._living)))
+        added = iter(
+            (yield from add_together(params, together([one.drafted for one in asked]), numbers, self._db.living))
+        )
         for one in asked:
             ids = list(itertools.islice(added, len(one.ids)))
             own = not again and all(child.created for child in ids)
             needed = len(ids) - runs[one.task.id]["waiting"] if own else None
             answers[one] = Recorded(one.recorded(ids), needed)
         return answers
+
+    def _emitted(self, asked: Sequence[AddEvents]) -> Script[dict[Question, Answered]]:
+        """Write the events of all these questions; each is answered with its own row."""
+        queues = yield from self._db.outboxes.writing([each for one in asked for each in one.emissions])
+        return {one: Recorded(one.row, added_to=frozenset(queues)) for one in asked}
 
     def _looked(
         self, params: dict[str, Value], asked: Sequence[LookAtChildren], runs: Mapping[int, Row]
@@ -318,3 +322,9 @@ class RunWaits:
         marks = (yield Call("steps_of", params, sorted(gone))) if gone else []
         kept = {(row["run_id"], row["key"]): row["output"] for row in marks if row["key"].startswith(ANSWERED)}
         return {one: seen_children(one, children, runs[one.task.id], kept) for one in asked}
+
+
+def _is_refused(question: Question) -> bool:
+    """Whether a run that was cancelled may not ask this."""
+    is_result = isinstance(question, AddEvents) and question.is_result
+    return not is_result and not is_shielded(question.row.key)

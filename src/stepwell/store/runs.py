@@ -13,15 +13,16 @@ from stepwell.base.durations import Duration, datetime_of, moment_of, seconds_of
 from stepwell.base.names import check_filter, check_id, check_key, check_whole
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId
-from stepwell.store.audit import Note, What
+from stepwell.store.audit import By, What
 from stepwell.store.dead_letters import place_of
 from stepwell.store.draft import Asked
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.new_tasks import NewTasks
 from stepwell.store.results import returned
 from stepwell.store.rows import ANSWERED, MARK
+from stepwell.store.run_key import RunKey
 from stepwell.values.lossless import refuse_unnamed
-from stepwell.values.stamp import read_value, write_value
+from stepwell.values.named_codecs import shown_value
+from stepwell.values.stamp import write_value
 from stepwell.values.versions import stamped_like
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ class Runs:
     """Triggers and finds runs."""
 
     _db: Database
-    _new_tasks: NewTasks
 
     async def trigger(self, triggers: Iterable[Asked[R]], tx: object) -> list[RunId[R]]:
         """Write all the runs or none; return their ids, in the same order."""
         asked = list(triggers)
-        drafted = self._new_tasks.drafted_runs(asked)
+        drafted = self._db.new_tasks.drafted_runs(asked)
         if tx is None:
-            await self._new_tasks.check_workflows(drafted)
-        return run_ids(asked, await self._new_tasks.add(drafted, tx))
+            await self._db.new_tasks.check_workflows(drafted)
+        return run_ids(asked, await self._db.new_tasks.add(drafted, tx))
 
     async def result(self, run_id: int, as_: Any, timeout: Duration | None) -> Any:
         """What a run returned, as soon as it is finished; raises if it did not return."""
@@ -96,9 +96,11 @@ class Runs:
 
     async def find(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has."""
-        params: dict[str, Value] = {"queue_id": await self._db.workflow_id(workflow), "key": check_key(key)}
-        rows = await self._db.driver.read(Call("run_of_key", params))
-        found = await self._read([row["id"] for row in rows], deleted=False)
+        try:
+            number = await self._db.run_id(RunKey(workflow, key))
+        except RunNotFound:
+            return None
+        found = await self._read([number], deleted=False)
         return found[0] if found else None
 
     async def steps(self, run_id: int) -> Sequence[StepInfo]:
@@ -202,9 +204,9 @@ def step_info(row: Any) -> StepInfo:
         name=_name_in(row["key"]),
         status=RunStatus(row["status"]),
         attempt=row["attempt"],
-        input=_value(row["input"]),
-        output=_value(row["output"]),
-        error=_value(row["error"]),
+        input=shown_value(row["input"]),
+        output=shown_value(row["output"]),
+        error=shown_value(row["error"]),
         started_at=_moment(row["started_at"]),
         finished_at=_moment(row["finished_at"]),
     )
@@ -220,39 +222,36 @@ def _moment(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else datetime_of(microseconds)
 
 
-def _value(text: str | None) -> Any:
-    return None if text is None else read_value(text)
-
-
 @dataclass(eq=False)
 class Forks:
     """Begins runs of the same workflow that go on where other runs were, with other results if given."""
 
     _db: Database
 
-    async def begin(self, run_id: int, at: str, outputs: Mapping[str, Any], reason: str | None) -> RunId[Any]:
+    async def begin(self, run_id: int, at: str, outputs: Mapping[str, Any], by: By) -> RunId[Any]:
         """Begin a new run that goes on at a step of this one, with these results of earlier steps."""
         self._db.check()
         edits = {check_key(step, "step"): self._output(step, value) for step, value in outputs.items()}
         cause = f"fork of {check_id(run_id)} at {check_key(at, 'step')}"
-        said = cause if reason is None else f"{cause}: {check_filter('reason', reason)}"
+        said = cause if by.reason is None else f"{cause}: {by.reason}"
         [fork_id] = await self._db.ids.take(1)
-        queue_id = await self._db.transact(partial(self._forking, int(run_id), fork_id, at, edits, said))
+        queue_id = await self._db.transact(partial(self._forking, int(run_id), fork_id, at, edits, By(by.actor, said)))
         if queue_id is None:
             raise await self._db.no_run(run_id)
-        self._db.tasks.hint({queue_id})
+        self._db.wakeups.hint({queue_id})
         forked: RunId[Any] = RunId(fork_id)
         if isinstance(run_id, RunId) and run_id.returns is not Any:
             forked.returns = run_id.returns
         return forked
 
     def _output(self, step: str, value: Any) -> str:
-        text = write_value(value, limit=self._db.options.payload_limit, what=f"output of {step}")
-        refuse_unnamed(value, what=f"output of {step}")
+        options, what = self._db.options, f"output of {step}"
+        text = write_value(value, limit=options.payload_limit, what=what, codec=options.codec)
+        refuse_unnamed(value, what=what, codec=options.codec)
         return text
 
-    def _forking(self, run_id: int, fork_id: int, at: str, edits: Mapping[str, str], cause: str) -> Script[int | None]:
-        params = self._db.params(id=run_id, fork_id=fork_id, cause=cause)
+    def _forking(self, run_id: int, fork_id: int, at: str, edits: Mapping[str, str], by: By) -> Script[int | None]:
+        params = self._db.params(id=run_id, fork_id=fork_id, cause=by.reason, or_message=False)
         found = yield Call("lock_run", params)
         if not found:
             return None
@@ -272,8 +271,9 @@ class Forks:
             edited += yield from self._answers(run_id, fork_id, [row for row in steps if row["place"] < first["place"]])
             if edited:
                 yield Call("edit_steps", {}, edited)
-            forked = Note(run_id, What.FORKED, f"as run {fork_id} at {first['key']}")
-            yield from self._db.audit.noted(params, [forked, Note(fork_id, What.FORKED, cause)])
+            note = partial(self._db.audit.note, what=What.FORKED, actor=by.actor)
+            forked = note(run_id, detail=f"as run {fork_id} at {first['key']}")
+            yield from self._db.audit.noted(params, [forked, note(fork_id, detail=by.reason)])
         return queue_id
 
     def _answers(self, run_id: int, fork_id: int, kept: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.clock import Clock
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import is_version
 from stepwell.records import RunStatus, WorkerInfo
-from stepwell.store.audit import Audit
-from stepwell.store.driver import Call, Driver, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
+from stepwell.store.driver import Call, Hint, Outside, Pulse, Row, Script, SessionGuards, Value
+from stepwell.store.ends import tell_ends
+from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.rows import Claimed, Owned, SeenWorker
-from stepwell.store.settle import tell_dead_letters, wake_parents
+from stepwell.store.settle import wake_parents
 from stepwell.store.tasks import claimed_of
 
 if TYPE_CHECKING:
-    pass
+    from stepwell.store.database import Database
 
 
 MOST_RETURNED: Final = 1000
@@ -44,12 +44,8 @@ class Identity:
 class Sessions:
     """Worker sessions in one store."""
 
-    def __init__(self, driver: Driver, clock: Clock, *, slots: int, tenant: str, audit: Audit) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._slots = slots
-        self._tenant = tenant
-        self._audit = audit
+    def __init__(self, database: Database) -> None:
+        self._db, self._driver = database, database.driver
 
     async def begin(self, identity: Identity, lease: int, helper: str | None = None) -> int:
         """Register a session that may write from now on; its id was never used before."""
@@ -67,7 +63,7 @@ class Sessions:
     def beat(self, pulse: Pulse, workers: Sequence[int], timeout: float) -> tuple[set[int], list[Owned]]:
         """Keep these sessions alive. Returns those that are, and the tasks that they hold according to the database."""
         rows = [(worker,) for worker in workers]
-        calls = [Call("beat", self._params(), rows), Call("owned", {}, rows), Call("forget_requests", {}, rows)]
+        calls = [Call("beat", self._db.params(), rows), Call("owned", {}, rows), Call("forget_requests", {}, rows)]
         alive, owned, _ = pulse.run(calls, timeout)
         return (
             {row["id"] for row in alive},
@@ -81,11 +77,11 @@ class Sessions:
     def outside(self, workers: Sequence[int]) -> Outside | None:
         """How another process beats for these sessions, and how it notes that their process is gone."""
         rows = [(worker,) for worker in workers]
-        return self._driver.outside([Call("beat", self._params(), rows), Call("note_gone", {}, rows)], GONE)
+        return self._driver.outside([Call("beat", self._db.params(), rows), Call("note_gone", {}, rows)], GONE)
 
     async def living(self) -> list[SeenWorker]:
         """Every session that has not ended, with its last beat."""
-        rows = await self._driver.read(Call("living_workers", self._params()))
+        rows = await self._driver.read(Call("living_workers", self._db.params()))
         return [
             SeenWorker(
                 row["worker_id"], row["beat_at"], bool(row["silent"]), bool(row["gone"]), row["lease"] / 1_000_000
@@ -124,14 +120,13 @@ class Sessions:
 
     async def latest(self, limit: int = 100) -> list[WorkerInfo]:
         """Sessions, newest first."""
-        rows = await self._driver.read(Call("workers", self._params(limit=limit, tenant=self._tenant)))
+        rows = await self._driver.read(Call("workers", self._db.params(limit=limit)))
         return [_worker_info(row, self._driver.guards) for row in rows]
 
     def _begin(self, identity: Identity, lease: int, helper: str | None) -> Script[int]:
         [row] = yield Call(
             "begin_worker",
-            self._params(
-                tenant=self._tenant,
+            self._db.params(
                 name=identity.name,
                 host=identity.host,
                 pid=identity.pid,
@@ -143,28 +138,28 @@ class Sessions:
         )
         worker_id: int = row["id"]
         self._driver.guards.hold(worker_id)  # before others can see the session, or they would declare it dead
-        yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._slots)])
-        yield Call("begin_beat", self._params(worker=worker_id, helper=helper))
+        yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._db.claim_slot + 1)])
+        yield Call("begin_beat", self._db.params(worker=worker_id, helper=helper))
         return worker_id
 
     def _end(
         self, stop: Call, worker_id: int, reason: str, *, died: bool = False, until: float = math.inf
     ) -> Script[list[Row] | None]:
-        if self._clock.monotonic() > until:
+        if self._db.clock.monotonic() > until:
             return None
         # A later statement gives the tasks back: only its new snapshot shows what a claim committed while we waited for
         # the fence. In one statement that task would stay RUNNING for ever.
         if not (yield stop):
             return None
         yield Call("lower_fence", {"worker": worker_id})
-        yield Call("end_worker", self._params(worker=worker_id, reason=reason))
+        yield Call("end_worker", self._db.params(worker=worker_id, reason=reason))
         if died:
             yield Call("note_loss", {"worker": worker_id})
         return (yield from self._return([worker_id]))
 
     def _acquit(self, worker: int) -> Script[set[int]]:
         queues: set[int] = set()
-        while rows := (yield Call("acquit", self._params(worker=worker, limit=MOST_RETURNED))):
+        while rows := (yield Call("acquit", self._db.params(worker=worker, limit=MOST_RETURNED))):
             queues |= {row["queue_id"] for row in rows}
         yield Call("forget_loss", {"worker": worker})
         return queues
@@ -172,18 +167,16 @@ class Sessions:
     def _return(self, workers: Sequence[int]) -> Script[list[Row]]:
         returned: list[Row] = []
         for worker in workers:
-            while rows := (yield Call("return_tasks", self._params(worker=worker, limit=MOST_RETURNED))):
-                yield from self._audit.lost(self._params(), worker, rows)
+            while rows := (yield Call("return_tasks", self._db.params(worker=worker, limit=MOST_RETURNED))):
+                yield from self._db.audit.lost(self._db.params(), worker, rows)
                 returned += rows
             yield Call("forget_requests_of", {"worker": worker})
         if ended := [(row["id"], row["status"], None) for row in returned if RunStatus(row["status"]).finished]:
-            yield Call("end_steps", self._params(), ended)
-        yield from tell_dead_letters(self._params(), [row["id"] for row in returned if row["status"] == "ERROR"])
-        yield from wake_parents(self._params(), returned)
+            yield Call("end_steps", self._db.params(), ended)
+        yield from tell_ends(self._db, [row["id"] for row in returned if row["status"] == "ERROR"])
+        yield from wake_parents(self._db.params(), returned)
+        yield from let_next_go(self._db.params(), groups_of(row for row in returned if row["position"] is None))
         return returned
-
-    def _params(self, **params: Value) -> dict[str, Value]:
-        return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
 
 
 def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
@@ -197,7 +190,7 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
         pid=row["pid"],
         port=row["port"],
         version=row["version"],
-        handlers=tuple(name for name in named if not is_version(name)),
+        handlers=tuple(name for name in named if "/" not in name),
         lease=row["lease"] / 1_000_000,
         alive=in_time and not row["gone"] and not guards.proves_dead(row["id"]),
         silent=None if row["silent"] is None else row["silent"] / 1_000_000,
@@ -215,11 +208,8 @@ class Suspects:
     A claim skips them; a settle clears the suspicion.
     """
 
-    def __init__(self, driver: Driver, clock: Clock, audit: Audit, *, slot: int) -> None:
-        self._driver = driver
-        self._clock = clock
-        self._audit = audit
-        self._slot = slot
+    def __init__(self, database: Database) -> None:
+        self._db, self._driver = database, database.driver
 
     async def wait_in(self, queues: Sequence[int]) -> bool:
         """Whether a suspect of one of these queues could be executed now."""
@@ -228,20 +218,22 @@ class Suspects:
     async def claim(self, worker: int, queues: Sequence[int], *, beside: bool) -> list[Claimed]:
         """Claim one for a session that has no other task, or `beside` its other tasks; returns at most one."""
         asked_at = time.monotonic()
-        call = Call("claim_alone", self._params(queues, worker=worker, slot=self._slot, beside=beside))
-        return claimed_of(worker, await self._taken(call), queues, asked_at)
+        params = self._params(queues, worker=worker, slot=self._db.claim_slot, beside=beside, admitted=None)
+        return claimed_of(worker, await self._taken(Call("claim_alone", params), queues), queues, asked_at)
 
     async def take(self, queues: Sequence[int], visibility: int) -> list[Row]:
         """Take one by hand; returns at most one."""
-        return await self._taken(Call("take_suspect", self._params(queues, visibility=visibility)))
+        params = self._params(queues, visibility=visibility, admitted=None)
+        return await self._taken(Call("take_suspect", params), queues)
 
-    async def _taken(self, call: Call) -> list[Row]:
-        return await self._driver.transact(lambda: self._noted(call))
+    async def _taken(self, call: Call, queues: Sequence[int]) -> list[Row]:
+        taken = await self._driver.transact(lambda: self._noted(call))
+        return taken or await self._db.limited.admit_alone(call, queues)
 
     def _noted(self, call: Call) -> Script[list[Row]]:
         rows = yield call
-        yield from self._audit.claimed(dict(call.params), rows)
+        yield from self._db.audit.claimed(dict(call.params), rows)
         return rows
 
     def _params(self, queues: Sequence[int], **params: Value) -> dict[str, Value]:
-        return {"now": self._clock.now(), "queues": ",".join(map(str, queues)), **params}
+        return self._db.params(queues=",".join(map(str, queues)), **params)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from stepwell.records import RunStatus, TaskKind
-from stepwell.store.add import ROW_BYTES, row_of
+from stepwell.records import RunStatus
+from stepwell.store.add import ROW_BYTES
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.pending import Operation
-from stepwell.store.rows import NewTask, Settlement, SettleRow, StepRow
-from stepwell.values.versions import unstamped
+from stepwell.store.rows import Settlement, SettleRow, StepRow
 
 CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose steps may still be executed
 
@@ -57,52 +54,6 @@ def ending_rows(settling: Operation) -> list[tuple[Value, ...]]:
     """The row set of `end_steps` for a settle: for each status that cuts steps short, one row for each step."""
     kept = [step[3] for step in settling.steps] or [None]
     return [(settling.row[0], status._value_, key) for status in CUT_SHORT for key in kept]
-
-
-ATTEMPTS = 3
-DECIDER_ATTEMPTS = 5
-
-
-def tell_dead_letters(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
-    """Trigger the workflow that each of these failed runs names for its failure; return the queues that got a run.
-
-    An effect that is given up sends its instance an input. Both happen in the transaction that makes the dead letter.
-    """
-    if not ended:
-        return set()
-    told = yield from _tell_instances(params, ended)
-    letters = yield Call("letters_of", params, [(run_id,) for run_id in ended])
-    if not letters:
-        return told
-    blocks = yield from reserve_blocks(-(-len(letters) // BLOCK))
-    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
-    rows = []
-    for letter, task_id in zip(letters, ids, strict=False):
-        said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
-        said |= {name: json.loads(unstamped(letter[name] or "null")[1]) for name in ("input", "error")}
-        task = NewTask(
-            TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
-        )
-        rows.append(row_of(task, task_id))
-    yield Call("add_tasks", params, rows)
-    return told | {letter["letter_queue_id"] for letter in letters}
-
-
-def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
-    """Add an input for the instance of each effect that was given up; its decider decides what the instance is told."""
-    effects = yield Call("dead_effects", {}, [(task_id,) for task_id in ended])
-    if not effects:
-        return set()
-    blocks = yield from reserve_blocks(-(-len(effects) // BLOCK))
-    ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
-    rows = []
-    for effect, task_id in zip(effects, ids, strict=False):
-        said = json.dumps({"id": effect["instance"], "dead_letter": effect["id"]})
-        queue_id = effect["inputs_queue_id"]
-        task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
-        rows.append(row_of(task, task_id))
-    yield Call("add_tasks", params, rows)
-    return {effect["inputs_queue_id"] for effect in effects}
 
 
 GONE: Final = "GONE"

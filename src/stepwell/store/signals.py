@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.names import check_id, check_key, check_name
-from stepwell.errors import InvalidName, RunNotFound, SerializationError
-from stepwell.records import SignalAnswer, TaskKind
-from stepwell.store.audit import Audit, What
+import msgspec
+
+from stepwell.base.names import REQUEST, check_id, check_key, check_name
+from stepwell.errors import InvalidName, NotInDoubt, RunNotFound, SerializationError
+from stepwell.records import RunStatus, SignalAnswer, TaskKind
+from stepwell.store.audit import UNSAID_BY, Audit, By, What
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.transaction import Transactions
+from stepwell.store.rows import IN_DOUBT, StepRow
+from stepwell.store.run_key import WhichRun, numbered
 from stepwell.values.codec import decode
 from stepwell.values.fields import misfit
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.named_codecs import json_text
 from stepwell.values.stamp import write_value
 from stepwell.values.versions import unstamped
 
@@ -27,50 +31,95 @@ Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
 RESUMED: Final = "resumed"  # the key of a resume: the second resume of a step is a repetition
 
 
+class Resolution(msgspec.Struct, frozen=True):
+    """What became of a body that was interrupted: done or not, and if it is, what its step returns."""
+
+    done: bool
+    value: msgspec.Raw = msgspec.Raw(b"null")
+
+
 @dataclass(eq=False)
 class Signals:
     """Sends signals to runs."""
 
     _db: Database
-    _transactions: Transactions
 
     async def send(
-        self, run_id: int, name: str, data: Any, key: str | None, *, check: bool, tx: object
+        self, run: WhichRun, name: str, data: Any, key: str | None, by: By = UNSAID_BY, *, check: bool, tx: object
     ) -> SignalAnswer:
         """Keep data for the next wait of this name in a run, in a transaction of its own or in the user's."""
-        sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
         if tx is None:
-            return await self._signal(sending, run_id)
-        return await self._transactions.play(_joined(sending), tx)
+            run = await self._db.run_id(run)
+        sending = self._sending(run, check_name("signal", name), data, key, by, check=check)
+        if tx is None:
+            return await self._signal(sending)
+        return await self._db.transactions.play(_joined(sending), tx)
 
-    async def resume(self, run_id: int, step: str, data: Any, *, check: bool) -> SignalAnswer:
+    async def send_once(self, run: WhichRun, name: str, data: Any, key: str) -> SignalAnswer:
+        """Send a signal whose key is its sender's own: a repetition is answered as the first time."""
+        run_id = await self._db.run_id(run)
+        sending = self._sending(run_id, check_name("signal", name), data, key, UNSAID_BY)
+        return await self._signal(sending, once=True)
+
+    async def request(self, run: int, name: str, data: Any, key: str, by: By, *, check: bool) -> SignalAnswer:
+        """Keep data for the next block of this name that takes requests; one key is sent once."""
+        return await self._signal(self._sending(run, REQUEST + name, data, key, by, check=check))
+
+    async def resume(self, run: WhichRun, step: str, data: Any, by: By, *, check: bool) -> SignalAnswer:
         """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing."""
-        name = checked_call(step)
+        name, run_id = checked_call(step), await self._db.run_id(run)
         found = await self._db.driver.read(Call("turns_of", rows=[(check_id(run_id),)]))
         # Read once, before it is sent: a retry after a lost reply must have the same key.
         generation = found[0]["generation"] if found else 0
         key = f"{RESUMED}.{generation}" if generation else RESUMED
-        return await self._signal(self._sending(run_id, name, data, key, check=check), run_id)
+        return await self._signal(self._sending(run_id, name, data, key, by, check=check))
+
+    async def resolve(self, run: WhichRun, step: str, by: By, *, done: bool, value: Any) -> SignalAnswer:
+        """Say what became of a step that is in doubt."""
+        run_id = check_id(await self._db.run_id(run))
+        found = await self._db.driver.read(Call("turns_of", rows=[(run_id,)]))
+        if not found or await self._db.queues.task(run_id) is None:  # or it is another tenant's
+            raise await self._db.no_run(run_id)
+        waits = await self._db.steps.of(run_id, found[0]["generation"])
+        open_doubts = {told["step"]: row.key for row in waits if (told := _doubt_in(row)) is not None}
+        wanted = [key for key in open_doubts if step in (key, name_of(key))]
+        if len(wanted) != 1:
+            raise NotInDoubt(run_id, step, tuple(open_doubts))
+        name, data = name_of(open_doubts[wanted[0]]), {"done": done, "value": value if done else None}
+        return await self._signal(self._sending(run_id, name, data, None, by))
 
     def send_here(
-        self, run_id: int, name: str, data: Any = None, *, key: str | None = None, check: bool = True, tx: object
+        self,
+        run: WhichRun,
+        name: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        check: bool = True,
+        actor: str | None = None,
+        tx: object,
     ) -> SignalAnswer:
         """Send a signal through the user's own sync connection, in the user's thread, which is this one."""
-        sending = self._sending(run_id, check_name("signal", name), data, key, check=check)
-        return self._transactions.play_here(_joined(sending), tx)
+        sending = self._sending(run, check_name("signal", name), data, key, self._db.by(actor), check=check)
+        return self._db.transactions.play_here(_joined(sending), tx)
 
-    async def _signal(self, sending: Sending, run_id: int) -> SignalAnswer:
+    async def _signal(self, sending: Sending, *, once: bool = False) -> SignalAnswer:
+        """Send it; one that is to be sent `once` may have been sent before, by a caller who did not hear of it."""
         self._db.check()
-        answer, queues = await self._db.transact_again(sending)
-        self._db.waiting.woken(int(run_id))
-        self._db.tasks.hint(queues)
+
+        def script(*, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
+            return (yield from sending(again=again or once))
+
+        answer, queues = await self._db.transact_again(script)
+        self._db.run_waits.woken(int(sending.args[0]))
+        self._db.wakeups.hint(queues)
         return answer
 
-    def _sending(self, run_id: int, name: str, data: Any, key: str | None, *, check: bool = True) -> Sending:
-        text = write_value(data, limit=self._db.options.payload_limit, what=f"signal {name}")
-        refuse_unnamed(data, what=f"signal {name}")
+    def _sending(self, run: WhichRun, name: str, data: Any, key: str | None, by: By, *, check: bool = True) -> Sending:
+        options = self._db.options
+        text = write_value(data, limit=options.payload_limit, what=f"signal {name}", codec=options.codec)
+        refuse_unnamed(data, what=f"signal {name}", codec=options.codec)
         params: dict[str, Value] = {
-            "id": check_id(run_id),
             "name": name,
             "data": text,
             # Without a key of the caller it gets its own: a retry after a lost reply does not send it twice.
@@ -78,7 +127,7 @@ class Signals:
             "now": self._db.clock.now(),
             "tenant": self._db.options.tenant,
         }
-        return partial(_send, params, self._db.audit, check=check)
+        return partial(_send, run, params, self._db.audit, by, check=check)
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:
@@ -87,9 +136,12 @@ def _joined(sending: Sending) -> Script[SignalAnswer]:
     return answer
 
 
-def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -> Script[tuple[SignalAnswer, set[int]]]:
+def _send(
+    run: WhichRun, params: dict[str, Value], audit: Audit, by: By, *, check: bool, again: bool
+) -> Script[tuple[SignalAnswer, set[int]]]:
     """Lock the run, so that it neither pauses, ends nor takes a signal; keep the signal; wake the waiting run."""
-    found = yield Call("lock_run", params)
+    params = {**params, "id": (yield from numbered(str(params["tenant"]), run))}
+    found = yield Call("lock_run", {**params, "or_message": False})
     if not found:
         raise (yield from _no_run(params))
     [sent] = yield Call("untaken_signals", params)
@@ -111,14 +163,14 @@ def _send(params: dict[str, Value], audit: Audit, *, check: bool, again: bool) -
     [row] = yield Call("wake_run", {**params, "waits": woke})
     if woke:
         what = What.RESUMED if str(params["key"]).startswith(RESUMED) else What.SIGNALLED
-        yield from audit.of_all(params, [row], what, str(params["name"]))
+        yield from audit.of_all(params, [row], what, str(params["name"]), by=by)
     return SignalAnswer.WOKE if woke else SignalAnswer.KEPT, {row["queue_id"]} if row["ready"] else set()
 
 
 def _no_run(params: dict[str, Value]) -> Script[RunNotFound]:
     """The error that there is no run of this number, with what has that number; read in the same transaction."""
     number = int(params["id"] or 0)
-    found = yield Call("task", {**params, "deleted": False})
+    found = yield Call("task", {**params, "deleted": False}, [(number,)])
     if not found or found[0]["kind"] == TaskKind.RUN:
         return RunNotFound(number)
     return RunNotFound(number, kind=found[0]["kind"], queue=found[0]["queue"])
@@ -129,7 +181,7 @@ def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
     accepted = [decode(row["accepts"]) for row in waiting if row["accepts"] is not None]
     if len(accepted) < len(waiting):
         return
-    version, text = unstamped(str(params["data"]))
+    version, text = unstamped(json_text(str(params["data"])))
     if any(one.get("version", 1) != version for one in accepted):
         return  # it is upcast when it is read, or waits for newer code
     data = decode(text)
@@ -145,6 +197,14 @@ def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
 
 def _for_runs(output: str | None) -> bool:
     return output is not None and output.startswith("{")
+
+
+def _doubt_in(row: StepRow) -> dict[str, Any] | None:
+    """What a wait tells of the step that it is to decide about, if it is such a wait."""
+    if row.status is not RunStatus.PAUSED or row.error is None:
+        return None
+    told: dict[str, Any] = decode(row.error)
+    return told if told.get("type") == IN_DOUBT else None
 
 
 def checked_call(name: object) -> str:

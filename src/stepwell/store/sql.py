@@ -17,6 +17,7 @@ from typing import Literal
 
 from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
+from stepwell.store.rules import GROUP, LIMITS, RULES, may_be_ready
 
 Dialect = Literal["postgres", "sqlite"]
 _KEPT = 16  # schema names whose texts a process keeps: to render them takes longer than to open a store
@@ -76,6 +77,14 @@ class Statements:
 
     def __getitem__(self, name: str) -> Statement:
         return self._statements[name]
+
+    def add(self, template: str, name: str, words: Mapping[str, str]) -> str:
+        """Make a statement of a template in `sql/rows`, with checked words in place of `<...>`; returns its name."""
+        if name not in self._statements:
+            [text] = [body for _, file in _files("sql/rows") for each, _, body in _named(file) if each == template]
+            text = re.sub(r"<(\w+)>", lambda found: words[found.group(1)], text)
+            self._statements[name] = Statement(name, tuple(self._tokens(text, {})))
+        return name
 
     def bootstrap(self) -> list[str]:
         """The tables that must exist before the first migration can be noted."""
@@ -197,7 +206,7 @@ class Macros:
             # The bucket of a length in microseconds, on a scale of 1, 2, 5, 10, 20, 50 and so on; 0 for null.
             "bucket": lambda: self._bucket(argument),
             # The conditions that keep a task that is PENDING and due from being ready.
-            "may_be_ready": lambda: _may_be_ready(argument),
+            "may_be_ready": lambda: may_be_ready(argument),
         }
         if name in self._own:
             return self._own[name]
@@ -276,36 +285,9 @@ class Macros:
         return f"strftime('%Y-%m-%d %H:%M:%f', {column} / 1000000.0, 'unixepoch')"
 
 
-# What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
-# The CHECK of the table says the same.
-_READY = {"deleted_at": "is null", "held_at": "is null", "losses": "= 0"}
-
-
-def _may_be_ready(argument: str) -> str:
-    """Whether the row `ROW` may be ready, once the statement has made it what it `clears`; a `new` one may."""
-    row, _, cleared = argument.partition(" clears ")
-    if row == "new":
-        return "true"
-    left = {column: state for column, state in _READY.items() if column not in cleared.split(", ")}
-    return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
-
-
-# Rules that several columns of a statement follow, over the row as it stands when it is changed. For a turn that ends:
-# whether the task is cancelled with it, and if not, whether it was cancelled and this turn knew nothing of it. For a
-# cancel: whether the run is to clean up first, and until when.
-_CANCELLED = (
-    "(task.cancel_requested_at is not null"
-    " and (rows.status not in ('PENDING', 'PAUSED') or coalesce(task.cleanup_until <= {now}, true)))"
-)
-_IS_TO_CLEAN_UP = "(task.cleanup_until is not null and rows.cleans_up = 0)"
-_CLEANUP_UNTIL = (
-    "coalesce(task.cleanup_until,"
-    " {now} + (select workflow.cleanup from {workflow} as workflow where workflow.queue_id = task.queue_id))"
-)
-_CLEANS_UP = f"(task.kind = 'RUN' and task.turn > 0 and coalesce({_CLEANUP_UNTIL} > {{now}}, false))"
-# And whether the run restarts with it.
-_RESTARTS = "rows.input is not null and task.cancel_requested_at is null and task.held_at is null"
 _SPELLINGS = {
+    **{rule: (text, text) for rule, text in RULES.items()},
+    **LIMITS,
     # the macro's spelling for Postgres, and for SQLite and Turso
     "json": ("json", "text"),
     "identity": ("bigint generated always as identity primary key", "integer primary key autoincrement"),
@@ -315,16 +297,18 @@ _SPELLINGS = {
     "for_update": ("for update", ""),
     "for_update_of_task": ("for update of task", ""),
     "for_update_of_instance": ("for update of instance", ""),
+    # Locks the ordered group of a task, if it stands in one; false if another transaction has locked it.
+    "group_is_free": (
+        f"(task.position is null or not exists ({GROUP}) or exists ({GROUP} for update skip locked))",
+        "true",
+    ),
     "beside": ("cross join lateral", "cross join"),
     "skip_locked": ("for update skip locked", ""),
     "for_key_share": ("for key share", ""),
-    # Whether a row of `settle` lets its task restart.
-    "restarts": (_RESTARTS, _RESTARTS),
+    # Whether a statement sees what was committed before it, even after the transaction began.
+    "sees_commits": ("current_setting('transaction_isolation') = 'read committed'", "true"),
+    "for_no_key_update": ("for no key update", ""),
     "row_id": ("ctid", "rowid"),  # where a row stands, for tables that are pruned and have no number of their own
-    "cancelled": (_CANCELLED, _CANCELLED),
-    "is_to_clean_up": (_IS_TO_CLEAN_UP, _IS_TO_CLEAN_UP),
-    "cleanup_until": (_CLEANUP_UNTIL, _CLEANUP_UNTIL),
-    "cleans_up": (_CLEANS_UP, _CLEANS_UP),
     # One of the names in the parameter `types`, a JSON array.
     "of_types": (
         "= any(array(select json_array_elements_text(cast(:types as json))))",

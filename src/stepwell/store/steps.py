@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stepwell.base.clock import Clock
 from stepwell.base.events import InternalTaskFailed
 from stepwell.base.futures import begin_apart, resolve, resolve_all
-from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost, StepwellError
 from stepwell.records import RunStatus
-from stepwell.store.audit import Audit
-from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.flush import GroupCommit
-from stepwell.store.pending import Answer, Operation
-from stepwell.store.retry import repeated
-from stepwell.store.rows import StepRow
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.emission import Emission
+from stepwell.store.pending import REQUESTS, Answer, Operation, tell_requests
+from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.settle import size_of_step
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 MOST_RUNS: Final = 500  # whose steps are read at once
 
 Which = tuple[int, int]  # a run, and its generation
 
 
+class InTurn(NamedTuple):
+    """What was written with a result in the transaction of its body, and what the session's runs are asked."""
+
+    queues: frozenset[int]
+    requests: list[Row]
+
+
 class Steps:
     """Steps in one store."""
 
-    def __init__(
-        self, driver: Driver, flusher: GroupCommit, clock: Clock, telemetry: Telemetry, *, audit: Audit, timeout: float
-    ) -> None:
-        self._driver = driver
-        self._flusher = flusher
-        self._clock = clock
-        self._telemetry = telemetry
-        self._audit = audit
-        self._timeout = timeout
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._driver, self._flusher, self._audit = database.driver, database.flusher, database.audit
         self._wanted: dict[Which, asyncio.Future[list[StepRow]]] = {}
         self._reading: asyncio.Task[None] | None = None
         self._late: set[asyncio.Task[None]] = set()
@@ -98,18 +98,46 @@ class Steps:
 
     async def _record_late(self, row: StepRow, turn: int) -> None:
         values = (row.run_id, turn, row.generation, row.key, row.place, row.attempt, row.took, row.input, row.output)
-        call = Call("record_late", {"now": self._clock.now()}, [values])
+        call = Call("record_late", self._db.params(), [values])
         try:
-            await repeated(
-                lambda: self._driver.transact(lambda: _say(call)),
-                clock=self._clock,
-                telemetry=self._telemetry,
-                within=self._timeout,
-            )
+            await self._db.transact(lambda: _say(call))
         except StepwellError as error:
-            self._telemetry.emit(
+            self._db.telemetry.emit(
                 InternalTaskFailed(f"recording {row.key} of run {row.run_id}, which came late", str(error))
             )
+
+    def in_turn(self, row: StepRow, task: Claimed, emissions: Sequence[Emission]) -> Script[InTurn | None]:
+        """Record a result, and the events of its body, in the transaction of that body, right before its commit.
+
+        None, and the transaction is to be rolled back, if the turn does not stand any more or the step has a result.
+        """
+        if emissions:
+            yield from self._db.outboxes.locking(emissions)
+        values = (row.run_id, task.owner, task.turn, row.generation, row.key, row.place, row.attempt, row.took)
+        if not (yield Call("record_in_turn", self._db.params(), [(*values, row.input, row.output)])):
+            return None
+        added = (yield from self._db.outboxes.writing(emissions)) if emissions else set()
+        return InTurn(frozenset(added), (yield Call(REQUESTS, rows=[(task.owner,)])))
+
+    def committed(self, written: InTurn) -> None:
+        """Tell what came with a result: where its events wait, and what runs were asked meanwhile."""
+        tell_requests(written.requests, self._flusher.requested)
+        if written.queues:
+            self._db.wakeups.hint(set(written.queues))
+
+    async def after(self, row: StepRow, task: Claimed) -> StepRow | None:
+        """What is recorded of a step, once no transaction of this turn can still record it.
+
+        Raises `LeaseLost` if the turn does not stand any more.
+        """
+
+        def asking() -> Script[StepRow | None]:
+            if not (yield Call("outlast_turns", rows=[(task.id, task.owner, task.turn)])):
+                raise LeaseLost(task.owner, task.id)
+            found = [step_of(one) for one in (yield Call("steps_of", rows=[(row.run_id, row.generation)]))]
+            return next((one for one in found if one.key == row.key), None)
+
+        return await self._db.transact(asking)
 
     async def doubted(self, row: StepRow, worker: int, answer: Answer) -> None:
         """Check a row that did not come back: raises `LeaseLost` unless it had been written before."""
@@ -120,7 +148,7 @@ class Steps:
         """True if an earlier try whose reply was lost has written the row, and the session still lives."""
         if not answer.repeated:
             return False
-        alive = await self._read(Call("living_workers", {"now": self._clock.now(), "beat_now": self._clock.beat_now()}))
+        alive = await self._read(Call("living_workers", self._db.params()))
         if not any(session["worker_id"] == worker for session in alive):
             return False
         found = [step_of(one) for one in await self._read(Call("steps_of", rows=[(row.run_id, row.generation)]))]
@@ -149,9 +177,7 @@ class Steps:
         return found
 
     async def _read(self, call: Call) -> list[Row]:
-        return await repeated(
-            lambda: self._driver.read(call), clock=self._clock, telemetry=self._telemetry, within=self._timeout
-        )
+        return await self._db.repeat(lambda: self._driver.read(call))
 
 
 def values_of(row: StepRow, worker: int) -> tuple[Value, ...]:

@@ -1,7 +1,8 @@
-"""Store: an open database with verbs. Here are the verbs that applications call; `OperatorVerbs` has the others.
+"""Store: an open database with verbs. Here are the verbs that applications call; `TalkVerbs`,
+`ScheduleVerbs`, `OperatorVerbs`, `ProjectionVerbs`, `AuditVerbs` and `KeyVerbs` have the others.
 
-Each verb is a line or a few over the service that does the work, so that the whole API can be read in two files.
-Workers call the services themselves: `tasks`, `sessions`, `recorded`, `decisions` and so on.
+Each verb is a line or a few over the service that does the work, so that the whole API can be read in a few files.
+Everything else, such as a worker, takes the handle, `store.database`, and calls the services themselves.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from stepwell.base.durations import Duration
 from stepwell.base.names import check_id
 from stepwell.base.telemetry import Telemetry
 from stepwell.records import CancelAnswer, Page, Run, RunId, RunStatus, SignalAnswer, StepInfo, Task, TaskId
+from stepwell.store.audit_verbs import AuditVerbs
 from stepwell.store.by_hand import Message
 from stepwell.store.database import Database, Options
 from stepwell.store.draft import Addressed, Asked
 from stepwell.store.driver import Driver
-from stepwell.store.horizon import EventFeed
-from stepwell.store.messages import Messages
+from stepwell.store.emission import EventOptions
+from stepwell.store.key_verbs import KeyVerbs
+from stepwell.store.limiters import Limiters
 from stepwell.store.new_tasks import MessageOptions
 from stepwell.store.operator_verbs import OperatorVerbs
-from stepwell.store.projections import Projections
-from stepwell.store.runs import Forks, RunFilter
-from stepwell.store.signals import Signals
+from stepwell.store.projection_verbs import ProjectionVerbs
+from stepwell.store.queues import MessageState
+from stepwell.store.run_key import RunKey, WhichRun
+from stepwell.store.runs import RunFilter
+from stepwell.store.schedule_verbs import ScheduleVerbs
 from stepwell.store.sql import Statements
+from stepwell.store.talk_verbs import TalkVerbs
 from stepwell.store.transaction import Tx
 
 In = TypeVar("In")
@@ -36,42 +42,22 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Store(OperatorVerbs):
+class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs, KeyVerbs):
     """An open store. It belongs to the event loop and the process that opened it; elsewhere its verbs raise."""
 
     def __init__(
         self, driver: Driver, statements: Statements, options: Options, clock: Clock, telemetry: Telemetry
     ) -> None:
-        database = Database(driver, statements, options, clock, telemetry)
-        super().__init__(database)
-        self._messages = Messages(database)
-        self._forks = Forks(database)
-        self.signals = Signals(database, self.transactions)
-        # Used by workers, deciders and tests, beside the verbs.
-        self.driver, self.statements, self.options = driver, statements, options
-        self.clock, self.telemetry, self.audit = clock, telemetry, database.audit
-        self.loop, self.check = database.loop, database.check
-        self.queue_id, self.workflow_id = database.queue_id, database.workflow_id
-        self.register_workflow = database.register_workflow
-        self.ids, self.tasks, self.lock_queue = database.ids, database.tasks, database.lock_queue
-        self.sessions, self.suspects = database.sessions, database.suspects
-        self.recorded, self.waiting, self.results = database.recorded, database.waiting, database.results
-        self.decisions, self.by_hand, self.retention = database.decisions, database.by_hand, database.retention
-        self.heartbeat: Any = None  # of the workers of this store, once there are any; the engine's
+        self.database = Database(driver, statements, options, clock, telemetry)
 
     @property
-    def feed(self) -> EventFeed:
-        """All events in one order; for engines."""
-        return self._db.feed
-
-    @property
-    def projection_verbs(self) -> Projections:
-        """How far projections have come; for their runners."""
-        return self._db.projections
+    def limits(self) -> Limiters:
+        """How many tasks of a queue run at once over all workers: what is in force, and the verbs that change it."""
+        return self.database.limiters
 
     async def create_queue(self, name: str) -> None:
         """Create a queue; does nothing if it exists."""
-        await self._db.queue_id(name, create=True)
+        await self.database.queue_id(name, create=True)
 
     @overload
     async def enqueue(
@@ -97,8 +83,8 @@ class Store(OperatorVerbs):
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
         """
-        drafted = self.new_tasks.draft(queue, **options).one(payload, key)
-        [task_id] = await self.new_tasks.add(drafted, tx)
+        drafted = self.database.new_tasks.draft(queue, **options).one(payload, key)
+        [task_id] = await self.database.new_tasks.add(drafted, tx)
         return task_id
 
     @overload
@@ -131,7 +117,9 @@ class Store(OperatorVerbs):
         **options: Unpack[MessageOptions],
     ) -> list[TaskId]:
         """Write all the messages or none, in one transaction (yours, with `tx`); their ids come in the same order."""
-        return await self.new_tasks.add(self.new_tasks.draft(queue, **options).each(payloads, keys), tx)
+        return await self.database.new_tasks.add(
+            self.database.new_tasks.draft(queue, **options).each(payloads, keys), tx
+        )
 
     @overload
     async def dequeue(
@@ -166,14 +154,14 @@ class Store(OperatorVerbs):
         Without `visibility` it is the store's, 30 s unless `connect` said otherwise. Waits up to `until` for the first;
         None waits for as long as it takes. Several queues take turns being first.
         """
-        return await self._messages.take(queue, limit, type, until, visibility)
+        return await self.database.messages.take(queue, limit, type, until, visibility)
 
     async def taken(self, task_id: int, turn: int, *, type: Any = Any) -> Message[Any] | None:
         """A message that was taken elsewhere, by its id and turn, to be closed here; None if it is not held now.
 
         The turn is that of the `Message` that `dequeue` returned; a later consumer has a higher one.
         """
-        return await self._messages.taken(task_id, turn, type)
+        return await self.database.messages.taken(task_id, turn, type)
 
     def consume(
         self, queue: str | Sequence[str], *, limit: int = 1, visibility: Duration | None = None
@@ -185,12 +173,22 @@ class Store(OperatorVerbs):
         that have waited here for half of `visibility` are given back too, and taken anew: a consumer that comes to one
         late would find that another has it.
         """
-        return self._messages.consume(queue, limit, visibility)
+        return self.database.messages.consume(queue, limit, visibility)
 
     async def get(self, task_id: int, *, deleted: bool = False) -> Task | None:
         """One message (or other task) as it stands; None if it is not there, or deleted, unless `deleted` is True."""
-        self._db.check()
-        return await self._db.queues.task(check_id(task_id), deleted=deleted)
+        self.database.check()
+        return await self.database.queues.task(check_id(task_id), deleted=deleted)
+
+    async def messages(
+        self, queue: str, state: MessageState = "ready", *, limit: int = 100, after: str | None = None
+    ) -> Page[Task]:
+        """The messages of a queue that are `ready`, in the order in which they are claimed; that are `waiting` for
+        their moment or taken by hand, the first first; `running` in workers; or `finished`, the newest first.
+
+        `after` is the `next` of the page before. `dead_letters(queue=)` lists those that failed.
+        """
+        return await self.database.queues.messages(queue, state, limit, after)
 
     def transaction(self) -> AbstractAsyncContextManager[Tx]:
         """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none.
@@ -202,7 +200,7 @@ class Store(OperatorVerbs):
         was frozen beyond its lease, and that another worker executes, raises `LeaseLost` and writes nothing. On
         Postgres the server ends such a transaction when it is idle for longer than the lease.
         """
-        return self.transactions.begin()
+        return self.database.transactions.begin()
 
     async def fence(self, tx: object) -> None:
         """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
@@ -210,15 +208,15 @@ class Store(OperatorVerbs):
         Call it last, right before your commit: until then no other worker takes the task. Raises `LeaseLost` if another
         worker has it; then roll back. Outside of bodies there is no turn, and nothing is checked.
         """
-        await self.transactions.fence(tx)
+        await self.database.transactions.fence(tx)
 
     async def create_workflow(self, name: str) -> None:
         """Create a workflow and its queue, both or neither; does nothing if they exist."""
-        await self._db.workflow_id(name, create=True)
+        await self.database.workflow_id(name, create=True)
 
     async def trigger(self, trigger: Asked[R], *, tx: object = None) -> RunId[R]:
         """Write a run; when this returns it is durable and will be executed. The same as `trigger.execute(store)`."""
-        [run_id] = await self._runs.trigger([trigger], tx)
+        [run_id] = await self.database.runs.trigger([trigger], tx)
         return run_id
 
     async def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
@@ -226,29 +224,29 @@ class Store(OperatorVerbs):
 
         Their ids come in the same order. A run that its key had already named comes back with `created` False.
         """
-        return await self._runs.trigger(triggers, tx)
+        return await self.database.runs.trigger(triggers, tx)
 
     @overload
-    async def result(self, run_id: RunId[R], *, timeout: Duration | None = None) -> R: ...
+    async def result(self, run: RunId[R] | RunKey[R], *, timeout: Duration | None = None) -> R: ...
     @overload
-    async def result(self, run_id: int, as_: type[T], *, timeout: Duration | None = None) -> T: ...
+    async def result(self, run: WhichRun, as_: type[T], *, timeout: Duration | None = None) -> T: ...
     @overload
-    async def result(self, run_id: int, *, timeout: Duration | None = None) -> object: ...
-    async def result(self, run_id: int, as_: Any = None, *, timeout: Duration | None = None) -> Any:
+    async def result(self, run: WhichRun, *, timeout: Duration | None = None) -> object: ...
+    async def result(self, run: WhichRun, as_: Any = None, *, timeout: Duration | None = None) -> Any:
         """What a run returned, as soon as it is finished: as `as_`, else as the workflow says it, else as plain JSON.
 
         Raises `ExecutionFailed` with the run's error if it failed, `RunCancelled` if it was cancelled, `RunNotFound` if
         there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on.
         """
-        return await self._runs.result(run_id, as_, timeout)
+        return await self.database.runs.result(await self.database.run_id(run), as_, timeout)
 
     @overload
-    async def get_run(self, run_id: RunId[R], *, deleted: bool = False) -> Run[R]: ...
+    async def get_run(self, run: RunId[R] | RunKey[R], *, deleted: bool = False) -> Run[R]: ...
     @overload
-    async def get_run(self, run_id: int, *, deleted: bool = False) -> Run[Any]: ...
-    async def get_run(self, run_id: int, *, deleted: bool = False) -> Run[Any]:
+    async def get_run(self, run: WhichRun, *, deleted: bool = False) -> Run[Any]: ...
+    async def get_run(self, run: WhichRun, *, deleted: bool = False) -> Run[Any]:
         """One run as it stands; `RunNotFound` if it is not there, or deleted, unless `deleted` is True."""
-        return await self._runs.get(run_id, deleted=deleted)
+        return await self.database.runs.get(await self.database.run_id(run), deleted=deleted)
 
     get_workflow_run = get_run
 
@@ -261,7 +259,7 @@ class Store(OperatorVerbs):
         tag: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-        parent: int | None = None,
+        parent: WhichRun | None = None,
         deleted: bool = False,
         limit: int = 100,
         after: str | None = None,
@@ -272,28 +270,30 @@ class Store(OperatorVerbs):
         the runs that fit the rest are looked through, so give those as well where there are many.
         """
         which = RunFilter(workflow=workflow, status=status, key=key, tag=tag, since=since, until=until)
-        return await self._runs.page(which, parent=parent, deleted=deleted, limit=limit, after=after)
+        parent_id = None if parent is None else await self.database.run_id(parent)
+        return await self.database.runs.page(which, parent=parent_id, deleted=deleted, limit=limit, after=after)
 
     async def find_run(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has.
 
         With `unique="unfinished"` that is one that is not finished, with `unique="ever"` whatever became of it.
         """
-        return await self._runs.find(workflow, key)
+        return await self.database.runs.find(workflow, key)
 
-    async def steps(self, run_id: int) -> Sequence[StepInfo]:
+    async def steps(self, run: WhichRun) -> Sequence[StepInfo]:
         """What a run has recorded, in the order in which it asked for it: in its generation, if it has restarted."""
-        return await self._runs.steps(run_id)
+        return await self.database.runs.steps(await self.database.run_id(run))
 
     async def signal(
         self,
-        run_id: int,
+        run: WhichRun,
         name: str,
         data: Any = None,
         *,
         key: str | None = None,
         check: bool = True,
         tx: object = None,
+        actor: str | None = None,
     ) -> SignalAnswer:
         """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
 
@@ -303,44 +303,65 @@ class Store(OperatorVerbs):
         will be then. What the wait could not read is refused, if the run waits already and `check` is not False; a
         wait that begins later sets it aside and goes on waiting.
         """
-        return await self.signals.send(run_id, name, data, key, check=check, tx=tx)
+        return await self.database.signals.send(run, name, data, key, self.database.by(actor), check=check, tx=tx)
 
-    async def resume(self, run_id: int, step: str, data: Any = None, *, check: bool = True) -> SignalAnswer:
+    async def resume(
+        self, run: WhichRun, step: str, data: Any = None, *, check: bool = True, actor: str | None = None
+    ) -> SignalAnswer:
         """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
 
         A run that has restarted since may be resumed again. What the step could not return is refused, as by `signal`.
         """
-        return await self.signals.resume(run_id, step, data, check=check)
+        return await self.database.signals.resume(run, step, data, self.database.by(actor), check=check)
 
-    async def cancel(self, run_id: int, *, reason: str | None = None) -> CancelAnswer:
-        """Cancel a run: CANCELLED at once if no worker executes it, else REQUESTED, and its worker stops it soon.
+    async def cancel(self, run: WhichRun, *, reason: str | None = None, actor: str | None = None) -> CancelAnswer:
+        """Cancel a run or a message: CANCELLED at once if no worker executes it, else REQUESTED, and its worker stops
+        it soon.
 
         After either it ends CANCELLED, even if a result comes in late, and so do its children. TOO_LATE, which counts
         as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
         each branch begins at most one more, and otherwise within a second. A body in a thread cannot be stopped and
         goes on: its result is recorded, so that people know what was done, and changes nothing. A run that may clean up
         (`@workflow(cleanup=)`) does so first, until that time is over; if no worker executes it, a worker has to claim
-        it for that: REQUESTED.
+        it for that: REQUESTED. A batch of messages is not stopped: of its messages the one is CANCELLED in the end.
         """
-        return await self.control.cancel(run_id, reason)
+        return await self.database.control.cancel(await self.database.run_id(run), self.database.by(actor, reason))
 
-    async def retry(self, run_id: int) -> bool:
+    async def retry(self, run: WhichRun, *, reason: str | None = None, actor: str | None = None) -> bool:
         """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.
 
         It is the same run. The records of its steps stay, but the step whose failure ended it is executed again.
         """
-        return await self._dead_letters.retry(run_id)
+        return await self.database.dead_letters.retry(await self.database.run_id(run), self.database.by(actor, reason))
 
     @overload
     async def fork(
-        self, run_id: RunId[R], *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+        self,
+        run: RunId[R] | RunKey[R],
+        *,
+        at: str,
+        outputs: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
     ) -> RunId[R]: ...
     @overload
     async def fork(
-        self, run_id: int, *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+        self,
+        run: WhichRun,
+        *,
+        at: str,
+        outputs: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
     ) -> RunId[Any]: ...
     async def fork(
-        self, run_id: int, *, at: str, outputs: Mapping[str, Any] | None = None, reason: str | None = None
+        self,
+        run: WhichRun,
+        *,
+        at: str,
+        outputs: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        actor: str | None = None,
     ) -> RunId[Any]:
         """Begin a new run with the same input that goes on at a step of this one; it keeps what was recorded before.
 
@@ -348,11 +369,22 @@ class Store(OperatorVerbs):
         ones, are executed anew. `outputs` gives earlier steps other results. The run itself does not change, whatever
         its status; the new one has no key, and its `cause` says where it came from.
         """
-        return await self._forks.begin(run_id, at, outputs or {}, reason)
+        by = self.database.by(actor, reason)
+        return await self.database.forks.begin(await self.database.run_id(run), at, outputs or {}, by)
+
+    async def emit(self, type: str, data: Any = None, *, tx: object = None, **options: Unpack[EventOptions]) -> str:
+        """Write an event for the outside world; when this returns it is durable, and each `Outbox` that takes its type
+        publishes it, as a CloudEvent with the id that this returns.
+
+        With `tx`, your own connection in a transaction, it is there if that commits and never was if it does not.
+        `subject` says what it is about; with `ordered=True` it is published after those of its subject that were
+        committed before it. What no outbox takes is kept until one does.
+        """
+        return await self.database.outboxes.emit(type, data, tx, **options)
 
     async def close(self) -> None:
         """Write what is pending and close the connections; a second call does nothing."""
-        await self._db.close()
+        await self.database.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -360,4 +392,4 @@ class Store(OperatorVerbs):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._db.close()
+        await self.database.close()

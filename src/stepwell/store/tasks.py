@@ -6,28 +6,29 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.clock import Clock
 from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
-from stepwell.base.telemetry import Telemetry
 from stepwell.errors import LeaseLost
-from stepwell.records import RunStatus, TaskKind
+from stepwell.records import TaskKind
 from stepwell.store.add import ROW_BYTES
-from stepwell.store.audit import Audit, Note, rows_of
+from stepwell.store.audit import Note, rows_of
 from stepwell.store.bisection import one_by_one
-from stepwell.store.driver import Call, Driver, Row, Script, Value
-from stepwell.store.flush import GroupCommit
+from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.ends import tell_ends
 from stepwell.store.handover import HandOver
-from stepwell.store.hints.wakeups import Alarm, Listener, Wakeups
-from stepwell.store.ids import Ids
-from stepwell.store.pending import REQUESTS, Answer, Heard, Operation, Requested, tell_requests
-from stepwell.store.retry import repeated
+from stepwell.store.hints.wakeups import Alarm, Listener
+from stepwell.store.ordered_groups import let_next_go, lock_groups
+from stepwell.store.pending import REQUESTS, Answer, GroupKey, Heard, Operation, Requested, tell_requests
 from stepwell.store.rows import Claimed, Settlement, Wish
-from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, tell_dead_letters, wake_parents
+from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, wake_parents
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 KINDS: Final = {kind.value: kind for kind in TaskKind}
 MOST_DUE: Final = 1000
+TICK_AGAIN: Final = 0.2  # seconds until the next look at ticks that could not be fired
 PROGRESS_LIMIT: Final = 16 * 1024  # bytes that a run may report as its progress
 
 Place = tuple[int, int, int, int, int]  # queue, capacity, priority, run_at, id: where a claim above goes on
@@ -37,40 +38,22 @@ Wanted = tuple[int, int, int, int]  # queue, capacity, lowest and highest priori
 class Tasks:
     """Tasks in one store."""
 
-    def __init__(
-        self,
-        driver: Driver,
-        flusher: GroupCommit,
-        ids: Ids,
-        clock: Clock,
-        telemetry: Telemetry,
-        *,
-        wakeups: Wakeups,
-        audit: Audit,
-        timeout: float,
-    ) -> None:
-        self._driver = driver
-        self._flusher = flusher
-        self._ids = ids
-        self._clock = clock
-        self._telemetry = telemetry
-        self._timeout = timeout
-        self._wakeups = wakeups
-        self._audit = audit
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._driver, self._flusher, self._audit = database.driver, database.flusher, database.audit
         self.alarm = Alarm()
-        self.hand_over = HandOver(flusher, within=2 * timeout)
+        self.hand_over = HandOver(database)
+        self.limited: frozenset[int] = frozenset()  # the queues of which it is known that they have limits
         self._wishing: list[Requested] = []
-        flusher.requested = self.wished
-        # Postgres claims on a connection of its own, with a fence row of its own; an embedded store has one writer.
-        self.claim_slot = driver.flush_slots if driver.claims_many_queues else 0
+        database.flusher.requested = self.wished
 
     def on_added(self, listener: Listener) -> None:
         """Call the listener with the queues to which tasks were added or given back: a hint, never relied on."""
-        self._wakeups.on_added(listener)
+        self._db.wakeups.on_added(listener)
 
     def off_added(self, listener: Listener) -> None:
         """Stop calling the listener."""
-        self._wakeups.off_added(listener)
+        self._db.wakeups.off_added(listener)
 
     def on_wish(self, listener: Requested) -> Callable[[], None]:
         """Call the listener with the requests for turns of running tasks, until the returned function is called."""
@@ -86,10 +69,6 @@ class Tasks:
         """Read the requests for a session's turns, and report them: for bodies that record nothing for a while."""
         tell_requests(await self._driver.read(Call(REQUESTS, {}, [(worker,)])), self.wished)
 
-    def hint(self, queue_ids: set[int]) -> None:
-        """Tell this and other processes that these queues may have tasks to claim."""
-        self._wakeups.hint(queue_ids)
-
     async def claim(
         self, worker: int, queues: Sequence[tuple[int, int]], limit: int, *, levels: Mapping[int, int] | None = None
     ) -> list[Claimed]:
@@ -98,7 +77,7 @@ class Tasks:
         With `levels`, of each queue only tasks of the priority named for it.
         """
         asked_at = time.monotonic()
-        params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
+        params = self._db.params(worker=worker, slot=self._db.claim_slot, limit=limit)
         rows = await self.pick("claim", params, wanted_of(queues, levels or {}))
         return claimed_of(worker, rows, [queue_id for queue_id, _ in queues], asked_at)
 
@@ -110,14 +89,14 @@ class Tasks:
 
     async def oldest(self, queues: Sequence[int]) -> dict[int, int]:
         """Of each queue that has ready tasks, the priority of the task that has been ready for longest."""
-        rows = await self._driver.read(Call("oldest", self._params(), [(queue_id,) for queue_id in queues]))
+        rows = await self._driver.read(Call("oldest", self._db.params(), [(queue_id,) for queue_id in queues]))
         by_age = sorted(rows, key=lambda row: row["run_at"], reverse=True)
         return {row["queue_id"]: row["priority"] for row in by_age}  # the oldest comes last, and stays
 
     async def claim_above(self, worker: int, places: Sequence[Place], limit: int) -> list[Claimed]:
         """Claim in a backlog from where the last claim ended; Postgres only, where old index entries remain."""
         asked_at = time.monotonic()
-        params = self._params(worker=worker, slot=self.claim_slot, limit=limit)
+        params = self._db.params(worker=worker, slot=self._db.claim_slot, limit=limit)
         rows = await self._claiming(Call("claim_above", params, places))
         return claimed_of(worker, rows, list(dict.fromkeys(place[0] for place in places)), asked_at)
 
@@ -130,27 +109,25 @@ class Tasks:
         *,
         parent: int | None = None,
         attempt: int | None = None,
+        group: GroupKey | None = None,
     ) -> str:
         """Settle a turn with its result; repeats until the database answers. Returns the status that the task has now.
 
         Raises `LeaseLost`, and writes nothing, if the session or the turn no longer holds the task.
         """
         answer = await self._flusher.submit(
-            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt)
+            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt, group=group)
         )
         return await self.settled(task_id, worker, turn, answer)
 
-    async def settle_as_letter(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
-        """Settle a run that failed for good, and trigger the workflow for its dead letter in the same transaction."""
+    async def settle_telling(self, task_id: int, worker: int, turn: int, settlement: Settlement) -> str:
+        """Settle a turn of whose outcome others want to be told, and tell them in the same transaction."""
         told: set[int] = set()
         settling = self._settling(task_id, worker, turn, settlement)
-        status = await repeated(
-            lambda: self._driver.transact(lambda: self._settling_as_letter(settling, told)),
-            clock=self._clock,
-            telemetry=self._telemetry,
-            within=10 * self._timeout,
+        status = await self._db.repeat(
+            lambda: self._driver.transact(lambda: self._settling_telling(settling, told)), patience=10
         )
-        self.hint(told)
+        self._db.wakeups.hint(told)
         if status is None:
             status = await self._settled_before(task_id, worker, turn)
         if status is None:
@@ -167,13 +144,14 @@ class Tasks:
         *,
         parent: int | None = None,
         attempt: int | None = None,
+        group: GroupKey | None = None,
     ) -> bool:
         """Settle without a waiting caller: `heard` is called with the answer, for `settled`. False if there is no room.
 
         A task that awaits its answer costs a third more client time than a callback.
         """
         return self._flusher.offer(
-            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt), heard
+            self._settling(task_id, worker, turn, settlement, parent=parent, attempt=attempt, group=group), heard
         )
 
     def note_progress(
@@ -188,10 +166,16 @@ class Tasks:
             return before
         size = ROW_BYTES + PROGRESS_LIMIT  # also of the progress that may replace it
         operation = Operation("note_progress", row, row_id=task_id, size=size, worker=worker, lane=task_id, order=row)
-        return operation if self._flusher.offer(operation, _unheard) else None
+        told = partial(self._progressed, task_id)
+        return operation if self._flusher.offer(operation, told) else None
 
-    def _settling_as_letter(self, settling: Operation, told: set[int]) -> Script[str | None]:
-        params = self._params(slot=self.claim_slot)
+    def _progressed(self, run_id: int, answer: Answer | BaseException) -> None:
+        if isinstance(answer, Answer) and answer.value is not None:
+            self._db.wakeups.tell_reported(run_id)
+
+    def _settling_telling(self, settling: Operation, told: set[int]) -> Script[str | None]:
+        params, groups = self._db.params(slot=self._db.claim_slot), list(filter(None, [settling.group]))
+        yield from lock_groups(groups)
         counting = Call("count_settled", {"shard": self._flusher.shard}, fed_by=0)
         steps = Call("settle_steps", params, settling.steps, fed_by=0)
         ending = Call("end_steps", params, ending_rows(settling) if settling.ends_run else (), fed_by=0)
@@ -201,9 +185,10 @@ class Tasks:
         settled, *_ = yield from one_by_one(settling_all)
         if not settled:
             return None
+        told |= yield from let_next_go(params, groups)
         told |= yield from wake_parents(params, settled, status="answer")
         status: str = settled[0]["answer"]
-        told |= yield from tell_dead_letters(params, [settled[0]["id"]] if status == RunStatus.ERROR else [])
+        told |= yield from tell_ends(self._db, [settled[0]["id"]] if status == settling.row[3] else [])
         return status
 
     def give_up(self, workers: set[int]) -> None:
@@ -232,26 +217,33 @@ class Tasks:
         return error
 
     async def wake_due(self) -> tuple[set[int], float | None]:
-        """Make due tasks ready. Returns their queues, and in how many seconds the next task is due."""
-        [rows] = await self._driver.run(self.claim_slot, [self._due(taken=False)])
+        """Make due tasks ready, fire due schedules. Returns their queues, and in how many seconds the next is due."""
+        [rows] = await self._driver.run(self._db.claim_slot, [self._due(taken=False)])
         woken: set[int] = {row["queue_id"] for row in rows}
-        [left] = await self._driver.read(Call("next_due", self._params()))
+        [left] = await self._driver.read(Call("next_due", self._db.params()))
         if left["taken"]:
             woken |= await self.wake()
-        return woken, None if left["wait"] is None else max(0.0, left["wait"] / 1_000_000)
+        waits = [] if left["wait"] is None else [max(0.0, left["wait"] / 1_000_000)]
+        if left["buffered"] or (left["tick"] is not None and left["tick"] <= 0):
+            fired = await self._db.ticks.fire()
+            woken |= fired
+            waits.append(0.0 if fired else TICK_AGAIN)
+        elif left["tick"] is not None:
+            waits.append(left["tick"] / 1_000_000)
+        return woken, min(waits, default=None)
 
     async def wake(self) -> set[int]:
         """Make due tasks ready, a bounded number at once, and take back messages taken by hand and not closed in time.
 
         That may end a task, which is noted and reported to its parent: several statements, so not for every sweep.
         """
-        return await self._driver.transact(partial(self._waking, self._due(taken=True), self._params()))
+        return await self._driver.transact(partial(self._waking, self._due(taken=True), self._db.params()))
 
     async def _claiming(self, call: Call) -> list[Row]:
         """Claim tasks by one statement; in one round trip, unless the audit notes claims."""
         if self._audit.everything:
             return await self._driver.transact(lambda: self._noted(dict(call.params), _say(call)))
-        [rows] = await self._driver.run(self.claim_slot, [call])
+        [rows] = await self._driver.run(self._db.claim_slot, [call])
         return rows
 
     def _due_after(self, delay: int) -> None:
@@ -267,6 +259,7 @@ class Tasks:
         *,
         parent: int | None = None,
         attempt: int | None = None,
+        group: GroupKey | None = None,
     ) -> Operation:
         self._due_after(done.delay)
         row = settle_row(task_id, worker, turn, done)
@@ -289,6 +282,7 @@ class Tasks:
             lane=task_id,
             order=row,
             parent=parent,  # whatever the status is: if a cancel was requested, the task ends with this
+            group=group,
             restarts=done.input is not None,
             ends_run=done.ends_run,
             steps=steps,
@@ -298,14 +292,14 @@ class Tasks:
     async def _settled_before(self, task_id: int, worker: int, turn: int) -> str | None:
         """The task's status, if an earlier settle whose reply was lost was written; None if the task was not ours."""
         [row] = await self._repeated(Call("turns_of", rows=[(task_id,)])) or [None]
-        alive = await self._repeated(Call("living_workers", self._params()))
+        alive = await self._repeated(Call("living_workers", self._db.params()))
         if row is None or not any(session["worker_id"] == worker for session in alive):
             return None
         ours = row["turn"] == turn and row["owner"] is None
         return str(row["status"]) if ours else None
 
     def _due(self, *, taken: bool) -> Call:
-        return Call("wake_due", self._params(limit=MOST_DUE, taken=taken))
+        return Call("wake_due", self._db.params(limit=MOST_DUE, taken=taken))
 
     def _waking(self, due: Call, params: dict[str, Value]) -> Script[set[int]]:
         rows = yield due
@@ -319,13 +313,7 @@ class Tasks:
         return rows
 
     async def _repeated(self, call: Call, *, patience: int = 1) -> list[Row]:
-        within = patience * self._timeout
-        return await repeated(
-            lambda: self._driver.read(call), clock=self._clock, telemetry=self._telemetry, within=within
-        )
-
-    def _params(self, **params: Value) -> dict[str, Value]:
-        return {"now": self._clock.now(), "beat_now": self._clock.beat_now(), **params}
+        return await self._db.repeat(lambda: self._driver.read(call), patience=patience)
 
 
 def _say(call: Call) -> Script[list[Row]]:
@@ -367,8 +355,10 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     # fmt: off
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, wakes,
-                bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation)
+                bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation,
+                group_key)
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, wakes, parent_id,
-             suspect, created_at, claimed_at, started_at, cleanup_until, generation) in in_claim_order(rows, queues)
+             suspect, created_at, claimed_at, started_at, cleanup_until, generation,
+             group_key) in in_claim_order(rows, queues)
     ]
     # fmt: on

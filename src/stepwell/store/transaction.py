@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from stepwell.errors import InvalidOption, LeaseLost, Refused, StepwellError, StoreUnavailable, StoreUnusable
-from stepwell.store.database import Database
-from stepwell.store.driver import SAVEPOINT, AsyncJoin, Call, Own, Row, Script, SyncJoin, play, play_async
+from stepwell.errors import (
+    InvalidOption,
+    LeaseLost,
+    PermanentError,
+    Refused,
+    StepwellError,
+    StoreUnavailable,
+    StoreUnusable,
+)
+from stepwell.store.driver import (
+    SAVEPOINT,
+    AsyncJoin,
+    Call,
+    Own,
+    Row,
+    Script,
+    SyncJoin,
+    only_reads,
+    play,
+    play_async,
+    refused_write,
+)
 from stepwell.store.rows import Claimed
+
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
 
 T = TypeVar("T")
 
@@ -27,6 +49,7 @@ class Tx:
         self.database = database
         self.connection: Any = own.connection
         self.answer = own.answer
+        self.tables: Mapping[str, str] = {}  # of the projection whose transaction it is: their names in this build
         self.touched: set[str] = set()  # queues that have tasks to claim if it commits
         self.refuses: str | None = None  # why no verb may take part in it
         self.is_over = False
@@ -37,6 +60,31 @@ class Tx:
         if self.is_over:
             raise InvalidOption("tx", self, OVER)
         return await self._execute(sql, parameters)
+
+    def table(self, name: str) -> str:
+        """The name that a table of a projection has in the build that is being made: `orders`, or `orders__2`.
+
+        The tables are those that the projection declares, `@projection(..., tables=[...])`.
+        """
+        if name not in self.tables:
+            declared = ", ".join(self.tables) or "none"
+            raise InvalidOption(
+                "table", name, f"the projection of this transaction declares {declared} as its `tables`"
+            )
+        return self.tables[name]
+
+
+class SyncTx:
+    """An open transaction of a sync store, or of a sync step; see `Tx`."""
+
+    def __init__(self, async_tx: Tx, wait_for: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> None:
+        self.async_tx = async_tx
+        self._wait_for = wait_for
+
+    def execute(self, sql: str, *parameters: Any) -> list[Any]:
+        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
+        rows: list[Any] = self._wait_for(lambda: self.async_tx.execute(sql, *parameters))
+        return rows
 
 
 Begin = Callable[[Callable[[], Script[None]], str], contextlib.AbstractAsyncContextManager[Tx]]
@@ -54,6 +102,8 @@ class Transactions:
     async def begin(self) -> AsyncIterator[Tx]:
         """Begin a transaction of the store; in a body it commits only if the body's turn still stands."""
         self._db.check()
+        if only_reads.get() is not None:
+            raise refused_write()
         turns = turns_here()
         async with self._db.driver.transaction(None if turns is None else turns.lease) as own:
             tx = Tx(self._db, own)
@@ -64,7 +114,20 @@ class Transactions:
             if turns is not None:
                 await play_async(turns.kept(), own.answer)
         with contextlib.suppress(StepwellError):  # a hint: other processes also poll
-            self._db.tasks.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
+            self._db.wakeups.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
+
+    @contextlib.asynccontextmanager
+    async def of_step(self, lease: float) -> AsyncIterator[Tx]:
+        """Begin a transaction of the store for a step, whose record is its fence and its last statement."""
+        self._db.check()
+        async with self._db.driver.transaction(lease) as own:
+            tx = Tx(self._db, own)
+            try:
+                yield tx
+            finally:
+                tx.is_over = True
+        with contextlib.suppress(StepwellError):
+            self._db.wakeups.hint({await self._db.queue_id(name) for name in sorted(tx.touched)})
 
     @contextlib.asynccontextmanager
     async def kept(self, idle: float) -> AsyncIterator[Begin]:
@@ -148,6 +211,8 @@ class Transactions:
     def _join(self, tx: object) -> SyncJoin | AsyncJoin:
         """Join a transaction, the store's own or one on the user's connection."""
         if not isinstance(tx, Tx):
+            if only_reads.get() is not None:
+                raise refused_write()
             return self._db.driver.join(tx)
         if tx.database is not self._db:
             raise InvalidOption("tx", tx, "it is a transaction of another store")
@@ -167,11 +232,18 @@ async def _ended_inside(tx: Tx) -> EndedInside | None:
     return None
 
 
-class EndedInside(InvalidOption):
-    """The code in a block has ended its transaction by itself."""
+class EndedInside(InvalidOption, PermanentError):  # noqa: N818 - as its first base
+    """The code in a block has ended its transaction by itself: what it wrote is committed, or gone."""
 
-    def __init__(self, tx: Tx, error: Exception) -> None:
+    def __init__(self, tx: object, error: BaseException) -> None:
         super().__init__("tx", tx, f"it was committed or rolled back by the code that was given it: {error}")
+
+
+def ended_inside(tx: object, error: Exception, *, is_served: bool) -> EndedInside | None:
+    """The error if the savepoint is gone; None if the database, which a server may serve, has not said that."""
+    cause = error.__cause__ or error
+    is_gone = getattr(cause, "sqlstate", None) in {"3B001", "25P01"} if is_served else True
+    return EndedInside(tx, cause) if is_gone else None
 
 
 def _in_turn(talk: Script[T], tx: object) -> Script[T]:
@@ -198,17 +270,40 @@ class Holder(Protocol):
         """The turn of each task that it holds."""
 
 
+class Renewing(Holder, Protocol):
+    """A worker's session whose lease can be renewed."""
+
+    async def renew(self, within: float) -> bool:
+        """Renew the lease if its last renewal is longer ago; False if the session is over."""
+
+
+class Executing(Protocol):
+    """What executes a body: a place of a worker."""
+
+    database: Database
+
+    @property
+    def session(self) -> Renewing:
+        """The session of its worker."""
+
+    def is_over(self, task_id: int) -> bool:
+        """True if the body of this task is to stop, or was left behind."""
+
+
 class Turns:
     """The turns of the tasks whose body is executed: of one task, or of a batch.
 
-    A transaction that the body begins is committed only while these turns stand.
+    A transaction that the body begins is committed only while these turns stand. `progress` is what the body reports,
+    from its first report on.
     """
 
-    __slots__ = ("_session", "_tasks")
+    __slots__ = ("_session", "place", "progress", "tasks")
 
-    def __init__(self, session: Holder, tasks: Sequence[Claimed]) -> None:
+    def __init__(self, session: Holder, tasks: Sequence[Claimed], place: Executing | None = None) -> None:
         self._session = session
-        self._tasks = tasks
+        self.tasks = tasks
+        self.place = place
+        self.progress: Any = None
 
     @property
     def are_lost(self) -> bool:
@@ -224,7 +319,7 @@ class Turns:
     def are_held(self) -> bool:
         """Whether the session still holds them all: none was settled."""
         held = self._session.held
-        return all(held.get(task.id) == task.turn for task in self._tasks)
+        return all(held.get(task.id) == task.turn for task in self.tasks)
 
     def kept(self) -> Script[None]:
         """Lock the turns until the transaction ends; its last statement before the commit."""
@@ -237,10 +332,10 @@ class Turns:
 
     def lost(self) -> LeaseLost:
         """The error for code that goes on after its turns are lost."""
-        return LeaseLost(self._session.id, self._tasks[0].id)
+        return LeaseLost(self._session.id, self.tasks[0].id)
 
     def _standing(self, statement: str) -> Script[None]:
-        rows = [(task.id, self._session.id, task.turn) for task in self._tasks]
+        rows = [(task.id, self._session.id, task.turn) for task in self.tasks]
         if len((yield Call(statement, {}, rows))) < len(rows):
             raise self.lost()
 

@@ -8,13 +8,16 @@ from typing import Final
 
 import msgspec
 
+from stepwell.base.names import REQUEST
 from stepwell.records import RunStatus
 from stepwell.store.draft import Drafted
 from stepwell.store.driver import Row
+from stepwell.store.emission import Emission
 from stepwell.store.rows import ANSWERED, Claimed, StepRow
 from stepwell.values.codec import decode, encode
 
 TIMED_OUT: Final = "Timeout"
+RequestAnswer = tuple[int, str, int, str | None, str | None]  # run, name, place; a reply as JSON, or why it is refused
 
 
 class Stake(msgspec.Struct, eq=False):
@@ -28,7 +31,8 @@ class Stake(msgspec.Struct, eq=False):
 class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     """Has a signal of this name come? If so, the run takes it, and it is recorded as the result of the call.
 
-    A signal that `misfit` cannot read is set aside, and the next is tried; the reason is added to `misfits`.
+    A signal that `misfit` cannot read is set aside, and the next is tried; the reason is added to `misfits`. The sender
+    of a request is told of that, and a request is recorded with its place, to be answered.
     Else, if `due` has passed, it is recorded that none came in time; else `row` is recorded, unless it exists.
     In a race, an answer also records that this `place` has won; after another has won, no signal is taken.
     """
@@ -42,6 +46,32 @@ class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     place: int = 0
     misfit: Callable[[str], str | None] = lambda _: None  # why the data of a signal cannot be read
     misfits: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def is_request(self) -> bool:
+        """Whether the sender waits for an answer."""
+        return self.name.startswith(REQUEST)
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether it has answered requests that it could not read."""
+        return self.is_request and bool(self.misfits)
+
+
+class AnswerRequest(msgspec.Struct, frozen=True, eq=False):
+    """Answer the request that the run took from this place, with a reply as JSON or a reason why it is refused."""
+
+    task: Claimed
+    row: StepRow
+    name: str
+    place: int
+    reply: str | None
+    refused: str | None
+
+    @property
+    def answer(self) -> RequestAnswer:
+        """As a row of the statement."""
+        return self.task.id, self.name, self.place, self.reply, self.refused
 
 
 class EndRace(msgspec.Struct, frozen=True, eq=False):
@@ -64,6 +94,18 @@ class AddChildren(msgspec.Struct, frozen=True, eq=False):
     recorded: Callable[[Sequence[int]], StepRow]
 
 
+class AddEvents(msgspec.Struct, frozen=True, eq=False):
+    """Write these events, and the row of the call or the step that emits them.
+
+    If the row `is_result` of a body, it is written even if the run was cancelled meanwhile, as any other result is.
+    """
+
+    task: Claimed
+    row: StepRow
+    emissions: tuple[Emission, ...]
+    is_result: bool = False
+
+
 class LookAtChildren(msgspec.Struct, frozen=True, eq=False):
     """Have these runs ended? If so, record what `recorded` makes of that, or that `due` has passed before."""
 
@@ -79,7 +121,7 @@ class CancelRequested(Exception):  # noqa: N818 - a word of ours, never seen by 
     """The question was not asked: the run was cancelled. It has to clean up, and does not know that yet."""
 
 
-Question = TakeSignal | EndRace | AddChildren | LookAtChildren
+Question = TakeSignal | AnswerRequest | EndRace | AddChildren | AddEvents | LookAtChildren
 
 
 class End(msgspec.Struct, frozen=True):
@@ -96,6 +138,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     row: StepRow
     needed: int | None = None  # as in `Waits`, for the children that were added; None if they may have ended since
+    added_to: frozenset[int] = frozenset()  # the queues of the events that were added
 
 
 class Waits(msgspec.Struct, frozen=True):
@@ -117,14 +160,25 @@ def does_not_fit(one: TakeSignal, data: str | None) -> bool:
     return why is not None
 
 
+def refusal(one: TakeSignal, place: int) -> RequestAnswer:
+    """The answer to a request that the wait could not read."""
+    return one.task.id, one.name, place, None, one.misfits[-1]
+
+
 def signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
     """A signal that is there wins; else the deadline, if it has passed by the database's clock."""
     if signal is not None:
-        return Recorded(_ended(one.row, signal["data"], None))
+        return Recorded(_ended(one.row, _taken(one, signal), None))
     if one.due is not None and one.due <= run["now"] and (one.stake is None or one.stake.winner is None):
         told = {"type": TIMED_OUT, "message": f"no signal {one.name} came in time"}
         return Recorded(_ended(one.row, None, encode(told)))
     return Waits(wakes=run["wakes"])
+
+
+def _taken(one: TakeSignal, signal: Row) -> str | None:
+    """The data of a signal; of a request with its place, to be answered."""
+    data: str | None = signal["data"]
+    return f'{{"request":{signal["place"]},"data":{data or "null"}}}' if one.is_request else data
 
 
 def raced(one: EndRace) -> Answered:
@@ -139,7 +193,7 @@ def rows_of_answer(one: Question, answer: Answered) -> list[StepRow]:
             return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
         if isinstance(one, TakeSignal) and one.misfits:
             return [msgspec.structs.replace(one.row, error=with_misfit(one.row.error, one.misfits[-1]))]
-        return [one.row] if not isinstance(one, AddChildren | EndRace) and one.is_new else []
+        return [one.row] if isinstance(one, TakeSignal | LookAtChildren) and one.is_new else []
     if not isinstance(one, TakeSignal | EndRace) or one.stake is None:
         return [answer.row]
     if one.stake.winner is not None:

@@ -1,4 +1,4 @@
-"""Why a run does not go on. Pure: one judgement over what was read of the run, its queue and its workers."""
+"""Why a run or an input does not go on. Pure: one judgement over what was read of it, its queue and its workers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import is_served
-from stepwell.records import RunStatus
+from stepwell.base.names import REQUEST, is_served
+from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Row
-from stepwell.store.rows import NEVER
+from stepwell.store.limiters import LimitedPlace
+from stepwell.store.rows import IN_DOUBT, NEVER
 
 
 class Reason(StrEnum):
@@ -33,8 +34,10 @@ class Reason(StrEnum):
     TAKEN_BY_HAND = "TAKEN_BY_HAND"
     HELD = "HELD"
     CODE_DIFFERS = "CODE_DIFFERS"
+    STEP_IN_DOUBT = "STEP_IN_DOUBT"
     STEP_PAUSED = "STEP_PAUSED"
     WAITING_FOR_SIGNAL = "WAITING_FOR_SIGNAL"
+    WAITING_FOR_REQUEST = "WAITING_FOR_REQUEST"
     WAITING_FOR_CHILDREN = "WAITING_FOR_CHILDREN"
     SCHEDULED = "SCHEDULED"
     BACKING_OFF = "BACKING_OFF"
@@ -42,7 +45,10 @@ class Reason(StrEnum):
     QUEUE_PAUSED = "QUEUE_PAUSED"
     MAINTENANCE = "MAINTENANCE"
     UNSERVED = "UNSERVED"
+    WAITS_FOR_PREVIOUS = "WAITS_FOR_PREVIOUS"
     SUSPECT = "SUSPECT"
+    LIMITED = "LIMITED"
+    KEY_PAUSED = "KEY_PAUSED"
     BUSY = "BUSY"
     READY = "READY"
 
@@ -97,6 +103,7 @@ class Standing:
     task: Row
     steps: tuple[OpenStep, ...]
     servers: tuple[Server, ...]
+    place: LimitedPlace | None = None  # if it is ready and its queue has limits
 
     @property
     def error(self) -> dict[str, Any]:
@@ -124,12 +131,12 @@ class Standing:
         return bool(self.task["ready"]) or (run_at is not None and run_at <= self.task["now"])
 
 
-def standing_of(rows: Sequence[Row], serving: Sequence[Row]) -> Standing:
+def standing_of(rows: Sequence[Row], serving: Sequence[Row], place: LimitedPlace | None = None) -> Standing:
     """What was read: the run beside each of its open steps, and the living workers."""
     steps = tuple(_open_step(row) for row in rows if row["step_key"] is not None)
     workflow = rows[0]["workflow"]
     servers = [Server(row["name"], row["holds"]) for row in serving if is_served(workflow, json.loads(row["handlers"]))]
-    return Standing(rows[0], steps, tuple(servers))
+    return Standing(rows[0], steps, tuple(servers), place)
 
 
 def why(run: Standing) -> Why:
@@ -149,6 +156,8 @@ def why(run: Standing) -> Why:
             return _running(run)
         case RunStatus.PENDING | RunStatus.PAUSED if task["cancel_requested_at"] is not None:
             return _cleans_up(run)
+        case RunStatus.PENDING | RunStatus.PAUSED if task["waits_for_previous"]:
+            return _behind(run)
         case RunStatus.PENDING | RunStatus.PAUSED:
             return _held(run) or (_due(run) if run.is_due else _waiting(run))
 
@@ -159,10 +168,24 @@ def _open_step(row: Row) -> OpenStep:
     return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error)
 
 
+def _behind(run: Standing) -> Why:
+    """Others were submitted before it, and it is decided after them."""
+    task = run.task
+    first = f"input {task['first_id']}"
+    message, names = f"it waits for {first} before it", (str(task["first_id"]),)
+    if task["first_status"] == RunStatus.ERROR:
+        message = f"{message}, which failed for good: {task['first_error']}"
+        after = f"`store.requeue({task['first_id']})` tries that again, `store.drop` goes on without it"
+        return Why(Reason.WAITS_FOR_PREVIOUS, message, None, names, after)
+    return Why(Reason.WAITS_FOR_PREVIOUS, message, None, names, "it is decided when that is done")
+
+
 def _failed(run: Standing) -> Why:
     error = run.error
     kind, said = error.get("type"), run.task["last_error"] or "it failed"
     again = "nothing by itself: `store.retry` goes on where it failed, `store.fork` at an earlier step"
+    if run.task["kind"] == TaskKind.INPUT:
+        again = "nothing by itself: `store.requeue` tries it again, `store.drop` removes it"
     match kind:
         case "WorkerLost":
             lost = f"its worker was lost {run.task['losses'] or run.task['attempt']} times, as often as it is tried"
@@ -240,6 +263,8 @@ def _due(run: Standing) -> Why:
     if task["losses"] > 0:
         message = "its worker was lost, perhaps by its doing, so it is executed alone"
         return Why(Reason.SUSPECT, message, None, names, "a worker begins it as soon as it has nothing else under way")
+    if run.place is not None and (limited := _limited(run, run.place, names)) is not None:
+        return limited
     if all(server.holds for server in run.servers):
         executed = sum(server.holds for server in run.servers)
         message = f"every worker that serves {name} is at work, on {executed} tasks in all"
@@ -247,14 +272,42 @@ def _due(run: Standing) -> Why:
     return Why(Reason.READY, "it is ready", None, names, "a worker claims it in a moment")
 
 
+def _limited(run: Standing, place: LimitedPlace, names: tuple[str, ...]) -> Why | None:
+    """The limits of its queue or its key hold it back."""
+    name, of_key = run.task["workflow"], f"key {place.key!r}" if place.key else "no key"
+    if place.is_paused:
+        said = f": {place.reason}" if place.reason else ""
+        after = f"`store.limits.resume({name!r}, {place.key!r})`"
+        return Why(Reason.KEY_PAUSED, f"{of_key} of {name} is paused{said}", None, names, after)
+    in_line = f"it is number {place.before + 1} of {place.waiting} in line for {of_key}"
+    if place.most_of_key is not None and place.of_key >= place.most_of_key:
+        message = f"{in_line}: {place.of_key} of {place.most_of_key} places of that are taken"
+    elif place.most is not None and place.running >= place.most:
+        message = f"{in_line}: {place.running} of {place.most} places of {name} are taken"
+    else:
+        return None
+    return Why(Reason.LIMITED, message, None, names, "it is claimed when a place is free, the keys in turns")
+
+
 def _waiting(run: Standing) -> Why:
     """It cannot go on yet: it waits for a step or a signal, for other runs, or for a moment."""
     waits = [step for step in run.steps if step.status is RunStatus.PAUSED]
     if aside := next((step for step in waits if "resume_condition" in step.error), None):
         return _step_paused(run, aside)
+    if doubts := tuple(str(step.error["step"]) for step in waits if step.error.get("type") == IN_DOUBT):
+        message = f"step {doubts[0]} has begun and is not known to have ended{_misfit_in(waits)}"
+        after = f"`store.resolve(run, {doubts[0]!r}, done=...)` says whether it is done"
+        return Why(Reason.STEP_IN_DOUBT, message, run.until, doubts, after)
     if names := tuple(step.name for step in waits if not step.awaits_runs):
-        message = f"it waits for the signal {', '.join(names)}{_misfit_in(waits)}"
-        return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, names, f"`store.signal(run, {names[0]!r}, data)`")
+        signals = tuple(name for name in names if not name.startswith(REQUEST))
+        requests = tuple(name.removeprefix(REQUEST) for name in names if name.startswith(REQUEST))
+        if not signals:
+            message = f"it waits for the request {', '.join(requests)}{_misfit_in(waits)}"
+            after = f"`store.ask(run, {requests[0]!r}, data)`"
+            return Why(Reason.WAITING_FOR_REQUEST, message, run.until, requests, after)
+        others = f" or the request {', '.join(requests)}" if requests else ""
+        message = f"it waits for the signal {', '.join(signals)}{others}{_misfit_in(waits)}"
+        return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, signals, f"`store.signal(run, {signals[0]!r}, data)`")
     if calls := tuple(step.name for step in waits):
         count = f"{run.task['waiting']} of the {run.task['children']} unfinished runs it asked for"
         message = f"it waits for {count if run.task['waiting'] > 0 else 'runs that others asked for'}"

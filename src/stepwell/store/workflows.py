@@ -45,7 +45,7 @@ class Workflows:
             raise WorkflowNotFound(name)
         return self.names.learn(name, found[0]["id"])
 
-    async def describe(self, queue_id: int, options: dict[str, str], cleanup: float | None) -> None:
+    async def describe(self, queue_id: int, options: dict[str, Any], cleanup: float | None) -> None:
         """Store the options of a workflow, for processes that do not have its code."""
         text = json.dumps(options) if options else None
         span = None if cleanup is None else microseconds_of(cleanup, "cleanup")

@@ -13,9 +13,9 @@ from typing import Any, TypeVar, overload
 from stepwell.base.durations import Duration
 from stepwell.runs.cleanup import Shield
 from stepwell.runs.context import SyncContext as Context
-from stepwell.runs.context import current_run
-from stepwell.runs.wait import NOTHING
-from stepwell.sync.adapters import Tx
+from stepwell.runs.current import current_in_thread
+from stepwell.runs.wait import NOTHING, Raised
+from stepwell.store.transaction import SyncTx as Tx
 from stepwell.sync.store import Message, Store, connect
 from stepwell.sync.worker import Engine, Worker
 
@@ -38,8 +38,10 @@ D = TypeVar("D")
 
 
 def current() -> Context:
-    """The context of the run that executes the calling code: a sync workflow, or a step's body."""
-    return Context(current_run())
+    """The context of the run that executes the calling code: a sync workflow, or a step's body. In a handler it is
+    that of the message.
+    """
+    return current_in_thread()
 
 
 def sleep(until: Duration | datetime) -> None:
@@ -54,6 +56,8 @@ def shield() -> Shield:
 
 @overload
 def wait(name: str, type: type[T], *, timeout: None = None) -> T: ...
+@overload
+def wait(name: str, type: type[T], *, timeout: Duration, default: Raised) -> T: ...
 @overload
 def wait(name: str, type: type[T], *, timeout: Duration, default: D) -> T | D: ...
 @overload

@@ -6,17 +6,18 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from stepwell.errors import StoreClosed
 from stepwell.store import store as store_
-from stepwell.store import transaction
+from stepwell.store.transaction import SyncTx
 from stepwell.sync.loop_thread import LoopThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+N = TypeVar("N")
 
 
 class Face(Protocol):
@@ -29,14 +30,21 @@ class Face(Protocol):
         """Do the work on the loop of the async store."""
 
 
-def verb(
-    verb: Callable[Concatenate[store_.Store, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """The verb of the async store as a blocking call."""
+class Noun(Generic[N]):
+    """A noun of a store, such as its schedules, whose verbs return when they are done."""
+
+    def __init__(self, store: Face, noun: N) -> None:
+        self.async_store = noun
+        self.wait_for = store.wait_for
+
+
+def verb(verb: Callable[Concatenate[N, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """The verb of the async store, or of a noun of it, as a blocking call."""
 
     @functools.wraps(verb)
-    def call(store: Face, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
+    def call(store: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        answer: R = store.wait_for(lambda: verb(store.async_store, *args, **kwargs))
+        return answer
 
     return call
 
@@ -80,14 +88,14 @@ def joinable(verb: F) -> F:
     def call(store: Face, /, *args: Any, **options: Any) -> Any:
         if options.get("tx") is None:
             return verb(store, *args, **options)
-        if isinstance(options["tx"], Tx):
+        if isinstance(options["tx"], SyncTx):
             return verb(store, *args, **{**options, "tx": options["tx"].async_tx})
         given = inspect.signature(verb).bind(store, *args, **options)
         (_, queue, payload), options = given.args, given.kwargs
         check_open(store)
         tx, one = options.pop("tx"), verb.__name__ == "enqueue"
         key = options.pop("key" if one else "keys", None)
-        new_tasks = store.async_store.new_tasks
+        new_tasks = store.async_store.database.new_tasks
         draft = new_tasks.draft(queue, **options)
         ids = new_tasks.add_here(draft.one(payload, key) if one else draft.each(payload, key), tx)
         return ids[0] if one else ids
@@ -100,10 +108,23 @@ def signal_joinable(verb: F) -> F:
 
     @functools.wraps(verb)
     def call(store: Face, /, *args: Any, tx: object = None, **options: Any) -> Any:
-        if tx is None or isinstance(tx, Tx):
+        if tx is None or isinstance(tx, SyncTx):
             return verb(store, *args, tx=None if tx is None else tx.async_tx, **options)
         check_open(store)
-        return store.async_store.signals.send_here(*args, tx=tx, **options)
+        return store.async_store.database.signals.send_here(*args, tx=tx, **options)
+
+    return cast("F", call)
+
+
+def emit_joinable(verb: F) -> F:
+    """The verb; with `tx` it runs in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, type: str, data: Any = None, *, tx: object = None, **options: Any) -> Any:
+        if tx is None or isinstance(tx, SyncTx):
+            return verb(store, type, data, tx=None if tx is None else tx.async_tx, **options)
+        check_open(store)
+        return store.async_store.database.outboxes.emit_here(type, data, tx, **options)
 
     return cast("F", call)
 
@@ -113,15 +134,3 @@ def check_open(store: Face) -> None:
     store.background.refuse_dead_ends()
     if not store.background.is_open:
         raise StoreClosed
-
-
-class Tx:
-    """An open transaction of a sync store; see `stepwell.Tx`."""
-
-    def __init__(self, store: Face, async_tx: transaction.Tx) -> None:
-        self._store = store
-        self.async_tx = async_tx
-
-    def execute(self, sql: str, *parameters: Any) -> list[Any]:
-        """Execute a statement of your own, with `$1` (Postgres) or `?` for its parameters, and return its rows."""
-        return self._store.wait_for(lambda: self.async_tx.execute(sql, *parameters))

@@ -17,6 +17,10 @@ R = TypeVar("R")
 
 Answer = concurrent.futures.Future[Any]
 
+# A signal does not always end the wait for a lock: it may reach another thread, or this one just before it waits.
+# Python calls its handler when the main thread runs again, so no wait is longer than this many seconds.
+LONGEST_WAIT = 0.5
+
 
 class LoopThread:
     """One event loop in one daemon thread, until it is closed."""
@@ -89,7 +93,7 @@ class LoopThread:
             self._answers.add(call.answer)
             self._loop.call_soon_threadsafe(call.begin)
         try:
-            result: R = call.answer.result(patience)
+            result: R = _answered(call.answer, patience)
         except concurrent.futures.TimeoutError:
             if call.answer.done():
                 raise  # the work raised it
@@ -158,6 +162,14 @@ class DaemonThreads(concurrent.futures.ThreadPoolExecutor):
 
         threading.Thread(target=work, name="stepwell-sync-call", daemon=True).start()
         return answer
+
+
+def _answered(answer: Answer, patience: float | None) -> Any:
+    """The result, as soon as it is there; between waits this thread handles signals."""
+    while patience is None and not answer.done():
+        with contextlib.suppress(concurrent.futures.TimeoutError):  # its own, or the work's: that is raised below
+            return answer.result(LONGEST_WAIT)
+    return answer.result(patience)
 
 
 def _refuse_running_loop() -> None:

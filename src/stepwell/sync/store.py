@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 from stepwell.base.durations import Duration
 from stepwell.connect import Config, ConnectOptions, configured, open_store
 from stepwell.records import RunId
-from stepwell.store import by_hand
+from stepwell.store import by_hand, limiters
 from stepwell.store import store as store_
 from stepwell.store.draft import Asked
+from stepwell.store.reports import Chunk
+from stepwell.store.run_key import WhichRun
+from stepwell.store.run_log import LogLine
 from stepwell.store.runs import run_ids
-from stepwell.sync.adapters import Tx, check_open, entered, joinable, listed, signal_joinable, verb
+from stepwell.store.transaction import SyncTx
+from stepwell.sync.adapters import Noun, check_open, emit_joinable, entered, joinable, listed, signal_joinable, verb
 from stepwell.sync.loop_thread import LoopThread
-from stepwell.worker import Serves
+from stepwell.workload import Serves
 
 if TYPE_CHECKING:
     from stepwell.sync.worker import Worker
@@ -32,6 +36,19 @@ def connect(url: str | None = None, /, **options: Unpack[ConnectOptions]) -> Sto
     return Store(configured(url, options))
 
 
+class LimitVerbs(Noun[limiters.Limiters]):
+    """How many tasks of a queue run at once over all workers, and the verbs that change it."""
+
+    of = verb(limiters.Limiters.of)
+    all = verb(limiters.Limiters.all)
+    set = verb(limiters.Limiters.set)
+    reset = verb(limiters.Limiters.reset)
+    set_key = verb(limiters.Limiters.set_key)
+    pause = verb(limiters.Limiters.pause)
+    resume = verb(limiters.Limiters.resume)
+    keys = verb(limiters.Limiters.keys)
+
+
 class Store:
     """An open store whose verbs return when they are done. Any thread may call them, at the same time too."""
 
@@ -41,6 +58,10 @@ class Store:
     get = verb(store_.Store.get)
     result = verb(store_.Store.result)
     signal = signal_joinable(verb(store_.Store.signal))
+    emit = emit_joinable(verb(store_.Store.emit))
+    ask = verb(store_.Store.ask)
+    value = verb(store_.Store.value)
+    values = verb(store_.Store.values)
     resume = verb(store_.Store.resume)
     cancel = verb(store_.Store.cancel)
     cancel_runs = verb(store_.Store.cancel_runs)
@@ -48,18 +69,35 @@ class Store:
     unpause = verb(store_.Store.unpause)
     accept = verb(store_.Store.accept)
     fork = verb(store_.Store.fork)
+    resolve = verb(store_.Store.resolve)
     why = verb(store_.Store.why)
     queues = verb(store_.Store.queues)
     counts = verb(store_.Store.counts)
+    messages = verb(store_.Store.messages)
     workers = verb(store_.Store.workers)
     queue_stats = verb(store_.Store.queue_stats)
     set_aside = verb(store_.Store.set_aside)
+    schedule = verb(store_.Store.schedule)
+    schedules = verb(store_.Store.schedules)
+    get_schedule = verb(store_.Store.get_schedule)
+    update_schedule = verb(store_.Store.update_schedule)
+    reset_schedule = verb(store_.Store.reset_schedule)
+    delete_schedule = verb(store_.Store.delete_schedule)
+    backfill_schedule = verb(store_.Store.backfill_schedule)
+    pause_schedule = verb(store_.Store.pause_schedule)
+    resume_schedule = verb(store_.Store.resume_schedule)
+    run_schedule = verb(store_.Store.run_schedule)
+    next_ticks = verb(store_.Store.next_ticks)
+    ticks = verb(store_.Store.ticks)
     appenders = verb(store_.Store.appenders)
     projections = verb(store_.Store.projections)
     parked = verb(store_.Store.parked)
     pause_projection = verb(store_.Store.pause_projection)
     resume_projection = verb(store_.Store.resume_projection)
     reset_projection = verb(store_.Store.reset_projection)
+    inline_projection = verb(store_.Store.inline_projection)
+    rebuild_projection = verb(store_.Store.rebuild_projection)
+    swap_projection = verb(store_.Store.swap_projection)
     retry_projection = verb(store_.Store.retry_projection)
     skip_in_projection = verb(store_.Store.skip_in_projection)
     stored_versions = verb(store_.Store.stored_versions)
@@ -72,6 +110,7 @@ class Store:
     dead_letters = verb(store_.Store.dead_letters)
     requeue = verb(store_.Store.requeue)
     drop = verb(store_.Store.drop)
+    ordered_groups = verb(store_.Store.ordered_groups)
     pause_queue = verb(store_.Store.pause_queue)
     resume_queue = verb(store_.Store.resume_queue)
     purge = verb(store_.Store.purge)
@@ -97,6 +136,10 @@ class Store:
     find_run = verb(store_.Store.find_run)
     steps = verb(store_.Store.steps)
     history = verb(store_.Store.history)
+    audit = verb(store_.Store.audit)
+    rotate_keys = verb(store_.Store.rotate_keys)
+    seal_audit = verb(store_.Store.seal_audit)
+    verify_audit = verb(store_.Store.verify_audit)
     retry = verb(store_.Store.retry)
     retry_runs = verb(store_.Store.retry_runs)
     delete_runs = verb(store_.Store.delete_runs)
@@ -108,6 +151,7 @@ class Store:
         except BaseException:
             self.background.close()
             raise
+        self.limits = LimitVerbs(self, self.async_store.limits)
         self.started: set[Worker] = set()
         _open.add(self)
 
@@ -119,11 +163,11 @@ class Store:
     def trigger_many(self, triggers: Iterable[Asked[R]], *, tx: object = None) -> list[RunId[R]]:
         """Write all the runs or none, of one workflow or several, in one transaction (yours, with `tx`)."""
         asked = list(triggers)  # in the caller's thread: their source may belong to it
-        if tx is None or isinstance(tx, Tx):
+        if tx is None or isinstance(tx, SyncTx):
             joined = None if tx is None else tx.async_tx
             return self.wait_for(lambda: self.async_store.trigger_many(asked, tx=joined))
         check_open(self)
-        new_tasks = self.async_store.new_tasks
+        new_tasks = self.async_store.database.new_tasks
         return run_ids(asked, new_tasks.add_here(new_tasks.drafted_runs(asked), tx))
 
     def dequeue(
@@ -157,22 +201,42 @@ class Store:
         with entered(self, self.async_store.consume(queue, limit=limit, visibility=visibility)) as source:
             yield messages(source)
 
+    def stream(self, run: WhichRun, name: str, as_: Any = Any, *, after: int = 0) -> Iterator[Chunk[Any]]:
+        """The chunks of a stream of a run, in order, as they come, behind the offset `after`; it ends with the run."""
+        source = self.async_store.stream(run, name, as_, after=after)
+        while (chunk := self.wait_for(lambda: _next_or_none(source))) is not None:
+            yield chunk
+
+    def logs(
+        self,
+        run: WhichRun,
+        *,
+        step: str | None = None,
+        attempt: int | None = None,
+        after: int = 0,
+        follow: bool = False,
+    ) -> Iterator[LogLine]:
+        """What code has logged inside a run, in order; with `follow` it goes on, and ends with the run."""
+        source = self.async_store.logs(run, step=step, attempt=attempt, after=after, follow=follow)
+        while (line := self.wait_for(lambda: _next_or_none(source))) is not None:
+            yield line
+
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Tx]:
+    def transaction(self) -> Iterator[SyncTx]:
         """Begin a transaction for verbs that take `tx=` and rows of your own: all of it is committed, or none."""
         with entered(self, self.async_store.transaction()) as tx:
-            yield Tx(self, tx)
+            yield SyncTx(tx, self.wait_for)
 
     def fence(self, tx: object) -> None:
         """Let a transaction on your own connection commit only if the turn of the body that calls still stands.
 
         Call it last, right before your commit. Raises `LeaseLost` if another worker has the task; then roll back.
         """
-        if isinstance(tx, Tx):
+        if isinstance(tx, SyncTx):
             self.wait_for(lambda: self.async_store.fence(tx.async_tx))
             return
         check_open(self)
-        self.async_store.transactions.fence_here(tx)
+        self.async_store.database.transactions.fence_here(tx)
 
     def registered(self, serves: Sequence[Serves], *, name: str, port: int, concurrency: int) -> Worker:
         """A worker that others see and that claims nothing yet; `stepwell.consumer(...).create(store)` makes it so."""
@@ -203,9 +267,13 @@ class Store:
             for one in workers * (2 if hurry else 1):
                 one.stop()
             for one in workers:
-                one.retire(patience=self.async_store.options.timeout)
-            self.background.close(self.async_store.close, patience=2 * self.async_store.options.timeout)
+                one.retire(patience=self.async_store.database.options.timeout)
+            self.background.close(self.async_store.close, patience=2 * self.async_store.database.options.timeout)
         _open.discard(self)
+
+
+async def _next_or_none(source: AsyncIterator[T]) -> T | None:
+    return await anext(source, None)
 
 
 async def _next(source: AsyncIterator[T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import ModuleType, TracebackType
 from typing import Any, Self, TypeVar, overload
 
@@ -14,18 +15,22 @@ from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.signals import caught_signals
 from stepwell.decider import Decider, Receipt
+from stepwell.deciders.drift import ObservedMachine
 from stepwell.deciders.global_order import Feed
-from stepwell.deciders.history import EventInfo, InstanceInfo, OutstandingInfo
+from stepwell.deciders.history import DryRun, EventInfo, Inspection, InstanceInfo, OutstandingInfo
+from stepwell.deciders.observation import Observation
 from stepwell.deciders.service import SNAPSHOT_EVERY
-from stepwell.decision import Decision
 from stepwell.errors import InvalidOption
-from stepwell.projections.projection import ReadModel, ReadModelElsewhere
+from stepwell.projections.projection import ReadModel, ReadModelElsewhere, RowFunction
+from stepwell.projections.row_query import OrderBy
 from stepwell.records import Page, TaskId
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.projections import ProjectionInfo
-from stepwell.sync.adapters import Tx, check_open
+from stepwell.store.transaction import SyncTx
+from stepwell.sync.adapters import check_open
 from stepwell.sync.store import Message, Store
-from stepwell.worker import OnMissing, Serves
+from stepwell.worker import OnMissing
+from stepwell.workload import Serves
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -175,43 +180,64 @@ class Engine:
 
     def register(
         self,
-        decider: Decider[Any, Any, Any, Any] | ReadModel | ReadModelElsewhere,
+        decider: Decider[Any, Any, Any, Any] | ReadModel | ReadModelElsewhere | RowFunction,
         *,
         workers: int = 10,
         snapshot_every: int = SNAPSHOT_EVERY,
         retry: int | Retry | None = None,
         timeout: Duration | None = None,
+        observe: bool | None = None,
+        inline: bool = False,
     ) -> Self:
         """Know a decider, or a projection, from now on."""
         self.async_engine.register(
-            decider, workers=workers, snapshot_every=snapshot_every, retry=retry, timeout=timeout
+            decider,
+            workers=workers,
+            snapshot_every=snapshot_every,
+            retry=retry,
+            timeout=timeout,
+            observe=observe,
+            inline=inline,
         )
         return self
 
-    def execute(self, input: object, *, key: str | None = None, tx: object = None) -> Receipt:
+    def execute(
+        self, input: object, *, key: str | None = None, expected_version: int | None = None, tx: object = None
+    ) -> Receipt:
         """Decide an input; when this returns its events are committed, or join your transaction."""
-        if tx is None or isinstance(tx, Tx):
+        if tx is None or isinstance(tx, SyncTx):
             joined = None if tx is None else tx.async_tx
-            return self._store.wait_for(lambda: self.async_engine.execute(input, key=key, tx=joined))
+            return self._store.wait_for(
+                lambda: self.async_engine.execute(input, key=key, expected_version=expected_version, tx=joined)
+            )
         check_open(self._store)
-        return self.async_engine.execute_in_this_thread(input, key, tx)
+        return self.async_engine.execute_in_this_thread(input, key, expected_version, tx)
 
-    def execute_dynamic(self, type: str, payload: Any, *, key: str | None = None, tx: object = None) -> Receipt:
+    def execute_dynamic(
+        self,
+        type: str,
+        payload: Any,
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
+        tx: object = None,
+    ) -> Receipt:
         """As `execute`, for an input that comes as JSON."""
-        return self.execute(self.async_engine.registry.of_type(type).inputs.read_named(payload), key=key, tx=tx)
+        read = self.async_engine.registry.of_type(type).inputs.read_named(payload)
+        return self.execute(read, key=key, expected_version=expected_version, tx=tx)
 
     def submit(
         self, input: object, *, key: str | None = None, delay: Duration | None = None, tx: object = None
     ) -> TaskId:
         """Store an input that a worker decides soon, or after `delay`; with `tx` it joins your transaction."""
-        if tx is None or isinstance(tx, Tx):
+        if tx is None or isinstance(tx, SyncTx):
             joined = None if tx is None else tx.async_tx
             return self._store.wait_for(lambda: self.async_engine.submit(input, key=key, delay=delay, tx=joined))
         check_open(self._store)
         return self.async_engine.submit_in_this_thread(input, key, delay, tx)
 
-    def dry_run(self, input: object) -> Decision[Any, Any, Any]:
-        """What the input would lead to now; nothing is written."""
+    def dry_run(self, input: object) -> DryRun[Any]:
+        """The decision that the input would lead to now, and the state after it; nothing is written."""
         return self._store.wait_for(lambda: self.async_engine.dry_run(input))
 
     @overload
@@ -221,6 +247,16 @@ class Engine:
     def state(self, decider: Any, id: str, *, at: int | None = None) -> Any:
         """The state of an instance, now or after its first `at` events; by the decider's type as JSON."""
         return self._store.wait_for(lambda: self.async_engine.state(decider, id, at=at))
+
+    @overload
+    def inspect(self, decider: str, id: str, *, at: int | None = None, limit: int = 100) -> Inspection[Any]: ...
+    @overload
+    def inspect(
+        self, decider: type[Decider[S, I, E, X]], id: str, *, at: int | None = None, limit: int = 100
+    ) -> Inspection[S]: ...
+    def inspect(self, decider: Any, id: str, *, at: int | None = None, limit: int = 100) -> Inspection[Any]:
+        """An instance with everything that belongs to it, as it was at one moment."""
+        return self._store.wait_for(lambda: self.async_engine.inspect(decider, id, at=at, limit=limit))
 
     def events(self, type: str, id: str, *, after: int = 0) -> Sequence[EventInfo]:
         """The events of an instance after this version, in their order."""
@@ -234,9 +270,25 @@ class Engine:
         """Instances of a type, or of all, by type and id."""
         return self._store.wait_for(lambda: self.async_engine.instances(type, limit=limit, after=after))
 
+    def observations(self, type: str, id: str, *, limit: int = 100, after: str | None = None) -> Page[Observation]:
+        """The inputs of an instance and how each was answered, in the order of time."""
+        return self._store.wait_for(lambda: self.async_engine.observations(type, id, limit=limit, after=after))
+
+    def observed(self, type: str, *, since: datetime | None = None) -> ObservedMachine:
+        """The transitions that inputs of this type have made, with counts, beside those that the decider declares."""
+        return self._store.wait_for(lambda: self.async_engine.observed(type, since=since))
+
     def projections(self) -> Sequence[ProjectionInfo]:
         """How every projection of the store stands, by name."""
         return self._store.projections()
+
+    def query(
+        self, rows: type[R], /, *, order_by: OrderBy = None, limit: int = 100, after: str | None = None, **where: Any
+    ) -> Page[R]:
+        """Rows of a projection with `rows=`, that meet these conditions, in this order."""
+        return self._store.wait_for(
+            lambda: self.async_engine.query(rows, order_by=order_by, limit=limit, after=after, **where)
+        )
 
     def outstanding(self, type: str, id: str) -> Sequence[OutstandingInfo]:
         """What an instance still waits for: its effects and timers that are not finished."""

@@ -44,6 +44,7 @@ class Doomed:
     def __init__(self, driver: Driver, at: int = NEVER, *, after: bool = False) -> None:
         self.name = driver.name
         self.flush_slots = driver.flush_slots
+        self.claim_slot = driver.claim_slot
         self.key_slot = driver.key_slot
         self.claims_many_queues = driver.claims_many_queues
         self.flush_beats = driver.flush_beats
@@ -100,6 +101,10 @@ class Doomed:
     async def read(self, call: Call) -> list[Row]:
         """Run a statement that writes nothing."""
         return await self._call(call.statement, lambda: self._driver.read(call))
+
+    async def snapshot(self, script: Callable[[], Script[T]]) -> T:
+        """Run a script that writes nothing."""
+        return await self._call(_label(script), lambda: self._driver.snapshot(script))
 
     async def write(self, call: Call) -> list[Row]:
         """Run one statement in a transaction of its own."""

@@ -29,7 +29,7 @@ from stepwell.store.store import Store
 from stepwell.testing.crash_driver import NEVER, Doomed
 from stepwell.testing.manual_worker import HandWorker, live
 from stepwell.trigger import Trigger
-from stepwell.worker import Serves
+from stepwell.workload import Serves
 
 When = Literal["before", "after"]
 Crash = tuple[int, When]  # the number of a call, and on which side of it
@@ -146,18 +146,18 @@ class Crashes:
         telemetry, unasked, recorded = Telemetry(log=False), Unasked(), None
         telemetry.subscribe(unasked)
         async with self._ground(telemetry) as store:
-            doomed = Doomed(store.driver, at, after=when == "after")
+            doomed = Doomed(store.database.driver, at, after=when == "after")
             run_id = await self._first_life(store, doomed)
             if doomed.is_silent:
                 steps = await store.steps(run_id)
                 recorded = frozenset((one.key, one.attempt) for one in steps if one.status != RunStatus.RUNNING)
                 async with HandWorker(store, self._serves, name="second") as worker:
-                    await live(worker, store, cast("TestClock", store.clock))
+                    await live(worker, store, cast("TestClock", store.database.clock))
             return await _life(store, run_id, doomed.calls, unasked), recorded
 
     async def _first_life(self, store: Store, doomed: Doomed) -> RunId[Any]:
-        options = dataclasses.replace(store.options, listen=False)
-        own = Store(doomed, store.statements, options, store.clock, store.telemetry)
+        options = dataclasses.replace(store.database.options, listen=False)
+        own = Store(doomed, store.database.statements, options, store.database.clock, store.database.telemetry)
         worker = HandWorker(own, self._serves, name="first")
         try:
             await worker.register()
@@ -174,7 +174,7 @@ class Crashes:
     async def _until_death(self, worker: HandWorker, store: Store, doomed: Doomed) -> None:
         """Work until no task waits, or until the worker is gone."""
         await worker.__aenter__()
-        working = asyncio.ensure_future(live(worker, store, cast("TestClock", store.clock)))
+        working = asyncio.ensure_future(live(worker, store, cast("TestClock", store.database.clock)))
         dying = asyncio.ensure_future(doomed.died.wait())
         try:
             await asyncio.wait([working, dying], return_when=asyncio.FIRST_COMPLETED)
@@ -201,19 +201,19 @@ class InputCrashes(Crashes):
 
     async def _live(self, at: int, when: When) -> tuple[Life, frozenset[tuple[str, int]] | None]:
         async with self._ground(Telemetry(log=False)) as store:
-            doomed = Doomed(store.driver, at, after=when == "after")
+            doomed = Doomed(store.database.driver, at, after=when == "after")
             await self._first_life(store, doomed)
             if doomed.is_silent:
                 async with HandWorker(store, self._serves, name="second") as worker:
-                    await live(worker, store, cast("TestClock", store.clock))
+                    await live(worker, store, cast("TestClock", store.database.clock))
             life = await self._told(store, doomed.calls)
             return life, frozenset() if doomed.is_silent else None
 
     async def _told(self, store: Store, calls: Sequence[str]) -> Life:
         """The events of every instance, and the number of tasks by kind and status."""
-        params = {"tenant": store.options.tenant}
-        events = [tuple(row) for row in await store.driver.read(Call("all_events", params))]
-        tasks = tuple(tuple(row) for row in await store.driver.read(Call("tasks_of_deciders", params)))
+        params = {"tenant": store.database.options.tenant}
+        events = [tuple(row) for row in await store.database.driver.read(Call("all_events", params))]
+        tasks = tuple(tuple(row) for row in await store.database.driver.read(Call("tasks_of_deciders", params)))
         steps = cast("tuple[tuple[str, str, Any], ...]", tasks)
         return Life(RunId(0), "", json.dumps(events), None, steps, tuple(calls))
 
@@ -263,8 +263,8 @@ def check_same(whole: Life, case: Case) -> None:
 
 async def _bury(store: Store, worker_id: int) -> None:
     """Declare the session dead now; without a test, its lease would have to pass."""
-    [seen] = [one for one in await store.sessions.living() if one.worker_id == worker_id]
-    if await store.sessions.bury(seen) is None:
+    [seen] = [one for one in await store.database.sessions.living() if one.worker_id == worker_id]
+    if await store.database.sessions.bury(seen) is None:
         raise StepwellError(f"session {worker_id} has beaten after it was cut off")
 
 
@@ -311,9 +311,9 @@ def _with_tenants(ground: Ground) -> Ground:
     @asynccontextmanager
     async def grounded(telemetry: Telemetry) -> AsyncIterator[Store]:
         async with ground(telemetry) as store:
-            options = dataclasses.replace(store.options, tenant=f"crash-{next(_tenants)}", listen=False)
-            driver = Doomed(store.driver)  # it never falls silent; it only leaves the other driver open
-            async with Store(driver, store.statements, options, store.clock, telemetry) as own:
+            options = dataclasses.replace(store.database.options, tenant=f"crash_{next(_tenants)}", listen=False)
+            driver = Doomed(store.database.driver)  # it never falls silent; it only leaves the other driver open
+            async with Store(driver, store.database.statements, options, store.database.clock, telemetry) as own:
                 yield own
 
     return grounded

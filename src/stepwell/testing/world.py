@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import inspect
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 from stepwell.base.clock import TestClock
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.base.telemetry import Telemetry
 from stepwell.connect import ConnectOptions, connect
+from stepwell.decider import Decider
+from stepwell.engine import Engine
 from stepwell.errors import InvalidOption
+from stepwell.projections.projection import ReadModel, ReadModelElsewhere, RowFunction, is_projection
 from stepwell.runs.context import current_run
 from stepwell.step import Step
 from stepwell.store.store import Store
@@ -21,33 +27,50 @@ from stepwell.testing.crash_driver import Doomed
 from stepwell.testing.crashes import Crashes, CrashReport, InputCrashes
 from stepwell.testing.manual_worker import HandWorker, drained, live
 from stepwell.trigger import Trigger
-from stepwell.worker import Serves
+from stepwell.workload import Serves
 
 UNSAID: Final = object()
+AnyProjection = ReadModel | ReadModelElsewhere | RowFunction
 Body = Callable[[], Any]
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
 async def world(
-    *serves: Serves, url: str = "memory:", start: datetime = BEGINNING, **options: Unpack[ConnectOptions]
+    *serves: Serves | AnyProjection,
+    url: str = "memory:",
+    start: datetime = BEGINNING,
+    **options: Unpack[ConnectOptions],
 ) -> AsyncIterator[World]:
-    """A store with its own clock, and a worker that serves these workflows, handlers and modules.
+    """A store with its own clock, and a worker for these workflows, handlers, deciders, projections and modules.
 
     The worker works in the background, as in production, but time stands still until the test moves it. `start` is
     what the clock says at first; `url` and the options are those of `connect`, for a test on another database.
+    `engine` has the deciders and projections that are named here.
     """
     clock = options.setdefault("clock", TestClock(start))
     if not isinstance(clock, TestClock):
         raise InvalidOption("clock", clock, "a world's clock is a `TestClock`")
     options.setdefault("listen", False)
-    async with connect(url, **options) as store, HandWorker(store, serves) as worker:
-        fakes = Fakes()
-        fakes.clocks.add(clock)
-        try:
-            yield World(store, clock, worker, fakes, serves=serves, url=url, options=options)
-        finally:
-            fakes.undo()
+    work = cast("list[Serves]", [one for one in serves if not is_projection(one)])  # what a crash may cut off
+    async with connect(url, **options) as store:
+        engine = _engine_of(store, serves)
+        async with HandWorker(store, [*(one for one in work if not isinstance(one, Decider)), engine]) as worker:
+            fakes = Fakes()
+            fakes.clocks.add(clock)
+            try:
+                yield World(store, clock, worker, fakes, engine=engine, serves=work, url=url, options=options)
+            finally:
+                fakes.undo()
+
+
+def _engine_of(store: Store, serves: Sequence[Serves | AnyProjection]) -> Engine:
+    """The deciders and projections among these, in that order."""
+    engine = Engine(store)
+    for one in sorted(serves, key=is_projection):
+        if is_projection(one) or isinstance(one, Decider):
+            engine.register(cast("Decider[Any, Any, Any, Any]", one))
+    return engine
 
 
 class World:
@@ -60,12 +83,14 @@ class World:
         worker: HandWorker,
         fakes: Fakes,
         *,
+        engine: Engine,
         serves: Sequence[Serves],
         url: str,
         options: ConnectOptions,
     ) -> None:
         self.store = store
         self.clock = clock
+        self.engine = engine
         self._worker = worker
         self._serves = serves
         self._fakes = fakes
@@ -81,6 +106,28 @@ class World:
         until = self.clock.now() + microseconds_of(by, "by")
         await live(self._worker, self.store, self.clock, until)
         self.clock.advance((until - self.clock.now()) / 1_000_000)
+
+    async def flush(self) -> None:
+        """Return when all that was submitted until now is in the database: progress, values, what was not awaited."""
+        await asyncio.sleep(0)  # what a task of the loop has begun is submitted first
+        await self.store.database.flusher.settled()
+
+    async def wait_until(self, fact: Callable[[], Any], timeout: Duration = 10) -> Any:
+        """Wait until a function, async or not, returns something true, and return that; the clock stands still.
+
+        For what happens beside the worker: in a thread, another process, or an outside service. Raises `AssertionError`
+        with the last answer after `timeout`, in real time.
+        """
+        until = time.monotonic() + microseconds_of(timeout, "timeout") / 1_000_000
+        while True:
+            answer = fact()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
+            if time.monotonic() >= until:
+                raise AssertionError(f"{fact!r} still says {answer!r} after {timeout}")
+            await asyncio.sleep(0.005)
 
     def fake(self, step: Step[..., Any], returns: object = UNSAID, raises: object = UNSAID) -> None:
         """Let a step return or raise this, in this world only, instead of calling its function.
@@ -132,9 +179,9 @@ class World:
 
     @asynccontextmanager
     async def _shared(self, telemetry: Telemetry) -> AsyncIterator[Store]:
-        options = dataclasses.replace(self.store.options, listen=False)
-        driver = Doomed(self.store.driver)  # it never falls silent; it only leaves the other driver open
-        async with Store(driver, self.store.statements, options, self._clock(), telemetry) as store:
+        options = dataclasses.replace(self.store.database.options, listen=False)
+        driver = Doomed(self.store.database.driver)  # it never falls silent; it only leaves the other driver open
+        async with Store(driver, self.store.database.statements, options, self._clock(), telemetry) as store:
             yield store
 
     def _clock(self) -> TestClock:
@@ -180,7 +227,7 @@ class Faked:
         self.definition = step.definition
         self.bodies: dict[Fakes, Body] = {}
         fn = self._async if self.definition.is_async else self._sync
-        step.definition = dataclasses.replace(self.definition, fn=fn)
+        step.definition = dataclasses.replace(self.definition, fn=fn, in_process=False)
 
     async def _async(self, *args: Any, **kwargs: Any) -> Any:
         body = self._body()
@@ -191,7 +238,7 @@ class Faked:
         return self.definition.fn(*args, **kwargs) if body is None else body()
 
     def _body(self) -> Body | None:
-        clock = current_run().slot.store.clock
+        clock = current_run().slot.database.clock
         return next((body for fakes, body in self.bodies.items() if clock in fakes.clocks), None)
 
 

@@ -20,8 +20,9 @@ import msgspec
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError, UnknownRecord, UpcastFailed
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import may_be_cut, refuse_cut, refuse_unnamed
+from stepwell.values.named_codecs import is_message, json_text
 from stepwell.values.stamp import has_version, read_value, write_value
-from stepwell.values.versions import KEY, VERSION, check_place, unstamped
+from stepwell.values.versions import KEY, MARK, VERSION, check_place, unstamped
 
 CONTEXT: Final = "ctx"
 CONTEXTS: Final = "stepwell.runs.context"  # the module of the context classes
@@ -49,10 +50,15 @@ class Arguments:
     what: str  # what errors call them
 
     @classmethod
-    def of(cls, fn: Callable[..., Any], what: str) -> Arguments:
-        """Read a function's signature; refuses what could not be stored, with the reason."""
+    def of(cls, fn: Callable[..., Any], what: str, given: str | None = None) -> Arguments:
+        """Read a function's signature; refuses what could not be stored, with the reason.
+
+        With `given` its first parameter has this name, and is no argument of a call: stepwell gives it.
+        """
         whole, bound = _unbound(fn)
         name = getattr(whole, "__name__", repr(whole))
+        if given is not None:
+            bound |= {_first_of(fn, what, name, given)}
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise InvalidOption(what, name, "it has a `yield`: to call it would execute nothing")
         parameters = [one for one in _parameters_of(fn, what, name) if one.name not in bound]
@@ -141,7 +147,7 @@ class Arguments:
             if (given := _given_by_name(text, name)) is None:
                 raise
             return read_value(given, self.types[name], what=self.what)
-        if text.startswith(f'{{"{name}":') and _passes_over(value, name):  # nearly never
+        if text.startswith((f'{{"{name}":', MARK)) and _passes_over(value, name):  # nearly never
             with contextlib.suppress(SerializationError, UpcastFailed):
                 return read_value(_given_by_name(text, name) or text, self.types[name])
         return value
@@ -184,13 +190,24 @@ class Arguments:
 
 
 def text_by_name(given: Mapping[str, Any], types: Mapping[str, Any], limit: int, write: Write, what: str) -> str:
-    """Several arguments as an object; each has its own version."""
-    text = write(given, limit=limit, what=what)
+    """Several arguments as an object; each has its own version and codec."""
+    try:
+        text = write(given, limit=limit, what=what)
+    except SerializationError:
+        if not any(map(is_message, given.values())):
+            raise
+        text = MARK
+    if text.startswith(MARK):  # a codec writes each argument by itself
+        each = {name: write(one, types.get(name, Any), limit=limit, what=what) for name, one in given.items()}
+        return _joined(each, each, limit, what)
     has_none = KEY not in text and not any(VERSION in type(one).__dict__ for one in given.values())
     if has_none and not any(map(has_version, types.values())):
         return text
     each = {name: write(one, types.get(name, Any), limit=limit, what=what) for name, one in given.items()}
-    order = decode(text, dict[str, msgspec.Raw])  # that of `write`
+    return _joined(each, decode(text, dict[str, msgspec.Raw]), limit, what)  # the order is that of `write`
+
+
+def _joined(each: Mapping[str, str], order: Iterable[str], limit: int, what: str) -> str:
     text = f"{{{','.join(f'{encode(name)}:{each[name]}' for name in order)}}}"
     if (size := len(text.encode())) > limit:
         raise PayloadTooLarge(size, limit, what=what)
@@ -200,7 +217,7 @@ def text_by_name(given: Mapping[str, Any], types: Mapping[str, Any], limit: int,
 def _given_by_name(text: str, name: str) -> bytes | None:
     """The one argument of an object that has no other."""
     with contextlib.suppress(SerializationError):
-        stored: dict[str, msgspec.Raw] = decode(text, dict[str, msgspec.Raw])
+        stored: dict[str, msgspec.Raw] = decode(json_text(text), dict[str, msgspec.Raw])
         if stored.keys() == {name}:
             return bytes(stored[name])
     return None
@@ -220,6 +237,13 @@ def _unbound(fn: Callable[..., Any]) -> tuple[Callable[..., Any], frozenset[str]
         bound |= fn.keywords.keys()
         fn = fn.func
     return fn, bound
+
+
+def _first_of(fn: Callable[..., Any], what: str, name: str, wanted: str) -> str:
+    first = next(iter(_parameters_of(fn, what, name)), None)
+    if first is None or first.name != wanted or first.kind is first.KEYWORD_ONLY:
+        raise InvalidOption(what, name, f"its first parameter is the transaction, and is called `{wanted}`")
+    return wanted
 
 
 def _parameters_of(fn: Callable[..., Any], what: str, name: str) -> Iterable[inspect.Parameter]:

@@ -20,6 +20,7 @@ from stepwell.errors import PayloadTooLarge, SerializationError, UnknownRecord
 from stepwell.values.fields import fields_of
 from stepwell.values.lossless import loss_of
 from stepwell.values.ordering import holds_sets_in_sets, in_order, ordered_text
+from stepwell.values.own_types import KNOWN, encoded, type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,7 +113,7 @@ def decode(text: str | bytes, type_: Any = Any, *, what: str = "payload") -> Any
     try:
         return _reader(type_)(text)
     except Exception as error:
-        source, path = _explained(error)
+        source, path = explained(error)
         raise SerializationError(source, path=path, what=what) from error
 
 
@@ -142,23 +143,30 @@ def payload_hash(text: str | bytes) -> str:
     return _digest(_CANONICAL.encode(msgspec.json.decode(text)))
 
 
-def value_hash(value: Any) -> str:
-    """The `payload_hash` of a value, which does not depend on the order of sets either."""
+def value_hash(value: Any, text: str = "") -> str:
+    """The `payload_hash` of a value, not depending on the order of sets either; of its text if it is no JSON."""
     try:
         data = _CANONICAL.encode(value)
     except TypeError:  # a set of several types has no order of its own
-        return payload_hash(ordered_text(value, _ENCODER.encode(value)))
+        try:
+            return payload_hash(ordered_text(value, _ENCODER.encode(value)))
+        except TypeError:
+            return payload_hash(text)
     if b"[[" in data and holds_sets_in_sets(value):
         return payload_hash(ordered_text(value, _ENCODER.encode(value)))
     return _digest(data)
 
 
-def _plain_of(value: Any) -> Any:
-    """A plain value for types that msgspec does not know: pydantic models, and subclasses of str and numbers."""
+def plain_of(value: Any) -> Any:
+    """A plain value for types that msgspec does not know: pydantic models, the user's own types, and subclasses of str
+    and numbers.
+    """
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         # Validation expects aliases; round_trip leaves out computed fields, which validation would refuse.
         return dump(mode="json", by_alias=True, round_trip=True)
+    if KNOWN and (own := type_of(type(value))) is not None:
+        return encoded(own, value)
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -170,13 +178,13 @@ def _plain_of(value: Any) -> Any:
 
 
 def _ordered_of(value: Any) -> Any:
-    """Like `_plain_of`, with the sets of a model sorted, which it dumps as lists."""
-    plain = _plain_of(value)
+    """Like `plain_of`, with the sets of a model sorted, which it dumps as lists."""
+    plain = plain_of(value)
     return in_order(value, plain) if isinstance(plain, dict | list) else plain
 
 
-def _typed_of(type_: Any, plain: Any) -> Any:
-    """The reverse of `_plain_of`."""
+def typed_of(type_: Any, plain: Any) -> Any:
+    """The reverse of `plain_of`."""
     validate = getattr(type_, "model_validate_json", None)
     if validate is not None:
         try:
@@ -184,21 +192,23 @@ def _typed_of(type_: Any, plain: Any) -> Any:
             return validate(_ENCODER.encode(plain))
         except ValueError as error:
             raise ValueError(_told_by_model(error)) from error
+    if KNOWN and isinstance(type_, type) and (own := type_of(type_)) is not None:
+        return own.decode(plain)
     if type_ is object:
         return plain
     for base in (str, int, float):
         if isinstance(type_, type) and issubclass(type_, base) and isinstance(plain, base):
             return type_(plain)
-    raise TypeError(f"{type_!r} cannot be read from JSON")
+    raise TypeError(f"{type_!r} cannot be read from JSON; say how with `stepwell.Type`")
 
 
 _UNION: Final = (
     "JSON does not say which class it was: make them msgspec structs with `tag=True`, or one class with both"
 )
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain_of)
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=plain_of)
 _ORDERED: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="deterministic")
 _CANONICAL: Final = msgspec.json.Encoder(enc_hook=_ordered_of, order="sorted")
-_PACKER: Final = msgspec.msgpack.Encoder(enc_hook=_plain_of)
+_PACKER: Final = msgspec.msgpack.Encoder(enc_hook=plain_of)
 _TEXT: Final = frozenset((str,))
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _NUMBERED_KEY: Final = re.compile(rb'":(?<=[0-9]":)')
@@ -208,7 +218,7 @@ _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 @lru_cache(maxsize=1024)
 def _reader(type_: Any) -> Callable[[str | bytes], Any]:
     validate: Callable[[str | bytes], Any] | None = getattr(type_, "model_validate_json", None)
-    return validate or msgspec.json.Decoder(type_, dec_hook=_typed_of).decode
+    return validate or msgspec.json.Decoder(type_, dec_hook=typed_of).decode
 
 
 def _digest(data: bytes) -> str:
@@ -238,7 +248,7 @@ def _may_hold_nan(value: Any) -> bool:
 
 def _may_be_misshapen(value: Any) -> bool:
     """True if containers are nested too deep or a key is not text; level by level, ten times as fast as `_inspect`."""
-    level = [msgspec.to_builtins([value], enc_hook=_plain_of)]
+    level = [msgspec.to_builtins([value], enc_hook=plain_of)]
     for _ in range(DEEPEST + 1):
         keys = chain.from_iterable(node for node in level if type(node) is dict)
         if not _TEXT.issuperset(map(type, keys)):
@@ -255,7 +265,7 @@ _Place = tuple[Any, str]  # the place of the parent (or None) and the last part 
 
 def _inspect(value: Any, what: str) -> None:
     """Refuse NUL, NaN, infinities, keys that read alike, and what is nested too deep."""
-    pending: list[tuple[Any, _Place, int]] = [(msgspec.to_builtins(value, enc_hook=_plain_of), (None, "$"), 0)]
+    pending: list[tuple[Any, _Place, int]] = [(msgspec.to_builtins(value, enc_hook=plain_of), (None, "$"), 0)]
     while pending:
         node, place, depth = pending.pop()
         if (why := _complaint(node, depth)) is not None:
@@ -335,7 +345,7 @@ def _reason(error: Exception) -> str:
             return f"{type(error).__name__}: {_told_by_model(error)}"
 
 
-def _explained(error: Exception) -> tuple[str, str]:
+def explained(error: Exception) -> tuple[str, str]:
     """The reason and the path of a mismatch; the message of msgspec ends with the path."""
     if not isinstance(error, msgspec.MsgspecError):
         return _told_by_model(error), "$"

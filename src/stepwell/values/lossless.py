@@ -19,6 +19,10 @@ from uuid import UUID
 
 from stepwell.errors import SerializationError
 from stepwell.values.fields import alternatives, class_of, fields_of, model_fields_of, pydantic_fields_of
+from stepwell.values.own_types import KNOWN, type_of
+
+if typing.TYPE_CHECKING:
+    from stepwell.values.named_codecs import Codec
 
 _SECRETS: Final = frozenset(("SecretStr", "SecretBytes", "Secret"))
 _SERIALIZERS: Final = frozenset(("PlainSerializer", "WrapSerializer"))
@@ -52,10 +56,11 @@ def refuse_cut(value: object, back: object, *, what: str) -> None:
         raise SerializationError(f"{why}; {todo}", what=what)
 
 
-def refuse_unnamed(value: Any, declared: Any = Any, *, what: str) -> None:
+def refuse_unnamed(value: Any, declared: Any = Any, *, what: str, codec: Codec | None = None) -> None:
     """Refuse bytes, dates, tuples and the like where no type is named for them: they would come back as text or lists.
 
-    The fields of a class name their types. A value that has only JSON's own types costs next to nothing.
+    The fields of a class name their types, and a codec may keep them. A value that has only JSON's own types costs next
+    to nothing.
     """
     kind = type(value)
     if kind in _NATIVE or not _is_open(declared):
@@ -70,9 +75,24 @@ def refuse_unnamed(value: Any, declared: Any = Any, *, what: str) -> None:
         fitting = [part for part in alternatives(annotation) if _fits(one, part)]
         if not fitting or not _is_open(fitting[0]):
             continue  # a value that does not fit is refused where it is read
-        if fitting[0] in (Any, object) and isinstance(one, _UNNAMED) and not isinstance(one, str | int | float):
+        if fitting[0] in (Any, object) and _is_unnamed(one):
+            if codec is not None and _is_kept(value, codec):
+                return
             raise _refusal(one, path, what)
         pending.extend(_parts(one, fitting[0], path, what))
+
+
+def _is_unnamed(value: object) -> bool:
+    """True if a value would come back as text, a list or whatever else JSON has for it."""
+    if KNOWN and type_of(type(value)) is not None:
+        return True
+    return isinstance(value, _UNNAMED) and not isinstance(value, str | int | float)
+
+
+def _is_kept(value: Any, codec: Codec) -> bool:
+    with suppress(Exception):  # what cannot be read back is not kept
+        return (data := codec.encode(value)) is not None and bool(codec.decode(data, Any) == value)
+    return False
 
 
 def _refusal(one: object, path: str, what: str) -> SerializationError:

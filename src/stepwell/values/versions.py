@@ -1,7 +1,8 @@
 """The version of a stored value: `{"$sw":{"v":2},"d":...}` where it is not 1, and nothing at all where it is.
 
-Only the outermost value has a version: the argument, the result, the message, the signal. A value without one is of
-version 1, so everything that was written before versions were used can be read.
+The codec stands in the same place, where the value is not plain JSON. Only the outermost value has a version: the
+argument, the result, the message, the signal. A value without one is of version 1, so everything that was written
+before versions were used can be read.
 """
 
 from __future__ import annotations
@@ -25,19 +26,32 @@ MARK: Final = '{"$sw"'
 KEY: Final = '"$sw"'
 MARKS: Final = frozenset((MARK, MARK.encode()))
 NEWEST: Final = 2**31 - 1
+# The arguments of a call that was recorded elsewhere, by who did not keep them: whatever is asked may be the same.
+UNKNOWN: Final = '{"$sw":{"v":0},"d":null}'
 
 
-class Stamp(msgspec.Struct, forbid_unknown_fields=True):
-    """What stands beside a value."""
+class Stamp(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What stands beside a value: its version if that is not 1, its codec if it is not plain JSON."""
 
-    v: int
+    v: int | None = None
+    c: str | None = None
+    z: int | None = None  # how long it is when it is not compressed
+
+    @property
+    def version(self) -> int:
+        """The version of the value."""
+        return self.v or 1
 
 
-class Stamped(msgspec.Struct, rename={"stamp": "$sw", "data": "d"}, forbid_unknown_fields=True):
-    """A value with its version."""
+class Stamped(
+    msgspec.Struct, rename={"stamp": "$sw", "data": "d", "kind": "type"}, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A value with its version; a sealed one may say its type or id beside it, for SQL."""
 
     stamp: Stamp
     data: msgspec.Raw
+    kind: str | None = None
+    id: str | None = None
 
 
 def version_of(cls: type) -> int:
@@ -76,22 +90,38 @@ def stamped(text: str, version: int) -> str:
 
 
 def unstamped(text: str | bytes) -> tuple[int, str | bytes]:
-    """The version of a value, and its text."""
-    if text[: len(MARK)] in MARKS:
-        with suppress(msgspec.MsgspecError):  # an object that an earlier release has stored as it was
-            found = _STAMPED.decode(text)
-            return found.stamp.v, bytes(found.data)
+    """The version of a value, and its text; that of a codec is base64."""
+    if text[: len(MARK)] in MARKS and (found := found_stamp(text)) is not None:
+        return found[0].version, found[1]
     return 1, text
+
+
+def found_stamp(text: str | bytes) -> tuple[Stamp, bytes] | None:
+    """What stands beside a value, and its text; None for an object that an earlier release has stored as it was."""
+    with suppress(msgspec.MsgspecError):
+        found = _STAMPED.decode(text)
+        if found.stamp.v is not None or found.stamp.c is not None:
+            return found.stamp, bytes(found.data)
+    return None
 
 
 def stamped_like(text: str, other: str | None) -> str:
     """The text with the version of another, whose place it takes; one that has a version keeps it."""
     version, _ = unstamped(other or "null")
-    return text if version == 1 or text.startswith(MARK) else stamped(text, version)
+    if version == 1:
+        return text
+    if not text.startswith(MARK):
+        return stamped(text, version)
+    found = found_stamp(text)
+    if found is None or found[0].v is not None:
+        return text
+    return msgspec.json.encode(Stamped(msgspec.structs.replace(found[0], v=version), msgspec.Raw(found[1]))).decode()
 
 
 def may_be_equal(recorded: str | None, asked: str | None) -> bool:
     """False if two calls differ: arguments are compared with those of their own version only."""
+    if recorded == UNKNOWN:
+        return True
     if recorded is None or asked is None or not (KEY in recorded or KEY in asked):
         return False
     return _alike(msgspec.json.decode(recorded), msgspec.json.decode(asked), depth=2)
@@ -109,6 +139,8 @@ def split(value: Any) -> tuple[int, Any]:
     match value:
         case {"$sw": {"v": int(version)}, "d": data} if len(value) == 2:
             return version, data
+        case {"$sw": {"c": str()}, "d": data} if len(value) == 2:
+            return 1, data
     return 1, value
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.errors import InvalidOption
+from stepwell.store.database import Database
+from stepwell.store.emission import Route
 from stepwell.store.rows import Claimed, StepRow
-from stepwell.store.store import Store
+from stepwell.store.schedules import NewSchedule
 from stepwell.work.deadline import Deadline
-from stepwell.work.outcome import Ended
+from stepwell.work.outcome import Again, Done, Ended, Failed, Outcome
 from stepwell.work.session import Session
 from stepwell.work.threads import Threads
 
@@ -22,7 +24,7 @@ class Slot(Protocol):
     a thread keeps its place after its timeout.
     """
 
-    store: Store
+    database: Database
     session: Session
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
     on_stop: Callable[[], None]  # called before the body is cancelled
@@ -67,6 +69,18 @@ def distinct(beside: Iterable[Beside]) -> list[Beside]:
 Body = Callable[[Sequence[Claimed], Threads, Slot], Awaitable[Ended]]
 
 
+def told_of(dead_letter: str | None, lifecycle: Iterable[str] = ()) -> tuple[type[Outcome], ...]:
+    """The outcomes of which others are told."""
+    told: list[type[Outcome]] = []
+    if dead_letter is not None or set(lifecycle) - {"succeeded"}:
+        told.append(Failed)
+    if "failed" in lifecycle:
+        told.append(Again)
+    if "succeeded" in lifecycle:
+        told.append(Done)
+    return tuple(told)
+
+
 @dataclass(frozen=True, slots=True)
 class Served:
     """A queue and its body; a queue without a body was claimed by its prefix, and has no handler in this process."""
@@ -77,10 +91,18 @@ class Served:
     timeout: float | None = None
     concurrency: int | None = None
     batch: int = 1
+    limits: Mapping[str, Any] | None = None  # over all workers, as they are declared
+    answers_each: bool = False  # with a batch, each of its tasks has an outcome of its own
     is_workflow: bool = False
     dead_letter: str | None = None  # the workflow that is triggered for a run that ended in ERROR
+    lifecycle: tuple[str, ...] = ()  # what is emitted of the life of its runs
+    told: tuple[type[Outcome], ...] = ()  # outcomes that are settled in a transaction which tells others of them
     run_timeout: float | None = None  # seconds that a run may take, from its first start
     cleanup: float | None = None  # seconds that a cancelled run may clean up
     while_served: Callable[[], AbstractContextManager[None]] = nullcontext  # held while a worker serves it
+    open_while_served: Callable[[], AbstractAsyncContextManager[None]] = nullcontext  # the same of what is closed async
     lease: float | None = None  # seconds; None is the lease of the store
+    route: Route | None = None  # of an outbox: which events are written for it
+    schedules: tuple[NewSchedule, ...] = ()  # those that trigger it, as its code declares them
+    in_order: bool = False  # its tasks may stand in ordered groups, which upkeep looks after
     reads: tuple[str, ...] = ()  # the versions that its code reads, as `WorkerInfo.reads` has them; none if all are 1

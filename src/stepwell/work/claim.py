@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from stepwell.store.database import Database
 from stepwell.store.poll import Fairness
 from stepwell.store.rows import Claimed
-from stepwell.store.store import Store
 from stepwell.work.body import Served
 from stepwell.work.current import hidden
 from stepwell.work.demand import Demand, FreeSeat, Places, shares
@@ -28,18 +28,19 @@ MOST_CLAIMED: Final = 10_000  # in one statement
 class Claims:
     """What one worker claims and executes between its start and its stop."""
 
-    def __init__(self, store: Store, leases: Leases, home: Home, threads: Threads, concurrency: int) -> None:
+    def __init__(self, database: Database, leases: Leases, home: Home, threads: Threads, concurrency: int) -> None:
         self.demand = Demand(concurrency, {})
         self.served: dict[int, Served] = {}  # by the number of the queue
         self.executions: set[Execution] = set()
+        self.limited: dict[Execution, int] = {}  # those of them that have a place in a limited queue, with its number
         self.left = True  # whether the last claim may have left ready tasks
         self.is_closed = False  # no place is offered to new tasks
-        self._store = store
+        self._db = database
         self._leases = leases
         self._home = home
         self._threads = threads
         self._concurrency = concurrency
-        self._suspects = SuspectTurns(store.options.lease)
+        self._suspects = SuspectTurns(database.options.lease)
         # By lease and queue; 0 stands for all queues without batches.
         self._places: defaultdict[tuple[float, int], Places] = defaultdict(Places)
         self._fairness: defaultdict[tuple[float, int], Fairness] = defaultdict(Fairness)
@@ -69,6 +70,7 @@ class Claims:
         self.left = self.room <= 0
         if self.left:
             return 0
+        self.demand.limited = self._db.tasks.limited
         claimed = sum([await self._claim_from(queues) for queues in self.demand.turns()])
         if not claimed and not self.executions:
             begun = await self._claim_alone(idle=True, drains=drains)
@@ -86,7 +88,13 @@ class Claims:
             return None
         if self.is_closed or self.left:
             return None
-        if served.body is None or served.batch > 1 or self.room <= 0 or not self.demand.wanted([queue_id]):
+        if (
+            served.body is None
+            or served.batch > 1
+            or queue_id in self.demand.limited
+            or self.room <= 0
+            or not self.demand.wanted([queue_id])
+        ):
             return None
         return FreeSeat(self.demand, session, queue_id, task_id, begin=self._start_added, left=left)
 
@@ -94,7 +102,7 @@ class Claims:
         """The number of suspects that were begun; None if it is not their turn, so that other tasks may be claimed."""
         turns, now = self._suspects, time.monotonic()
         if turns.may_look(now, idle=idle, drains=drains):
-            turns.looked(now, found=await self._store.suspects.wait_in(list(self.served)))
+            turns.looked(now, found=await self._db.suspects.wait_in(list(self.served)))
         if not turns.is_on:
             return None
         self.left = True  # so that no place is offered, and the end of any body wakes the loop
@@ -116,7 +124,7 @@ class Claims:
             if queues:
                 session.claiming(now)
                 try:
-                    claimed = await self._store.suspects.claim(session.id, queues, beside=bool(self.executions))
+                    claimed = await self._db.suspects.claim(session.id, queues, beside=bool(self.executions))
                 finally:
                     session.claimed(claimed)
             if claimed:
@@ -135,19 +143,23 @@ class Claims:
             claimed = await self._claim(session, wanted, limit, (session.lease, queues[0] if batch > 1 else 0))
         finally:
             session.claimed(claimed)
-        for calls in shares(claimed, batch):
+        for calls in shares(claimed, batch, answers_each=self.served[queues[0]].answers_each):
             self._start(calls, session)
         return len(claimed)
 
     async def _claim(
         self, session: Session, wanted: Sequence[tuple[int, int]], limit: int, turn: tuple[float, int]
     ) -> list[Claimed]:
+        if (queue_id := wanted[0][0]) in self.demand.limited:
+            claimed = await self._db.limited.claim(session.id, queue_id, min(limit, wanted[0][1]))
+            self.left |= bool(claimed)  # a key may have had more than its share of this claim
+            return claimed
         now = time.monotonic()
-        tasks, known, fairness = self._store.tasks, self._places[turn], self._fairness[turn]
+        tasks, known, fairness = self._db.tasks, self._places[turn], self._fairness[turn]
         levels = await tasks.oldest([queue_id for queue_id, _ in wanted]) if fairness.oldest_is_due() else {}
-        claimed: list[Claimed] = []
+        claimed = []
         plain = False
-        if not levels and self._store.driver.claims_many_queues and (places := known.above(wanted, now, limit)):
+        if not levels and self._db.driver.claims_many_queues and (places := known.above(wanted, now, limit)):
             claimed = await tasks.claim_above(session.id, places, limit)
             known.claimed(claimed, limit, now, plain=False)
         if not claimed:
@@ -163,8 +175,10 @@ class Claims:
     def _start(self, calls: Sequence[Sequence[Claimed]], session: Session) -> Execution:
         queue_id = calls[0][0].queue_id
         self.demand.take(queue_id)
-        execution = Execution(self._store, self.served[queue_id], session, calls, self.demand, home=self._home)
+        execution = Execution(self._db, self.served[queue_id], session, calls, self.demand, home=self._home)
         self.executions.add(execution)
+        if queue_id in self.demand.limited:
+            self.limited[execution] = queue_id
         execution.begin(self._threads)
         return execution
 

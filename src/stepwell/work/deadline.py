@@ -10,7 +10,7 @@ from typing import Final
 
 from stepwell.base.clock import Clock
 from stepwell.store.rows import Claimed
-from stepwell.work.outcome import Again, Failed, NotThisCode, Outcome, Settled, Suspended
+from stepwell.work.outcome import Again, Failed, NotThisCode, Reached, Suspended
 
 LOOK_AT_TEST_CLOCK: Final = 0.01  # seconds
 LONGEST_TIMER: Final = 86_400.0
@@ -67,7 +67,7 @@ class Deadline:
         else:
             self.watch(over)
 
-    def capped(self, outcome: Outcome | Settled | None) -> Outcome | Settled | None:
+    def capped(self, outcome: Reached | None) -> Reached | None:
         """The same outcome, except that a wait ends at the deadline at the latest."""
         left = max(0.0, self.left)
         match outcome:

@@ -26,6 +26,7 @@ class Demand:
         self._busy: Counter[int] = Counter()
         self.busy = 0  # how many places are taken
         self.free = concurrency  # how many more may be taken
+        self.limited: frozenset[int] = frozenset()  # queues with limits over all workers
         self._order: list[int] = []
         self.serve(limits, batches or {}, leases or {})
 
@@ -52,14 +53,14 @@ class Demand:
     def turns(self) -> list[tuple[int, ...]]:
         """The queues, grouped by claim; each time another queue is first, so that none starves.
 
-        A queue with batches has its own claim: a limit over several queues counts tasks, and its places hold many. The
-        queues of each lease have their own claim too: a claim belongs to one session.
+        A queue with batches has its own claim: a limit over several queues counts tasks, and its places hold many. So
+        has a queue with limits. The queues of each lease have their own claim too: a claim belongs to one session.
         """
         if self._order:
             self._order.append(self._order.pop(0))
         turns: defaultdict[tuple[float | None, int], list[int]] = defaultdict(list)
         for queue_id in self._order:
-            alone = queue_id if queue_id in self._batches else 0
+            alone = queue_id if queue_id in self._batches or queue_id in self.limited else 0
             turns[self._leases.get(queue_id), alone].append(queue_id)
         return [tuple(queues) for queues in turns.values()]
 
@@ -79,19 +80,22 @@ class Demand:
         return self._batches.get(queue_id, 1)
 
 
-def shares(tasks: Sequence[Claimed], batch: int) -> Iterator[tuple[tuple[Claimed, ...], ...]]:
+def shares(
+    tasks: Sequence[Claimed], batch: int, *, answers_each: bool = False
+) -> Iterator[tuple[tuple[Claimed, ...], ...]]:
     """The claimed tasks, by place and there by call of the body.
 
     Up to `batch` tasks go into one call, but a task that has failed before goes alone: a bad message must not fail its
-    neighbours twice, and uses up only its own attempts.
+    neighbours twice, and uses up only its own attempts. Not where the body `answers_each`: it failed by itself.
     """
     if batch == 1:  # the common case, for thousands of tasks
         yield from (((task,),) for task in tasks)
         return
     for start in range(0, len(tasks), batch):
         share = tasks[start : start + batch]
-        alone = ((task,) for task in share if task.suspect or task.attempt > 1)
-        together = tuple(task for task in share if not (task.suspect or task.attempt > 1))
+        failed = {task.id for task in share if task.suspect or (task.attempt > 1 and not answers_each)}
+        alone = ((task,) for task in share if task.id in failed)
+        together = tuple(task for task in share if task.id not in failed)
         yield (together, *alone) if together else tuple(alone)
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import partial
+from time import monotonic
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -15,26 +16,30 @@ from stepwell.base.events import InternalTaskFailed, LateWriteRefused, TaskDied,
 from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
+from stepwell.store.database import Database
 from stepwell.store.pending import Answer
 from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, StepRow, Wish, held_by
-from stepwell.store.store import Store
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
 from stepwell.work.demand import Demand
 from stepwell.work.outcome import (
     Cancelled,
+    Each,
     Ended,
     Failed,
     Held,
     NotThisCode,
     Outcome,
+    Reached,
     Released,
     Settled,
     interrupted,
+    is_refusal,
     judge,
     judge_batch,
+    no_handler,
     settlement_of,
 )
 from stepwell.work.session import Session
@@ -71,19 +76,19 @@ class Execution:
         "_served",
         "_stopped",
         "_waiting",
+        "database",
         "gave_back",
         "job",
         "on_cancel",
         "on_stop",
         "session",
         "settled",
-        "store",
         "withheld",
     )
 
     def __init__(
         self,
-        store: Store,
+        database: Database,
         served: Served,
         session: Session,
         calls: Sequence[Sequence[Claimed]],
@@ -95,7 +100,7 @@ class Execution:
         self.settled = 0
         self.gave_back = False  # a task that is not finished, and may be claimed again at once
         self.job: asyncio.Task[None] | None = None
-        self.store = store
+        self.database = database
         self._served = served
         self._calls = calls
         self._demand = demand
@@ -120,11 +125,15 @@ class Execution:
         It does not wait for the write: the next call is made, or the place is free, while the database works.
         """
         for tasks in self._calls:
-            self._settle(tasks, await self._in_all(tasks, threads))
+            outcome = await self._in_all(tasks, threads)
+            if isinstance(outcome, Each):
+                for task, its_own in zip(tasks, outcome.outcomes, strict=True):
+                    self._settle([task], its_own)
+            else:
+                self._settle(tasks, outcome)
         if self.job is None:
             return  # an eager task factory: this ended within `create_task`, and `begin` adds the callback
-        # The callback is not needed any more, and would cost one more iteration of the loop for each task. Dropping the
-        # job keeps few objects alive until the database has answered, which the garbage collector would visit.
+        # The callback would cost one more turn of the loop, and the job objects for the garbage collector to visit.
         self.job.remove_done_callback(self._finished)
         self.job = None
         self.release()
@@ -152,12 +161,13 @@ class Execution:
         if self._in_body is not None:
             self._cancel_body()
 
-    def stop(self, wish: Wish, task_ids: set[int]) -> None:
-        """Stop the body of a task with a control request, a cancel or a pause, and settle it accordingly.
+    def is_over(self, task_id: int) -> bool:
+        """True if the body of this task is to stop, or was left behind, as one in a thread may be."""
+        return self._in_body != task_id or self._stopped is not None or self._given_up or self.session.lost
 
-        A body that cleans up goes on, and is not paused.
-        """
-        if self._in_body not in task_ids or self._cleanup is not None:
+    def stop(self, wish: Wish, task_ids: set[int]) -> None:
+        """Stop the body of a task for a cancel or a pause. One that cleans up goes on, and a batch of messages."""
+        if self._in_body not in task_ids or self._cleanup is not None or self._served.batch > 1:
             return
         if wish is Wish.CANCEL and self.on_cancel is not None and self._stopped is None and not self._given_up:
             self.on_cancel()
@@ -194,13 +204,13 @@ class Execution:
 
     def _break_off(self, why: str) -> None:
         """Hold nothing any more: this code has failed, or the process is ending. The heartbeat gives the tasks back."""
-        self.store.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
+        self.database.telemetry.emit(InternalTaskFailed(f"execution of {self}", why))
         for task in itertools.chain(*self._calls):
             self.session.settled(task.id, task.turn)
         self._open = 0
         self._home.ended(self)
 
-    def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Outcome | Settled | None]:
+    def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Reached | None]:
         """The outcome of the body, or the failure of a run whose timeout is over before."""
         outcome = self._outcome(tasks, threads)
         # Most runs have no timeout; without this coroutine each of their waits passes one frame less.
@@ -209,9 +219,9 @@ class Execution:
         return self._until(self._served.run_timeout, tasks[0], outcome)
 
     async def _until(
-        self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Outcome | Settled | None]
-    ) -> Outcome | Settled | None:
-        deadline = Deadline.of_run(task, run_timeout, self.store.clock)
+        self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Reached | None]
+    ) -> Reached | None:
+        deadline = Deadline.of_run(task, run_timeout, self.database.clock)
         if deadline.left <= 0:
             outcome.close()
             return deadline.failure
@@ -222,17 +232,18 @@ class Execution:
         finally:
             deadline.end()
 
-    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Outcome | Settled | None:
+    async def _outcome(self, tasks: Sequence[Claimed], threads: Threads) -> Reached | None:
         """The outcome of the body; None if the session was lost meanwhile, so that nothing may be written."""
         if self._served.body is None:
-            return _no_handler(self._served.queue)
+            return no_handler(self._served.queue)
         if self._given_up or self._held > 1:  # or a body that was stopped is still in its thread
             return self._interrupted()
         self._in_body, self._stopped, self._cleanup = tasks[0].id, None, None
-        executing.set(Turns(self.session, tasks))
+        executing.set(Turns(self.session, tasks, self))
         try:
             try:
-                return await self._called(self._served.body(tasks, threads, self))
+                is_over = monotonic() > self.session.over_at and not await self.session.renew(self.session.lease)
+                return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))
             except Misfit as error:
                 return await self._misfit(tasks, error)
         except asyncio.CancelledError:
@@ -270,9 +281,9 @@ class Execution:
     async def _misfit(self, tasks: Sequence[Claimed], misfit: Misfit) -> Outcome:
         if len(tasks) > 1:
             return each_alone(tasks, misfit)
-        if not await may_be_read(self.store, tasks[0], misfit):
+        if not await may_be_read(self.database, tasks[0], misfit):
             return self._judged(tasks, misfit.error)
-        outcome = await left_to_other_code(self.store, tasks[0], misfit)
+        outcome = await left_to_other_code(self.database, tasks[0], misfit)
         if isinstance(outcome, Held):
             self.withheld = (held_by(tasks[0], (await program()).code),)
         return outcome
@@ -284,17 +295,17 @@ class Execution:
         if len(tasks) > 1:
             return judge_batch(error)
         [task] = tasks
-        return judge(error, task.attempt, task.max_attempts, self._served.retry, self.store.clock.random())
+        return judge(error, task.attempt, task.max_attempts, self._served.retry, self.database.clock.random())
 
     def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
         """Submit the settlement of these turns; those of one call go into one flush, as far as it has room."""
         steps, self.withheld = self.withheld, ()
         if outcome is None or isinstance(outcome, Settled):
-            self.settled += len(tasks) if outcome else 0
+            self.settled += 0 if outcome is None else len(tasks) + outcome.along
             for task in tasks:
                 self._close(task)
             return
-        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.store.tasks.settle_soon
+        settlement, worker, settle_soon = settlement_of(outcome), self.session.id, self.database.tasks.settle_soon
         is_run, cleans_up = tasks[0].kind is TaskKind.RUN, self._cleanup is not None
         if is_run and (cleans_up or isinstance(outcome, Cancelled | Failed)):
             settlement = msgspec.structs.replace(settlement, cleans_up=cleans_up, ends_run=True)
@@ -302,18 +313,17 @@ class Execution:
             settlement = msgspec.structs.replace(settlement, steps=steps)
         if self._served.batch > 1 and isinstance(outcome, NotThisCode):  # or it would spoil a batch, which forgets it
             settlement = msgspec.structs.replace(settlement, alone=True)
-        unknown_run = self._served.body is None and is_run
-        if isinstance(outcome, Failed) and (self._served.dead_letter is not None or unknown_run):
+        if isinstance(outcome, self._served.told) and (is_run or self._served.body is not None):
             for task in tasks:
-                answer = self.store.tasks.settle_as_letter(task.id, worker, task.turn, settlement)
+                answer = self.database.tasks.settle_telling(task.id, worker, task.turn, settlement)
                 self._wait_for(task, outcome, answer)
             return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
-            parent, attempt = task.parent_id, task.attempt
-            if not settle_soon(task.id, worker, task.turn, settlement, heard, parent=parent, attempt=attempt):
-                settle = self.store.tasks.settle
-                answer = settle(task.id, worker, task.turn, settlement, parent=parent, attempt=attempt)
+            parent, attempt, turn = task.parent_id, task.attempt, (task.id, worker, task.turn, settlement)
+            group = None if task.group_key is None else (task.queue_id, task.group_key)
+            if not settle_soon(*turn, heard, parent=parent, attempt=attempt, group=group):
+                answer = self.database.tasks.settle(*turn, parent=parent, attempt=attempt, group=group)
                 self._wait_for(task, outcome, answer)
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
@@ -321,7 +331,7 @@ class Execution:
             self._tell(task, outcome, answer.value)
             self._close(task)
         else:  # refused, or unknown: then the database is asked
-            self._wait_for(task, outcome, self.store.tasks.settled(task.id, self.session.id, task.turn, answer))
+            self._wait_for(task, outcome, self.database.tasks.settled(task.id, self.session.id, task.turn, answer))
 
     def _wait_for(self, task: Claimed, outcome: Outcome, answer: Coroutine[Any, Any, str]) -> None:
         job = asyncio.ensure_future(self._waited(task, outcome, answer))
@@ -336,12 +346,12 @@ class Execution:
         try:
             self._tell(task, outcome, await answer)
         except LeaseLost:
-            self.store.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
+            self.database.telemetry.emit(LateWriteRefused(self.session.id, task.id, task.turn))
         except Exception as error:  # noqa: BLE001 - it is reported, and the lease gives the task back
-            if isinstance(error, Refused) and not _is_refusal(outcome):
+            if isinstance(error, Refused) and not is_refusal(outcome):
                 failure = self._judged([task], error)  # which contains nothing of the body's, so it can be written
             else:
-                self.store.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
+                self.database.telemetry.emit(InternalTaskFailed(f"settling {task.id}", repr(error)))
         finally:
             if failure is None:
                 self._close(task)
@@ -361,23 +371,23 @@ class Execution:
             if error.get("type") == NotThisCode.__name__:  # the run has reported any other hold
                 self._tell_unreadable(task, str(error.get("message"))[:500])
         elif isinstance(outcome, Failed) and status == "ERROR":
-            self.store.telemetry.emit(TaskDied(task.id, self._served.queue, described))
+            self.database.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
-            self.store.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
+            self.database.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
 
     def _tell_unreadable(self, task: Claimed, error: str) -> None:
         """Warn once in each session: this task and others like it come again and again."""
         if self.session.warns_of((self._served.queue, error)):
-            self.store.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
+            self.database.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
         if task.parent_id is not None and RunStatus(status).finished:
-            self.store.waiting.woken(task.parent_id)
+            self.database.run_waits.woken(task.parent_id)
         if status == RunStatus.CANCELLED:
-            self.store.results.finished([task.id])  # the reason is in the database, and not known here
+            self.database.results.finished([task.id])  # the reason is in the database, and not known here
         elif RunStatus(status).finished:
             done = settlement_of(outcome)
-            self.store.results.settled(task.id, status, done.output, done.error, self._served.queue)
+            self.database.results.settled(task.id, status, done.output, done.error, self._served.queue)
 
     def _close(self, task: Claimed) -> None:
         self.session.settled(task.id, task.turn)
@@ -386,14 +396,5 @@ class Execution:
             self._home.ended(self)
 
 
-def _is_refusal(outcome: Outcome) -> bool:
-    return (getattr(outcome, "error", None) or {}).get("type") == Refused.__name__
-
-
 def _no_callback() -> None:
     """Does nothing."""
-
-
-def _no_handler(queue: str) -> Outcome:
-    message = f"no_handler_registered: a worker claimed {queue} by its prefix and has no handler for it"
-    return Failed({"type": "NoHandler", "message": message}, reason="no_handler_registered")

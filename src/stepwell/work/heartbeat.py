@@ -21,9 +21,9 @@ from stepwell.base.compat import frame_of
 from stepwell.base.events import InternalTaskFailed, LoopBlocked, StoreLost
 from stepwell.base.futures import ended, passed
 from stepwell.errors import StepwellError, StoreClosed
+from stepwell.store.database import Database
 from stepwell.store.driver import Pulse
 from stepwell.store.rows import Owned
-from stepwell.store.store import Store
 from stepwell.work.helper_connection import HelperConnection
 from stepwell.work.session import Session
 
@@ -34,24 +34,24 @@ FRAMES: Final = 8  # the innermost frames of the stack of a blocked loop that ar
 class Heartbeat:
     """Beats for every session of one store until it has none."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, database: Database) -> None:
+        self._db = database
         self._loop = asyncio.get_running_loop()
         self._sessions: dict[int, Session] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._last: threading.Thread | None = None  # it may still be ending
-        self._quiet = threading.Event()  # no beat is under way, and none will be
+        self._quiet = threading.Event()  # no beat is under way, and none will be, until another session is added
         self._blockade = Blockade(self._loop)
-        self.helper = HelperConnection(store)
+        self.helper = HelperConnection(database)
 
     @classmethod
-    def of(cls, store: Store) -> Heartbeat:
+    def of(cls, database: Database) -> Heartbeat:
         """The one heartbeat of a store."""
-        heartbeat: Heartbeat | None = getattr(store, "heartbeat", None)
+        heartbeat: Heartbeat | None = database.heartbeat
         if heartbeat is None:
-            heartbeat = store.heartbeat = cls(store)
+            heartbeat = database.heartbeat = cls(database)
         return heartbeat
 
     def add(self, session: Session) -> None:
@@ -62,8 +62,8 @@ class Heartbeat:
             if self._thread is not None:
                 self._wake.set()  # so that the helper learns of it
             else:
-                before, self._quiet = self._last, threading.Event()
-                work = partial(self._work, before, self._quiet)
+                self._quiet = threading.Event()
+                work = partial(self._work, self._last)
                 self._last = self._thread = threading.Thread(target=work, name="stepwell-heartbeat", daemon=True)
                 self._thread.start()
 
@@ -93,36 +93,35 @@ class Heartbeat:
     def _lease(self) -> float:
         """The shortest lease of the sessions: one beat serves all of them."""
         with self._lock:
-            return min((session.lease for session in self._sessions.values()), default=self._store.options.lease)
+            return min((session.lease for session in self._sessions.values()), default=self._db.options.lease)
 
     @property
     def _every(self) -> float:
-        """Seconds between two beats."""
-        return self._lease / 3
+        """Seconds between two beats: as the store says, but never more than a third of the lease."""
+        third, beat = self._lease / 3, self._db.options.beat
+        return third if beat is None else min(beat, third)
 
-    def _work(self, before: threading.Thread | None, quiet: threading.Event) -> None:
+    def _work(self, before: threading.Thread | None) -> None:
         if before is not None:
             before.join()  # only one thread may use the helper connection
         while self._go_on():
             try:
-                self._beat_to_the_end(quiet)
+                self._beat_to_the_end()
             except Exception as error:  # noqa: BLE001 - no file for its connection, say: without it the worker is lost
-                self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
+                self._db.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
                 self._wake.wait(self._every / 2)
                 self._wake.clear()
             else:
                 return
 
-    def _beat_to_the_end(self, quiet: threading.Event) -> None:
+    def _beat_to_the_end(self) -> None:
         """Beat until no session is left."""
-        pulse = self._store.sessions.pulse()
+        pulse = self._db.sessions.pulse()
         self.helper.open()
         try:
             while self._go_on():
                 self._rest(pulse, self._every if self._is_hung() else self._beat(pulse))
         finally:
-            if not self._sessions:
-                quiet.set()
             self.helper.close()
             with contextlib.suppress(Exception):
                 pulse.close()
@@ -143,15 +142,15 @@ class Heartbeat:
             leases = {worker: self._sessions[worker].lease for worker in sorted(self._sessions)}
         if leases and self.helper.well(leases):
             with contextlib.suppress(StepwellError):  # only shown to people
-                self._store.sessions.note_helper(pulse, list(leases), self.helper.kind, timeout=self._every)
+                self._db.sessions.note_helper(pulse, list(leases), self.helper.kind, timeout=self._every)
 
     def _is_hung(self) -> bool:
         """True if the loop has been blocked for too long; its stack is reported before that."""
         if (stack := self._blockade.look(self._lease)) is not None:
-            self._store.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
+            self._db.telemetry.emit(LoopBlocked(self._blockade.seconds, stack))
         with self._lock:
             longest = max((session.lease for session in self._sessions.values()), default=0.0)
-        hung = self._blockade.seconds >= max(self._store.options.hang_after, longest)
+        hung = self._blockade.seconds >= max(self._db.options.hang_after, longest)
         if hung:
             self.helper.blocked()
         return hung
@@ -162,6 +161,7 @@ class Heartbeat:
             if self._sessions and not self._loop.is_closed():
                 return True
             self._thread = None
+            self._quiet.set()  # also if the last session left while this thread still waited for the one before it
             return False
 
     def _beat(self, pulse: Pulse) -> float:
@@ -171,18 +171,18 @@ class Heartbeat:
         if not self.helper.knows(workers):
             self._well(pulse)  # before the database answers: until then these sessions claim nothing
         sent_at = time.monotonic()
-        pauses = waits(self._every / 2, self._store.clock.random)
+        pauses = waits(self._every / 2, self._db.clock.random)
         while True:
             try:
-                alive, owned = self._store.sessions.beat(pulse, workers, timeout=self._every)
+                alive, owned = self._db.sessions.beat(pulse, workers, timeout=self._every)
             except StoreClosed:
                 with self._lock:
                     self._sessions.clear()
                 return 0.0
             except StepwellError as error:
-                self._store.telemetry.emit(StoreLost.by(error))
+                self._db.telemetry.emit(StoreLost.by(error))
             except Exception as error:  # noqa: BLE001 - nothing may end the heartbeat of a living worker
-                self._store.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
+                self._db.telemetry.emit(InternalTaskFailed("heartbeat", repr(error)))
             else:
                 self._tell(workers, alive, owned, sent_at)
                 self._well(pulse)

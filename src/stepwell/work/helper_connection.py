@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from stepwell.base.events import HelperLost, NoHelper
+from stepwell.store.database import Database
 from stepwell.store.driver import Outside
 from stepwell.store.helper_process import BLOCKED, END, FILE, SIGN, can_start
-from stepwell.store.store import Store
 
 SUPERVISOR: Final = "supervisor"
 CHILD: Final = "child"
@@ -32,8 +32,8 @@ GOODBYE: Final = 2.0
 class HelperConnection:
     """The connection to the helper of one store's workers, if they have one."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, database: Database) -> None:
+        self._db = database
         self._pipe: int | None = None  # the helper reads from its other end
         self._process: subprocess.Popen[bytes] | None = None
         self._opened_at = self._started_at = 0.0
@@ -42,7 +42,7 @@ class HelperConnection:
         self._greeted = self._is_supervised = False
         self._unwritten = b""
         self._known: frozenset[int] = frozenset()  # replaced as a whole: another thread reads it
-        self.kind = _kind(store)
+        self.kind = _kind(database)
 
     @property
     def pid(self) -> int | None:
@@ -63,13 +63,13 @@ class HelperConnection:
         """The first session has begun."""
         self._opened_at = time.monotonic()
         if self.kind == "no Python":
-            self._store.telemetry.emit(NoHelper(f"sys.executable is {sys.executable or 'empty'}, which is not Python"))
+            self._db.telemetry.emit(NoHelper(f"sys.executable is {sys.executable or 'empty'}, which is not Python"))
 
     def starts_in(self) -> float:
         """Seconds until the child process is started; infinity if none is needed."""
         if self.kind != CHILD or self._process is not None:
             return float("inf")
-        patience = min(START_AFTER, self._store.options.lease / 3)
+        patience = min(START_AFTER, self._db.options.lease / 3)
         return max(0.0, self._opened_at + patience - time.monotonic())
 
     def well(self, leases: Mapping[int, float]) -> bool:
@@ -99,10 +99,10 @@ class HelperConnection:
         if self._greeted and self._said == leases:
             return SIGN
         lines: list[dict[str, Any]] = []
-        outside = self._store.sessions.outside(list(leases)) if self.kind in (SUPERVISOR, CHILD) else None
+        outside = self._db.sessions.outside(list(leases)) if self.kind in (SUPERVISOR, CHILD) else None
         beat, gone = outside.calls if outside is not None else ([], [])
         if outside is not None:
-            gone = [*gone, *(outside.hint if self._store.options.listen else ())]
+            gone = [*gone, *(outside.hint if self._db.options.listen else ())]
             is_known = self._greeted and set(leases.values()) in (set(), set(self._said.values()))
             lines = [] if is_known else [{"place": self._place(outside, leases)}]
         lines.append({"beat": beat, "gone": gone, "sessions": len(leases)})
@@ -110,7 +110,7 @@ class HelperConnection:
         return b"\n".join(json.dumps(line).encode() for line in lines)
 
     def _place(self, outside: Outside, leases: Mapping[int, float]) -> dict[str, Any]:
-        options = self._store.options
+        options = self._db.options
         longest = max(leases.values(), default=options.lease)
         spans = {
             "lease": min(leases.values(), default=options.lease),
@@ -143,7 +143,7 @@ class HelperConnection:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         again = self._starts < 2 or time.monotonic() - self._started_at > START_AGAIN_AFTER
-        self._store.telemetry.emit(HelperLost(again))
+        self._db.telemetry.emit(HelperLost(again))
         self._end_child()
         if not again:
             self.kind = LOST
@@ -158,7 +158,7 @@ class HelperConnection:
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
             )
         except OSError as error:
-            self._store.telemetry.emit(NoHelper(str(error)))
+            self._db.telemetry.emit(NoHelper(str(error)))
             self.kind = LOST
             return False
         assert self._process.stdin is not None
@@ -181,12 +181,12 @@ class HelperConnection:
             process.wait()
 
 
-def _kind(store: Store) -> str:
+def _kind(database: Database) -> str:
     """The kind of helper of this store's workers, or in a word why they have none."""
-    if not store.options.helper:
+    if not database.options.helper:
         return "off"
-    if store.clock.beat_now() is not None:
+    if database.clock.beat_now() is not None:
         return "test clock"
-    if store.sessions.outside([0]) is None:
+    if database.sessions.outside([0]) is None:
         return "one process"  # no other process can open the database
     return CHILD if can_start() else "no Python"

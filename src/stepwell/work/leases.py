@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from stepwell.base.events import SessionStarted
 from stepwell.errors import StepwellError
+from stepwell.store.database import Database
 from stepwell.store.rows import Owned
 from stepwell.store.sessions import Identity
-from stepwell.store.store import Store
 from stepwell.work.body import Served
 from stepwell.work.heartbeat import Heartbeat
 from stepwell.work.session import Session
@@ -26,12 +26,12 @@ class Leases:
 
     def __init__(
         self,
-        store: Store,
+        database: Database,
         identity: Identity,
         on_lost: Callable[[Session], None],
         on_orphans: Callable[[Session, list[Owned]], None],
     ) -> None:
-        self._store = store
+        self._db = database
         self._identity = identity
         self._on_lost = on_lost
         self._on_orphans = on_orphans
@@ -43,7 +43,7 @@ class Leases:
 
     def lease_of(self, served: Served | None) -> float:
         """The lease of what is served, in seconds: its own, or the store's."""
-        return self._store.options.lease if served is None or served.lease is None else served.lease
+        return self._db.options.lease if served is None or served.lease is None else served.lease
 
     def of(self, served: Served | None) -> Session | None:
         """The session under which this is executed."""
@@ -69,17 +69,17 @@ class Leases:
         self._are_all = False
         for session in self:
             if session.lost:
-                self._store.tasks.hint(await self._store.sessions.acquit(session.id))
+                self._db.wakeups.hint(await self._db.sessions.acquit(session.id))
                 await self._end(session, stopping=False)
         handlers = self._handlers(served)
-        heartbeat = Heartbeat.of(self._store)
+        heartbeat = Heartbeat.of(self._db)
         for lease in [lease for lease in handlers if lease not in self._sessions]:
             identity = replace(self._identity, handlers=handlers[lease])
-            worker_id = await self._store.sessions.begin(identity, int(lease * 1_000_000), heartbeat.helper.kind)
+            worker_id = await self._db.sessions.begin(identity, int(lease * 1_000_000), heartbeat.helper.kind)
             session = Session(worker_id, self._on_lost, self._on_orphans, lease=lease)
             self._sessions[lease] = session
             heartbeat.add(session)
-            self._store.telemetry.emit(SessionStarted(worker_id))
+            self._db.telemetry.emit(SessionStarted(worker_id))
         await heartbeat.known()
         self._sessions = {lease: self._sessions[lease] for lease in handlers}
         self._are_all = True
@@ -95,15 +95,15 @@ class Leases:
             body = served.get(name)
             registered = handlers[self.lease_of(body)]
             registered += [name, *(() if body is None else (one for one in body.reads if one not in registered))]
-        return handlers or {self._store.options.lease: []}
+        return handlers or {self._db.options.lease: []}
 
     async def _end(self, session: Session, *, stopping: bool) -> None:
         self._sessions.pop(session.lease, None)
-        heartbeat = Heartbeat.of(self._store)
+        heartbeat = Heartbeat.of(self._db)
         await heartbeat.remove(session)
         session.end()
         with contextlib.suppress(StepwellError):  # otherwise the lease ends it
             if session.lost and stopping:
-                await self._store.sessions.acquit(session.id)
-            await self._store.sessions.end(session.id, "lost" if session.lost else "stopped")
+                await self._db.sessions.acquit(session.id)
+            await self._db.sessions.end(session.id, "lost" if session.lost else "stopped")
         await heartbeat.left()

@@ -18,16 +18,17 @@ from typing import Final
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, OrphansReleased, SessionLost, StoreBack, StoreLost
 from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.database import Database
 from stepwell.store.poll import LONGEST_POLL, Polling
 from stepwell.store.rows import Owned, Wish
+from stepwell.store.schedules import NewSchedule
 from stepwell.store.sessions import Identity
-from stepwell.store.store import Store
 from stepwell.work.body import Beside, Served
 from stepwell.work.claim import Claims
 from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.execution import Execution
 from stepwell.work.leases import Leases
-from stepwell.work.outcome import Released, settlement_of
+from stepwell.work.outcome import Failed, Released, settlement_of
 from stepwell.work.session import Session
 from stepwell.work.threads import Threads
 from stepwell.work.upkeep import Holds, Upkeep
@@ -41,7 +42,7 @@ class Runtime:
 
     def __init__(
         self,
-        store: Store,
+        database: Database,
         served: Sequence[Served],
         identity: Identity,
         *,
@@ -51,28 +52,28 @@ class Runtime:
         poll: float = LONGEST_POLL,
         beside: Sequence[Beside] = (),
     ) -> None:
-        self._store = store
+        self._db = database
         self._beside = beside
         self._beside_tasks: list[asyncio.Task[None]] = []
         self._by_name = {one.queue: one for one in served}
         self._prefixes = prefixes
         self._looked_at = float("-inf")  # for queues with these prefixes
-        self._holds = Holds(store, self._workflows)
+        self._holds = Holds(database, self._workflows)
         self._identity = identity
         self._concurrency = concurrency
         self._grace = grace
         self._threads = Threads(f"stepwell-{identity.name}")
         self._quiet = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
-        self._polling = Polling(store.clock, poll)
+        self._polling = Polling(database.clock, poll)
         self._idle = asyncio.Event()
         self._idle_at = self.claim_number = 0  # the numbers of the last claim that found nothing, and of the last claim
         self._drains = 0
         self._stopping = self._hurried = False
-        self._while_served = contextlib.ExitStack()
+        self._while_served = contextlib.AsyncExitStack()
         self._deafen: Callable[[], None] = lambda: None
-        self.leases = Leases(store, identity, self._session_lost, self._orphans_found)
-        self.claims = Claims(store, self.leases, self, self._threads, concurrency)
+        self.leases = Leases(database, identity, self._session_lost, self._orphans_found)
+        self.claims = Claims(database, self.leases, self, self._threads, concurrency)
         self.executed = 0
 
     @property
@@ -97,19 +98,26 @@ class Runtime:
     async def _register_patiently(self) -> None:
         """Begin the sessions; wait while the database is away, slow or locked, as a running worker does."""
         lost_at: float | None = None
-        pauses = waits(LONGEST_POLL, self._store.clock.random)
+        pauses = waits(LONGEST_POLL, self._db.clock.random)
         while self.session is None:
             try:
                 await self.register()
             except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost.by(error))
+                self._db.telemetry.emit(StoreLost.by(error))
                 lost_at = time.monotonic() if lost_at is None else lost_at
                 await asyncio.sleep(next(pauses))
         if lost_at is not None:
-            self._store.telemetry.emit(StoreBack(time.monotonic() - lost_at))
+            self._db.telemetry.emit(StoreBack(time.monotonic() - lost_at))
 
     def _workflows(self) -> list[int]:
         return [number for number, one in self.claims.served.items() if one.is_workflow and one.body is not None]
+
+    @property
+    def _scheduled(self) -> list[NewSchedule]:
+        return [each for one in self._by_name.values() for each in one.schedules]
+
+    def _in_order(self) -> list[int]:
+        return [number for number, one in self.claims.served.items() if one.in_order]
 
     def replace(self, served: Served) -> None:
         """Serve a queue with another body from now on; bodies under way go on, and the lease stays as it is."""
@@ -125,17 +133,18 @@ class Runtime:
         self._threads = Threads(f"stepwell-{self._identity.name}")
         served = self.claims.served
         # A body or a thread of the last start that did not end must not take a place of this one.
-        self.claims = Claims(self._store, self.leases, self, self._threads, self._concurrency)
+        self.claims = Claims(self._db, self.leases, self, self._threads, self._concurrency)
         if self.session is None:
             await (self._register_patiently() if upkeep else self.register())
         else:
             self.claims.serve(served)
         for one in self._by_name.values():
             self._while_served.enter_context(one.while_served())
+            await self._while_served.enter_async_context(one.open_while_served())
         self.context = contextvars.copy_context()
-        self._store.tasks.on_added(self._added)
-        self._deafen = self._store.tasks.on_wish(self._wished)
-        self._refuse = self._store.tasks.hand_over.on_offer(partial(self.claims.offer, self._quiet.set))
+        self._db.tasks.on_added(self._added)
+        self._deafen = self._db.tasks.on_wish(self._wished)
+        self._refuse = self._db.tasks.hand_over.on_offer(partial(self.claims.offer, self._quiet.set))
         self._loops = [asyncio.create_task(self._supervised("claim", self._claim_forever), name="stepwell-claim")]
         hearing = self._supervised("control requests", self._hear_forever)
         self._loops.append(asyncio.create_task(hearing, name="stepwell-requests"))
@@ -143,7 +152,7 @@ class Runtime:
             work = self._supervised(each.name, partial(each.forever, lambda: self.session))
             self._beside_tasks.append(asyncio.create_task(work, name=f"stepwell-{each.name}"))
         if upkeep:
-            looking_after = self._supervised("upkeep", Upkeep(self._store).forever)
+            looking_after = self._supervised("upkeep", Upkeep(self._db, self._in_order).forever)
             self._loops.append(asyncio.create_task(looking_after, name="stepwell-upkeep"))
             holding = self._supervised("holds", self._holds.forever)
             self._loops.append(asyncio.create_task(holding, name="stepwell-holds"))
@@ -153,20 +162,28 @@ class Runtime:
         self._claim_no_more()
         self._polling.wake()
         with contextlib.suppress(ValueError):
-            self._store.tasks.off_added(self._added)
+            self._db.tasks.off_added(self._added)
             self._deafen()
             self._refuse()
         if self._loops:
             # Wait for a claim under way: if it were cut off, its tasks would lose an attempt without being executed.
-            await asyncio.wait(self._loops[:1], timeout=self._store.options.timeout)
+            await asyncio.wait(self._loops[:1], timeout=self._db.options.timeout)
         await self._end_beside()
         await _gone(self._loops)
         self._loops = []
         try:
             await self._let_go()
         finally:  # also if the stop is cut off
-            self._while_served.close()
+            await self._unserved()
         await self.leases.end(stopping=True)
+
+    async def _unserved(self) -> None:
+        """Let go of what is held while it is served; what cannot be closed is reported, and keeps no session alive."""
+        try:
+            async with asyncio.timeout(self._db.options.timeout):
+                await self._while_served.aclose()
+        except Exception as error:  # noqa: BLE001 - a sink of the user's may raise anything
+            self._db.telemetry.emit(InternalTaskFailed("closing what was served", repr(error)))
 
     async def _end_beside(self) -> None:
         """Let what is beside the tasks finish what is under way, within the grace."""
@@ -183,11 +200,11 @@ class Runtime:
         await self._all_ended(0 if self._hurried else self._grace)
         for execution in tuple(self.claims.executions):
             execution.give_up()
-        await self._all_ended(self._store.options.timeout)
+        await self._all_ended(self._db.options.timeout)
         # A body that ignores its cancellation is left behind: its session ends, and its writes are refused.
         for execution in tuple(self.claims.executions):
             execution.abandon()
-        self._store.tasks.give_up({execution.session.id for execution in self.claims.executions})
+        self._db.tasks.give_up({execution.session.id for execution in self.claims.executions})
         self._threads.close()
 
     def hurry(self) -> None:
@@ -200,14 +217,19 @@ class Runtime:
         """Execute all tasks that are due, and those that they add, until none is left; return their number."""
         before = self.executed
         self._looked_at = float("-inf")
-        await self._store.tasks.wake()
+        await self._due()
         await self._holds.look()
         await self._drained()
-        while not self._stopping and await self._store.tasks.wake():  # tasks that have become due meanwhile
+        while not self._stopping and await self._due():  # tasks that have become due meanwhile
             await self._drained()
         for one in self._beside:
             await one.caught_up()
         return self.executed - before
+
+    async def _due(self) -> set[int]:
+        """Make due tasks ready, and fire the ticks of schedules; return the queues."""
+        queues = await self._db.tasks.wake()
+        return queues | await self._db.ticks.fire() if self._scheduled else queues
 
     def freed(self) -> None:
         """A place is free: claim if a task waits for it."""
@@ -220,6 +242,8 @@ class Runtime:
         self.executed += execution.settled
         if self.claims.left or self._drains or execution.gave_back:
             self._polling.wake()
+        if (queue_id := self.claims.limited.pop(execution, None)) is not None:
+            self._db.wakeups.hint({queue_id})  # a place is free, here and elsewhere
         if not self.claims.executions:
             self._quiet.set()
 
@@ -241,7 +265,7 @@ class Runtime:
 
     async def _claim_forever(self) -> None:
         current_branch.set(HIDDEN)  # a body is not code of a run until it says so
-        pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+        pauses = waits(min(LONGEST_POLL, self._db.options.lease / 6), self._db.clock.random)
         while not self._stopping:
             # Before the claim, so that a hint that arrives during the claim is not missed.
             self._polling.begin()
@@ -251,10 +275,10 @@ class Runtime:
             try:
                 claimed = await self._claim_once()
             except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost.by(error))
+                self._db.telemetry.emit(StoreLost.by(error))
                 await asyncio.sleep(next(pauses))
                 continue
-            pauses = waits(min(LONGEST_POLL, self._store.options.lease / 6), self._store.clock.random)
+            pauses = waits(min(LONGEST_POLL, self._db.options.lease / 6), self._db.clock.random)
             if not claimed and idle:
                 self._idle_at = self.claim_number
                 self._idle.set()
@@ -281,20 +305,25 @@ class Runtime:
         Called after the sessions have begun: they name the queues, which therefore cannot be deleted meanwhile.
         """
         served = {await self._number(one): one for one in self._by_name.values()}
+        if routes := [one.route for one in self._by_name.values() if one.route is not None]:
+            await self._db.outboxes.register(routes)
+        await self._db.limiters.declared({queue_id: one.limits for queue_id, one in served.items() if one.body})
+        if scheduled := self._scheduled:
+            await self._db.schedules.declare(scheduled)
         self._looked_at = time.monotonic()
-        for queue in await self._store.queues() if self._prefixes else ():
+        for queue in await self._db.queues.all() if self._prefixes else ():
             if queue.name.startswith(self._prefixes) and queue.id not in served:
-                served[queue.id] = Served(queue.name, None, self._store.options.retry)
+                served[queue.id] = Served(queue.name, None, self._db.options.retry, told=(Failed,))
         self.claims.serve(served)
 
     async def _number(self, served: Served) -> int:
         if served.is_workflow:
-            return await self._store.register_workflow(served.queue, served.dead_letter, served.cleanup)
-        return await self._store.queue_id(served.queue, create=True, anew=True)
+            return await self._db.register_workflow(served.queue, served.dead_letter, served.cleanup, served.lifecycle)
+        return await self._db.queue_id(served.queue, create=True, anew=True)
 
     def _session_lost(self, session: Session) -> None:
         """Other workers have the tasks of this session: stop their bodies, write nothing, and begin a new session."""
-        self._store.telemetry.emit(SessionLost(session.id, len(session.held)))
+        self._db.telemetry.emit(SessionLost(session.id, len(session.held)))
         for execution in tuple(self.claims.executions):
             if execution.session is session:
                 execution.give_up()
@@ -311,13 +340,14 @@ class Runtime:
         """Read the control requests for the bodies under way, also for those that record nothing for long."""
         while not self._stopping:
             await asyncio.sleep(HEAR_EVERY)
+            await self._db.limiters.look(self.claims.served)
             for session in self.leases:
                 if session.held:
                     with contextlib.suppress(StoreBusy, StoreUnavailable):  # the claim loop reports it
-                        await self._store.tasks.hear_requests(session.id)
+                        await self._db.tasks.hear_requests(session.id)
 
     def _orphans_found(self, session: Session, orphans: list[Owned]) -> None:
-        self._store.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
+        self._db.telemetry.emit(OrphansReleased(session.id, tuple(task.task_id for task in orphans)))
         for orphan in orphans:
             job = asyncio.create_task(self._release(session, orphan))
             self._loops.append(job)
@@ -325,7 +355,7 @@ class Runtime:
 
     async def _release(self, session: Session, orphan: Owned) -> None:
         with contextlib.suppress(LeaseLost):
-            await self._store.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
+            await self._db.tasks.settle(orphan.task_id, session.id, orphan.turn, settlement_of(Released()))
             self._polling.wake()
 
     def _added(self, queue_ids: set[int]) -> bool:
@@ -340,7 +370,7 @@ class Runtime:
     async def _handed_over(self) -> None:
         """Wait for tasks that are being added for this worker: they are executed within the grace, or given back."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._store.options.timeout):
+            async with asyncio.timeout(self._db.options.timeout):
                 while any(session.handing for session in self.leases):
                     self._quiet.clear()
                     await self._quiet.wait()
@@ -360,7 +390,7 @@ class Runtime:
             except StoreClosed:
                 self._claim_no_more()  # nothing could be settled, so nothing more is begun
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
-                self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
+                self._db.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)
 
 

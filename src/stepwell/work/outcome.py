@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import was_raised
 from stepwell.base.durations import microseconds_of
-from stepwell.errors import NonDeterminismError, Paused, PermanentError, SerializationError, TransientError
+from stepwell.errors import NonDeterminismError, Paused, PermanentError, Refused, SerializationError, TransientError
 from stepwell.records import RunStatus
 from stepwell.store.rows import NEVER, Settlement
 from stepwell.values.codec import encode
@@ -105,15 +105,28 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The body has settled the task itself, with this status; the status is empty if the turn was lost."""
+    """The body has settled the task itself, with this status; the status is empty if the turn was lost.
+
+    `along` is how many other tasks it took with it and has ended too.
+    """
 
     status: str = ""
+    along: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Several tasks were executed together, and each has an outcome of its own, in their order."""
+
+    outcomes: tuple[Outcome, ...]
 
 
 # The outcomes that a body returns ...
-Ended = Cancelled | Done | Failed | Held | NotThisCode | Released | Restarted | Settled | Suspended
+Ended = Cancelled | Done | Each | Failed | Held | NotThisCode | Released | Restarted | Settled | Suspended
 # ... and those that the worker has to write.
 Outcome = Done | Held | NotThisCode | Released | Restarted | Suspended | Again | Alone | Cancelled | Failed
+
+Reached = Outcome | Each | Settled
 
 DONE: Final = Done()
 
@@ -162,6 +175,17 @@ def pause_of(error: Exception, policy: Retry) -> Paused | None:
     if isinstance(error, policy.paused) and not hasattr(error, GAVE_UP):
         return Paused(one_line(error_of(error)))
     return None
+
+
+def no_handler(queue: str) -> Failed:
+    """The failure of a task that was claimed by the prefix of its queue, and has no handler in this worker."""
+    message = f"no_handler_registered: a worker claimed {queue} by its prefix and has no handler for it"
+    return Failed({"type": "NoHandler", "message": message}, reason="no_handler_registered")
+
+
+def is_refusal(outcome: Outcome) -> bool:
+    """True if the outcome is that the database has refused an earlier one."""
+    return (getattr(outcome, "error", None) or {}).get("type") == Refused.__name__
 
 
 def judge_unreadable(error: Exception, since: int | None, now: int, bound: float) -> NotThisCode | Failed:

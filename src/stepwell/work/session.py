@@ -29,6 +29,8 @@ class Session:
         self.lost = False
         self.beat_soon: Callable[[], None] = lambda: None  # the heartbeat sets it
         self.renewed_at = time.monotonic()  # when the last successful beat was sent: the lease began then
+        # After this moment another worker may have its tasks: no body is begun before a beat has renewed the lease.
+        self.over_at = self.renewed_at + lease
         self._renewing: asyncio.Future[None] | None = None
         self._ended = False
         self.held: dict[int, int] = {}  # task id -> turn
@@ -93,6 +95,7 @@ class Session:
         """
         if alive:
             self.renewed_at = max(self.renewed_at, sent_at)
+            self.over_at = self.renewed_at + self.lease
         if self._renewing is not None:
             resolve(self._renewing, None)
         if not alive:

@@ -82,8 +82,18 @@ async def in_thread(
     if running is not None:
         running.add(future)
         future.add_done_callback(running.discard)
-    result: T = await asyncio.shield(future)  # a thread cannot be cancelled
+    try:
+        result: T = await asyncio.shield(future)  # a thread cannot be cancelled
+    except asyncio.CancelledError:
+        future.add_done_callback(_left)
+        raise
     return result
+
+
+def _left(future: asyncio.Future[Any]) -> None:
+    """What a body raises that was left alone is no news."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

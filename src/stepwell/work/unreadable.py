@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from stepwell.errors import SerializationError, StoreBusy, StoreUnavailable
 from stepwell.records import TaskKind
+from stepwell.store.database import Database
 from stepwell.store.rows import Claimed
-from stepwell.store.store import Store
 from stepwell.values.exceptions import error_of
 from stepwell.work.outcome import Alone, Failed, Held, NotThisCode, judge_unreadable
 
@@ -33,14 +33,14 @@ class Misfit(Exception):  # noqa: N818 - it is raised to be caught by the worker
         self.was_read = was_read
 
 
-async def may_be_read(store: Store, task: Claimed, misfit: Misfit) -> bool:
+async def may_be_read(database: Database, task: Claimed, misfit: Misfit) -> bool:
     """True if something shows that other code can read the data that this code cannot."""
     if misfit.was_read or task.generation > 0:  # a run has read the input that it restarts with
         return True
     if task.started_at == task.claimed_at:
         return False
     # An earlier turn may have called the body; not the turn in a batch that ended for this very reason.
-    latest: int = (await _error_of(store, task)).get(BATCH, task.claimed_at)
+    latest: int = (await _error_of(database, task)).get(BATCH, task.claimed_at)
     return task.started_at < latest
 
 
@@ -49,11 +49,11 @@ def each_alone(tasks: Sequence[Claimed], misfit: Misfit) -> Alone:
     return Alone(0.0, {**error_of(misfit.error), BATCH: min(task.claimed_at for task in tasks)})
 
 
-async def left_to_other_code(store: Store, task: Claimed, misfit: Misfit) -> NotThisCode | Failed | Held:
+async def left_to_other_code(database: Database, task: Claimed, misfit: Misfit) -> NotThisCode | Failed | Held:
     """Offer the task to other code; when its time is over, hold a run, and make a dead letter of any other task."""
-    error = await _error_of(store, task)
+    error = await _error_of(database, task)
     since = error.get("since") if error.get("type") == NotThisCode.__name__ else None
-    outcome = judge_unreadable(misfit.error, since, task.claimed_at, store.options.unreadable_after)
+    outcome = judge_unreadable(misfit.error, since, task.claimed_at, database.options.unreadable_after)
     return _held(task, misfit.error, outcome) if isinstance(outcome, Failed) and task.kind is TaskKind.RUN else outcome
 
 
@@ -64,7 +64,7 @@ def _held(task: Claimed, error: SerializationError, outcome: Failed) -> Held:
     return Held({"type": NotThisCode.__name__, "message": message, "names": [error.what]})
 
 
-async def _error_of(store: Store, task: Claimed) -> dict[str, Any]:
+async def _error_of(database: Database, task: Claimed) -> dict[str, Any]:
     """The error that the previous turn has stored; empty if it stored none, or if the database is away.
 
     Then the task is left to other code as if for the first time: an outage must not cost it an attempt.
@@ -72,6 +72,6 @@ async def _error_of(store: Store, task: Claimed) -> dict[str, Any]:
     if task.turn == 1:
         return {}
     try:
-        return await store.tasks.earlier_error(task.id)
+        return await database.tasks.earlier_error(task.id)
     except (StoreBusy, StoreUnavailable):
         return {}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, StoreLost, WorkUnserved
 from stepwell.base.program import program
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.database import Database
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.recovery import Recovery
-from stepwell.store.store import Store
+from stepwell.store.schedules import NewSchedule
 
 ROUND_EVERY: Final = 60.0  # about; seconds between two rounds of retention
 ROUND_AGAIN: Final = 1.0  # seconds after a round that has more to remove
@@ -21,16 +23,20 @@ REPORT_EVERY: Final = 600.0  # seconds between two looks for queues without a wo
 
 
 class Upkeep:
-    """Wakes due tasks, recovers lost tasks and removes old ones, until it is cancelled."""
+    """Wakes due tasks, recovers lost tasks and removes old ones, until it is cancelled.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._recovery = Recovery(store)
+    It looks after the ordered groups of the queues that `in_order` names.
+    """
+
+    def __init__(self, database: Database, in_order: Callable[[], Collection[int]] = tuple) -> None:
+        self._db = database
+        self._in_order = in_order
+        self._recovery = Recovery(database)
 
     async def forever(self) -> None:
         """Do the upkeep until cancelled; wait while the database is away."""
         # In its own task: due tasks must not wait until old ones have been removed.
-        tidying = asyncio.create_task(Tidying(self._store).forever(), name="stepwell-tidying")
+        tidying = asyncio.create_task(Tidying(self._db, self._in_order).forever(), name="stepwell-tidying")
         try:
             await self._watch()
         finally:
@@ -38,39 +44,48 @@ class Upkeep:
             await asyncio.gather(tidying, return_exceptions=True)
 
     async def _watch(self) -> None:
-        pauses = waits(LONGEST_POLL, self._store.clock.random)
+        pauses = waits(LONGEST_POLL, self._db.clock.random)
         while True:
             try:
-                queues, next_due = await self._store.tasks.wake_due()
+                queues, next_due = await self._db.tasks.wake_due()
                 queues |= await self._recovery.look()
             except (StoreBusy, StoreUnavailable) as error:
                 self._recovery.interrupted()
-                self._store.telemetry.emit(StoreLost.by(error))
+                self._db.telemetry.emit(StoreLost.by(error))
                 await asyncio.sleep(next(pauses))
                 continue
-            pauses = waits(LONGEST_POLL, self._store.clock.random)
+            pauses = waits(LONGEST_POLL, self._db.clock.random)
             if queues:
-                self._store.tasks.hint(queues)
+                self._db.wakeups.hint(queues)
             look_every = self._recovery.look_every
-            await self._store.tasks.alarm.wait(look_every if next_due is None else min(look_every, next_due + 0.001))
+            await self._db.tasks.alarm.wait(look_every if next_due is None else min(look_every, next_due + 0.001))
 
 
 class Tidying:
     """Removes old rows, a bounded number at a time, and reports queues with tasks that no worker serves."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, database: Database, in_order: Callable[[], Collection[int]] = tuple) -> None:
+        self._db = database
+        self._in_order = in_order
         self._told: frozenset[str] = frozenset()
 
     async def forever(self) -> None:
         """Tidy up about once a minute, at no fixed moment, until the store is closed; a failure is tried again."""
-        loop, chance = asyncio.get_running_loop(), self._store.clock.random
+        loop, chance = asyncio.get_running_loop(), self._db.clock.random
         try:
             await self._tried("unserved", self.report_unserved)
             reported_at = loop.time()
             await asyncio.sleep(ROUND_EVERY * chance())
             while True:
-                more = await self._tried("retention", self._store.retention.round)
+                more = await self._tried("retention", self._db.retention.round)
+                if self._db.options.seal_audit:
+                    more |= await self._tried("audit", self._db.seals.round)
+                if queue_ids := self._in_order():
+                    more |= await self._tried("ordered groups", partial(self._db.groups.tidy, queue_ids))
+                if declared := self._db.schedules.declared:  # a rollback: no worker has the newer code any more
+                    more |= await self._tried("schedules", partial(self._declared, declared))
+                if self._db.outboxes.serves:
+                    more |= await self._tried("outbox", self._db.outboxes.adopt)
                 if loop.time() - reported_at >= REPORT_EVERY:
                     await self._tried("unserved", self.report_unserved)
                     reported_at = loop.time()
@@ -78,13 +93,17 @@ class Tidying:
         except StoreClosed:
             return
 
+    async def _declared(self, declared: Sequence[NewSchedule]) -> bool:
+        await self._db.schedules.declare(declared)
+        return await self._db.schedule_edits.retire()
+
     async def report_unserved(self) -> bool:
         """Report the queues that have tasks and no living worker, if they are others than the last time."""
-        unserved = await self._store.unserved()
+        unserved = await self._db.admission.unserved()
         queues = frozenset(one.queue for one in unserved)
         changed, self._told = queues - self._told, queues
         if changed:
-            self._store.telemetry.emit(WorkUnserved(tuple((one.queue, one.waiting) for one in unserved)))
+            self._db.telemetry.emit(WorkUnserved(tuple((one.queue, one.waiting) for one in unserved)))
         return bool(changed)
 
     async def _tried(self, name: str, work: Callable[[], Awaitable[bool]]) -> bool:
@@ -93,17 +112,17 @@ class Tidying:
         except StoreClosed:
             raise
         except (StoreBusy, StoreUnavailable) as error:
-            self._store.telemetry.emit(StoreLost.by(error))
+            self._db.telemetry.emit(StoreLost.by(error))
         except Exception as error:  # noqa: BLE001 - the next round tries again
-            self._store.telemetry.emit(InternalTaskFailed(name, repr(error)))
+            self._db.telemetry.emit(InternalTaskFailed(name, repr(error)))
         return False
 
 
 class Holds:
     """Releases runs of a worker's workflows that other code has held."""
 
-    def __init__(self, store: Store, queue_ids: Callable[[], Collection[int]]) -> None:
-        self._store = store
+    def __init__(self, database: Database, queue_ids: Callable[[], Collection[int]]) -> None:
+        self._db = database
         self._queue_ids = queue_ids
 
     async def forever(self) -> None:
@@ -112,12 +131,12 @@ class Holds:
             try:
                 await self.look()
             except (StoreBusy, StoreUnavailable) as error:
-                self._store.telemetry.emit(StoreLost.by(error))
-            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._store.clock.random()))
+                self._db.telemetry.emit(StoreLost.by(error))
+            await asyncio.sleep(LOOK_AT_HOLDS_EVERY * (0.75 + 0.5 * self._db.clock.random()))
 
     async def look(self) -> int:
         """Release the runs that other code has held; return their number. Reads the sources only if there are any."""
         queue_ids = self._queue_ids()
-        if not await self._store.control.any_held(queue_ids):
+        if not await self._db.control.any_held(queue_ids):
             return 0
-        return await self._store.control.let_go_held(queue_ids, (await program()).code)
+        return await self._db.control.let_go_held(queue_ids, (await program()).code)

@@ -148,11 +148,27 @@ async def the_other_face_refuses_it(user: User) -> None:
         await user.rollback()
 
 
+async def an_event_is_emitted_if_the_transaction_commits(user: User) -> None:
+    async with user:
+        await user.do("emit", "order.placed", 0)
+        await user.begin()
+        await user.ask("insert into orders values (1)")
+        await user.do("emit", "order.placed", 1, subject="order/1", ordered=True, tx=user.tx)
+        assert await user.do("counts", "outbox:order.placed") == {"PENDING": 1}, "seen before the commit"
+        await user.rollback()
+        await user.begin()
+        await user.ask("insert into orders values (1)")
+        await user.do("emit", "order.placed", 2, subject="order/1", ordered=True, tx=user.tx)
+        await user.commit()
+        assert await user.do("counts", "outbox:order.placed") == {"PENDING": 2}
+
+
 PROMISES = (
     commit_shows_it_and_rollback_leaves_nothing,
     the_first_call_joins_a_transaction_that_has_written,
     a_queue_made_in_a_rolled_back_transaction_is_not_remembered,
     every_value_arrives_and_every_setting_stays,
+    an_event_is_emitted_if_the_transaction_commits,
     a_refused_call_leaves_the_transaction_as_it_was,
     the_other_face_refuses_it,
 )
@@ -161,7 +177,7 @@ PROMISES = (
 @contextmanager
 def nothing_of_its_own(user: User) -> Iterator[None]:
     """Fail if the store uses a connection of its own, except to find or make a queue or a workflow that all share."""
-    driver = (user.store if user.is_async else user.store.async_store).driver
+    driver = (user.store if user.is_async else user.store.async_store).database.driver
 
     def refusing(verb: str) -> Callable[..., Any]:
         real = getattr(driver, verb)

@@ -192,15 +192,15 @@ def hint(store: sync.Store) -> None:
     """Have the worker look now: nobody tells it what the user's own connection has committed."""
     behind = store.async_store
     queues = {row["id"] for row in asked(store, "select id from {queue}")}
-    behind.loop.call_soon_threadsafe(behind.tasks.hint, queues)
+    behind.database.loop.call_soon_threadsafe(behind.database.wakeups.hint, queues)
 
 
 def asked(store: sync.Store, question: str) -> list[Any]:
     """What the database answers somebody else."""
-    text = store.async_store.statements._macros.fill(question)
+    text = store.async_store.database.statements._macros.fill(question)
 
     async def ask() -> list[Any]:
-        driver: Any = store.async_store.driver
+        driver: Any = store.async_store.database.driver
         if driver.name == "postgres":
             async with driver._spare_link() as link:
                 return list(await link.fetch(text, ()))
@@ -208,7 +208,7 @@ def asked(store: sync.Store, question: str) -> list[Any]:
             await asyncio.wrap_future(driver._reader.submit(lambda connection: connection.execute(text).fetchall()))
         )
 
-    return asyncio.run_coroutine_threadsafe(ask(), store.async_store.loop).result(20)
+    return asyncio.run_coroutine_threadsafe(ask(), store.async_store.database.loop).result(20)
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def fault(user: User, kind: Fault, at: int, said: set[str]) -> Iterator[list[str
 
     What was said up to then comes back; with the number 0 nothing fails.
     """
-    driver = (user.store if user.is_async else user.store.async_store).driver
+    driver = (user.store if user.is_async else user.store.async_store).database.driver
     landed: list[str] = []
     token = calling.set(True)
 

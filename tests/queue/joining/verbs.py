@@ -41,7 +41,7 @@ class Desk:
     def forget_workers(self) -> None:
         """Have the next trigger ask whether a worker lives: each call has as many statements as the one before."""
         store = self.user.store if self.user.is_async else self.user.store.async_store
-        store._db.living._learned_at = None
+        store.database.living._learned_at = None
 
     @property
     def tx(self) -> Any:

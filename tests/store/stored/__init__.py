@@ -160,7 +160,7 @@ def dumped(url: str) -> str:
 async def _store(backend: str, url: str) -> None:
     await furnish(url)
     async with connect(url) as store:
-        number = await schema.version(store.driver)
+        number = await schema.version(store.database.driver)
     # Tracebacks that are stored name no folder of the machine that wrote them.
     (FOLDER / f"{number:04}.{backend}.sql").write_text(dumped(url).replace(str(FOLDER.parents[2]), "/app"))
 

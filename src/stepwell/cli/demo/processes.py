@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
-NOBODY: Final = 65534
+UNSAID_BY: Final = 65534
 PATIENCE: Final = 30.0
 LEASE: Final = "2s"  # until a killed worker counts as dead; the default is 30 s
 SETTINGS: Final = {"fsync": "on", "shared_buffers": "32MB", "max_connections": "300", "listen_addresses": "127.0.0.1"}
@@ -109,7 +109,7 @@ class PostgresServer:
     def __enter__(self) -> Self:
         self._folder.mkdir(mode=0o700)
         if _as_nobody():
-            os.chown(self._folder, NOBODY, NOBODY)
+            os.chown(self._folder, UNSAID_BY, UNSAID_BY)
         try:
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
             self._start()
@@ -176,12 +176,12 @@ def _unprivileged() -> tuple[str, ...]:
     """The command that lets root run Postgres, which refuses root: as `nobody`, in a user namespace if there is one."""
     if os.geteuid() != 0:
         return ()
-    namespace = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")
+    namespace = ("unshare", "--user", f"--map-user={UNSAID_BY}", f"--map-group={UNSAID_BY}", "--")
     if shutil.which("unshare"):
         trial = subprocess.run([*namespace, "true"], capture_output=True, check=False)  # noqa: S603 - words of our own
         if trial.returncode == 0:
             return namespace
-    return ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+    return ("setpriv", f"--reuid={UNSAID_BY}", f"--regid={UNSAID_BY}", "--clear-groups", "--")
 
 
 def _as_nobody() -> bool:

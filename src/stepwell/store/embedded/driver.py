@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from stepwell.base.futures import LoopAnswer, ended, resolve
 from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
@@ -35,8 +35,11 @@ from stepwell.store.driver import (
     Script,
     SessionGuards,
     SyncJoin,
+    only_reads,
     play,
+    refused_write,
 )
+from stepwell.store.embedded.database import EmbeddedDatabase
 from stepwell.store.embedded.listener import FileEar, Watched
 from stepwell.store.embedded.render import Rendered
 from stepwell.store.embedded.transaction import Tenure
@@ -48,42 +51,10 @@ Answer = concurrent.futures.Future[Any] | LoopAnswer[Any]
 BEGIN_WRITING: Final = Call("begin_writing")
 
 
-class EmbeddedDatabase(Protocol):
-    """What differs between the embedded databases."""
-
-    name: str
-    joins: bool  # the user's own transaction can be joined
-    many_rows: bool  # a statement takes its whole row set at once, not a row at a time
-
-    def connect(self, *, reading: bool) -> Any:
-        """Open a connection, from the thread that will use it."""
-
-    def translate(self, error: Exception) -> Exception:
-        """Say which of the driver's errors this is; any other error comes back as it is."""
-
-    def write_turn(self) -> contextlib.AbstractContextManager[None]:
-        """Wait for this process's turn among those that write the file."""
-
-    def check_file(self) -> None:
-        """Raise StoreUnusable if the file was removed or replaced since it was opened."""
-
-    def file(self) -> tuple[str, str] | None:
-        """The file and the one on which its writers queue; None if no other process can open it."""
-
-    def joined(self, tx: object) -> Any:
-        """Something that executes statements on the user's own connection, leaving it as it is; or refuse it."""
-
-    def after_commit(self, connection: Any) -> None:
-        """Keep the file in order; called by the writer between transactions, in its turn."""
-
-    def close(self) -> None:
-        """Let go of the file's locks."""
-
-
 class Embedded:
     """A driver for one embedded database."""
 
-    flush_slots = 1
+    flush_slots, claim_slot = 1, 0
     key_slot: int | None = None
     claims_many_queues = False
     flush_beats = True
@@ -134,6 +105,8 @@ class Embedded:
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
         """Play a script in the writer's thread."""
+        if only_reads.get() is not None:
+            raise refused_write()
 
         def work(connection: Any) -> T:
             return self._in_transaction(connection, lambda: play(script(), partial(self._answer, connection)))
@@ -152,6 +125,18 @@ class Embedded:
     def _read(self, call: Call, connection: Any) -> list[Row]:
         self._engine.check_file()
         return self._answer(connection, call)
+
+    async def snapshot(self, script: Callable[[], Script[T]]) -> T:
+        """Play a script in the reader's thread: in a transaction it sees nothing that is committed meanwhile."""
+        return await self._asked(self._reader, partial(self._seen_at_once, script), self._timeout)
+
+    def _seen_at_once(self, script: Callable[[], Script[T]], connection: Any) -> T:
+        self._engine.check_file()
+        connection.execute("begin")
+        try:
+            return play(script(), partial(self._answer, connection))
+        finally:
+            connection.execute("rollback")
 
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:

@@ -41,6 +41,7 @@ class Hearing:
         *,
         wake: Callable[[set[int]], object],
         finished: Callable[[frozenset[int] | None], object],
+        reported: Callable[[frozenset[int] | None], object],
         gone: Callable[[], object],
     ) -> None:
         self._driver = driver
@@ -49,6 +50,7 @@ class Hearing:
         self._sender = sender
         self._wake = wake
         self._finished = finished
+        self._reported = reported
         self._gone = gone
         self._heard = Gathered(wake)
         self._timer: asyncio.TimerHandle | None = None
@@ -153,6 +155,8 @@ class Hearing:
             self._heard.add(hint.queues)
             if hint.finished != frozenset():
                 self._finished(hint.finished)
+            if hint.reported != frozenset():
+                self._reported(hint.reported)
         elif own and hint.probe == self._probe and self._echo is not None:
             resolve(self._echo, None)
 

@@ -1,4 +1,4 @@
-"""Hints that there may be something to claim, or a run finished: inside the process, to others, and from them.
+"""Hints that there may be something to claim, or news of a run: inside the process, to others, and from them.
 
 Nothing relies on a hint. Every call that waits also polls; a hint only ends a pause sooner, so one that is lost, late
 or false costs time and nothing else. That is why hints are sent after the commit, in a transaction of their own, while
@@ -12,9 +12,8 @@ import contextlib
 import math
 import secrets
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stepwell.base.clock import Clock
 from stepwell.base.events import NotifyFailed
 from stepwell.base.futures import begin_apart
 from stepwell.base.telemetry import Telemetry
@@ -22,28 +21,42 @@ from stepwell.errors import StoreClosed
 from stepwell.store.driver import Driver, Hint
 from stepwell.store.hints.listener import Hearing
 
+if TYPE_CHECKING:
+    from stepwell.store.database import Database
+
 TELL_EVERY: Final = 0.01  # others are told at most this often, with the union of what there was to tell
 LAST_WORD: Final = 1.0
 MOST_FINISHED: Final = 400  # runs that are named in one word; when there are more, any of them may be meant
 
 # What it returns is true if it goes to work because of what it heard.
 Listener = Callable[[set[int]], object]
-# What it is told are runs that may be finished, or None: any of them may be.
+# What it is told are runs that may be finished, or have reported something, or None: any of them may have.
 Waiter = Callable[[frozenset[int] | None], object]
 
 
 class Wakeups:
     """Who waits here, and the ways to and from other processes."""
 
-    def __init__(self, driver: Driver, clock: Clock, telemetry: Telemetry, *, listen: bool) -> None:
+    def __init__(self, database: Database) -> None:
+        driver, telemetry, listen = database.driver, database.telemetry, database.options.listen
         sender = secrets.token_hex(4)  # new for every store, so that each knows its own words again
         self._waiting: list[Listener] = []
-        self._waiter: Waiter | None = None
+        self._waiters: list[Waiter] = []
+        self._readers: list[Waiter] = []
         self._on_gone: Callable[[], object] = lambda: None
         self._teller = Teller(driver, telemetry, sender) if listen and driver.notifies else None
         hears = listen and driver.hears_others
         self._hearing = (
-            Hearing(driver, clock, telemetry, sender, wake=self._wake, finished=self._finished, gone=self._gone)
+            Hearing(
+                driver,
+                database.clock,
+                telemetry,
+                sender,
+                wake=self._wake,
+                finished=self._finished,
+                reported=self._reported,
+                gone=self._gone,
+            )
             if hears
             else None
         )
@@ -64,16 +77,28 @@ class Wakeups:
         self._rest_if_alone()
 
     def on_finished(self, waiter: Waiter) -> None:
-        """Tell the one waiter there is which runs other processes say may be finished."""
-        self._waiter = waiter
+        """Tell the waiter which runs other processes say may be finished."""
+        self._waiters.append(waiter)
         if self._hearing is not None:
             # A run ends in milliseconds: who always waited a moment before listening would only ever poll.
             self._hearing.wanted(soon=True)
 
-    def off_finished(self) -> None:
+    def off_finished(self, waiter: Waiter) -> None:
         """Stop telling the waiter."""
-        self._waiter = None
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
         self._rest_if_alone()
+
+    def on_reported(self, reader: Waiter) -> None:
+        """Tell the reader which runs have reported something or are finished, here or elsewhere."""
+        self._readers.append(reader)
+        self.on_finished(reader)
+
+    def off_reported(self, reader: Waiter) -> None:
+        """Stop telling the reader."""
+        if reader in self._readers:
+            self._readers.remove(reader)
+        self.off_finished(reader)
 
     def hint(self, queue_ids: set[int]) -> None:
         """Say, here and to other processes, that these queues may have something to claim.
@@ -86,8 +111,16 @@ class Wakeups:
 
     def tell_finished(self, run_id: int, *, soon: bool) -> None:
         """Say to other processes that a run may be finished; a moment later if a caller here already knows."""
+        if self._readers:
+            self._reported(frozenset((run_id,)))
         if self._teller is not None:
             self._teller.tell_finished(run_id, soon=soon)
+
+    def tell_reported(self, run_id: int) -> None:
+        """Say, here and to other processes, that a run has reported something; to others a moment later."""
+        self._reported(frozenset((run_id,)))
+        if self._teller is not None:
+            self._teller.tell_reported(run_id)
 
     async def close(self) -> None:
         """Say the last word, and hear nothing more."""
@@ -104,11 +137,15 @@ class Wakeups:
         self._on_gone()
 
     def _finished(self, run_ids: frozenset[int] | None) -> None:
-        if self._waiter is not None:
-            self._waiter(run_ids)
+        for waiter in tuple(self._waiters):
+            waiter(run_ids)
+
+    def _reported(self, run_ids: frozenset[int] | None) -> None:
+        for reader in tuple(self._readers):
+            reader(run_ids)
 
     def _rest_if_alone(self) -> None:
-        if self._hearing is not None and not self._waiting and self._waiter is None:
+        if self._hearing is not None and not self._waiting and not self._waiters:
             self._hearing.unwanted()
 
 
@@ -133,6 +170,11 @@ class Teller:
         """Have it told that this run may be finished; returns at once and never fails."""
         self._pending.add_finished(run_id)
         self._tell_later(soon=soon)
+
+    def tell_reported(self, run_id: int) -> None:
+        """Have it told that this run has reported something; soon, since more may follow; never fails."""
+        self._pending.add_reported(run_id)
+        self._tell_later(soon=False)
 
     async def close(self) -> None:
         """Tell what has gathered, unless that takes long: a process that ends after an enqueue is heard too."""
@@ -188,19 +230,27 @@ class Untold:
     def __init__(self) -> None:
         self.queues: set[int] = set()
         self._finished: set[int] = set()
+        self._reported: set[int] = set()
 
     def __bool__(self) -> bool:
-        return bool(self.queues or self._finished)
+        return bool(self.queues or self._finished or self._reported)
 
     def add_finished(self, run_id: int) -> None:
         """Note the run, or that there are too many of them."""
         if len(self._finished) <= MOST_FINISHED:
             self._finished.add(run_id)
 
+    def add_reported(self, run_id: int) -> None:
+        """Note the run, or that there are too many of them."""
+        if len(self._reported) <= MOST_FINISHED:
+            self._reported.add(run_id)
+
     def hint(self, sender: str) -> Hint:
         """All of it, in one hint."""
-        finished = None if len(self._finished) > MOST_FINISHED else frozenset(self._finished)
-        return Hint(sender, frozenset(self.queues), finished=finished)
+        finished, reported = (
+            None if len(some) > MOST_FINISHED else frozenset(some) for some in (self._finished, self._reported)
+        )
+        return Hint(sender, frozenset(self.queues), finished=finished, reported=reported)
 
 
 SOON: Final = 1.0  # seconds; what is due later, the next sweep finds in time

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connections, transaction
 
 from stepwell.errors import InvalidOption
 
@@ -22,3 +24,15 @@ def connection_of(tx: Any) -> object:
         raise InvalidOption("tx", tx, "its transaction has failed: leave the `atomic` block, which rolls it back")
     found: object = tx.connection
     return found
+
+
+@contextlib.contextmanager
+def begun(source: Any) -> Iterator[Any]:
+    """A transaction on the connection that this thread has under the alias, committed at the end of the block."""
+    tx = connections[source.alias]
+    tx.close_if_unusable_or_obsolete()  # as at the begin and the end of a request
+    try:
+        with transaction.atomic(using=tx.alias, durable=True):
+            yield tx
+    finally:
+        tx.close_if_unusable_or_obsolete()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
@@ -23,6 +24,8 @@ from stepwell.errors import (
 )
 from stepwell.store.driver import LOCKS
 
+KEPT: Final = 2  # connections for users' transactions: to open one takes several times as long as a short transaction
+FORGET: Final = "discard temp; reset session authorization; reset role"  # what asyncpg's reset of a connection leaves
 MARK: Final = "stepwell.mark"  # a setting of our own: the server session that has it is the one that got it
 
 
@@ -203,6 +206,47 @@ class Dialer:
             if not remembers:
                 connection.terminate()
         return remembers
+
+
+class Lender:
+    """Lends connections without our settings, each for one transaction of the user's."""
+
+    def __init__(self, dialer: Dialer, timeout: float) -> None:
+        self._dialer = dialer
+        self._timeout = timeout
+        self._kept: dict[float | None, list[Any]] = {}  # by how long they may be idle in a transaction
+        self._is_closed = False
+
+    async def lend(self, idle: float | None) -> Any:
+        """A connection without a past: the last that came back, as good as new, or a new one."""
+        while kept := self._kept.get(idle):
+            connection = kept.pop()
+            try:
+                await connection.reset(timeout=self._timeout)
+                await connection.execute(FORGET, timeout=self._timeout)
+            except BaseException as error:
+                connection.terminate()
+                if not isinstance(error, OSError | asyncpg.PostgresError | asyncpg.InterfaceError):
+                    raise
+            else:
+                return connection
+        return await self._dialer.plain(self._timeout, idle)
+
+    async def take_back(self, connection: Any, idle: float | None) -> None:
+        """Keep the connection of a transaction that was committed, or close it if there are enough."""
+        is_full = sum(map(len, self._kept.values())) >= KEPT
+        if is_full or self._is_closed or self._dialer.pooled or connection.is_closed():
+            with contextlib.suppress(Exception):
+                await connection.close(timeout=1)
+            connection.terminate()
+        else:
+            self._kept.setdefault(idle, []).append(connection)
+
+    def close(self) -> None:
+        """Close what is kept, and keep nothing more."""
+        self._is_closed = True
+        for connection in itertools.chain.from_iterable(self._kept.values()):
+            connection.terminate()
 
 
 async def connect(url: str, timeout: float, mark: str = "", locks: float = LOCKS) -> Any:

@@ -41,11 +41,13 @@ from stepwell.store.driver import (
     Script,
     SessionGuards,
     SyncJoin,
+    only_reads,
     play_async,
+    refused_write,
 )
 from stepwell.store.joins.connection import is_a, join_through
 from stepwell.store.postgres.compose import Composer, copied
-from stepwell.store.postgres.connection import Dialer, Link, milliseconds, refused_transaction, translate
+from stepwell.store.postgres.connection import Dialer, Lender, Link, milliseconds, refused_transaction, translate
 from stepwell.store.postgres.listener import PostgresEar, written
 from stepwell.store.sql import Statements
 
@@ -61,7 +63,8 @@ class Postgres:
 
     name = "postgres"
     flush_slots = FLUSH_SLOTS
-    key_slot: int | None = FLUSH_SLOTS + 1  # the one before it claims
+    claim_slot = FLUSH_SLOTS
+    key_slot: int | None = FLUSH_SLOTS + 1
     claims_many_queues = True
     flush_beats = False
     hears_others = True
@@ -82,6 +85,7 @@ class Postgres:
         self._spare = [Link(self._dialer, timeout) for _ in range(max(1, pool - len(self._slots)))]
         self._notifier = Link(self._dialer, timeout)
         self._free: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
+        self._lender = Lender(self._dialer, timeout)
         self._again = asyncio.Semaphore(max(1, len(self._spare) // 2))  # scripts that try for a lock once more
         self.guards: SessionGuards = NoGuards()
 
@@ -99,6 +103,7 @@ class Postgres:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._lender.close()
         for link in (*self._slots, *self._spare, self._notifier):
             await link.close()
 
@@ -114,6 +119,11 @@ class Postgres:
         async with self._spare_link() as link:
             return await link.fetch(text, values)
 
+    async def snapshot(self, script: Callable[[], Script[T]]) -> T:
+        """Play a script in a transaction whose statements all see what was committed before the first."""
+        async with self._spare_link() as link, link.using() as connection, _reading(connection):
+            return await play_async(script(), partial(self._answer, connection))
+
     async def write(self, call: Call) -> list[Row]:
         """Run one statement on a connection of the pool; it commits by itself."""
         if self.pooled:  # whose connections wait for a lock as long as it takes
@@ -124,6 +134,8 @@ class Postgres:
         self, script: Callable[[], Script[T]], *, timeout: float | None = None, patience: float | None = None
     ) -> T:
         """Play a script between BEGIN and COMMIT on a connection of the pool; again if it waited in vain for a lock."""
+        if only_reads.get() is not None:
+            raise refused_write()
         if patience is not None:
             return await self._played(script, timeout, patience)
         loop, pauses = asyncio.get_running_loop(), waits(LONGEST_PAUSE, random.random)
@@ -141,7 +153,11 @@ class Postgres:
             turn, locks = self._again, LOCKS_AGAIN  # however many wait for locks, others find a connection
 
     async def _played(self, script: Callable[[], Script[T]], timeout: float | None, patience: float) -> T:
-        async with self._spare_link() as link, link.using(timeout) as connection, connection.transaction():
+        async with (
+            self._spare_link() as link,
+            link.using(timeout) as connection,
+            connection.transaction(isolation="read_committed"),  # whatever the database's default is
+        ):
             answer = partial(self._answer, connection)
             if patience != LOCKS or self.pooled:  # a pooler's connections do not know our settings
                 await answer(Call("patience", {"locks": f"{int(patience * 1000)}ms"}))
@@ -150,14 +166,14 @@ class Postgres:
     @contextlib.asynccontextmanager
     async def transaction(self, idle: float | None = None) -> AsyncIterator[Own]:
         """Begin a transaction on a connection of its own, which plans the user's statements as usual."""
-        connection = await self._dialer.plain(self._timeout, idle)
+        connection = await self._lender.lend(idle)
         try:
             async with self._begun(connection, idle) as own:
                 yield own
-        finally:
-            with contextlib.suppress(Exception):
-                await connection.close(timeout=1)
-            connection.terminate()
+        except BaseException:
+            connection.terminate()  # whatever it was, the next transaction begins on a connection without a past
+            raise
+        await self._lender.take_back(connection, idle)
 
     @contextlib.asynccontextmanager
     async def _begun(self, connection: Any, idle: float | None, isolation: str | None = None) -> AsyncIterator[Own]:
@@ -292,6 +308,13 @@ def _said(call: Call) -> Script[list[Row]]:
 
 async def _fetched(connection: Any, text: str, values: Sequence[Any]) -> list[Row]:
     return list(await connection.fetch(text, *values))
+
+
+def _reading(connection: Any) -> contextlib.AbstractAsyncContextManager[object]:
+    reading: contextlib.AbstractAsyncContextManager[object] = connection.transaction(
+        isolation="repeatable_read", readonly=True
+    )
+    return reading
 
 
 async def _started(begun: Any) -> None:

@@ -10,12 +10,14 @@ from typing import Any, Final
 from stepwell.store.driver import Heard, Hint, Lost
 from stepwell.store.postgres.connection import Link
 
-LONGEST_WORD: Final = 3900  # of queues, and of runs: Postgres takes 7,999 bytes
+LONGEST_WORD: Final = 3900  # of queues, and of runs that may be finished ...
+LONGEST: Final = 7950  # ... and of all that there is to tell: Postgres takes 7,999 bytes
 GOODBYE: Final = 1.0
 
 
 def written(hint: Hint) -> str:
-    """The hint as it travels: `sender?probe`, or `sender:` and the queues, then `!` and the runs if there are any.
+    """The hint as it travels: `sender?probe`, or `sender:` and the queues, then `!` and the runs that may be finished
+    if there are any, then `+` and those that have reported something.
 
     `*` is all, and too many. `sender-` says that a worker's process is gone.
     """
@@ -24,7 +26,11 @@ def written(hint: Hint) -> str:
     if hint.gone:
         return f"{hint.sender}-"
     runs = "" if hint.finished == frozenset() else f"!{_joined(hint.finished)}"
-    return f"{hint.sender}:{_joined(hint.queues)}{runs}"
+    told = f"{hint.sender}:{_joined(hint.queues)}{runs}"
+    if hint.reported == frozenset():
+        return told
+    news = _joined(hint.reported)
+    return f"{told}+{news if len(told) + len(news) < LONGEST else '*'}"
 
 
 def read(word: str) -> Hint:
@@ -32,7 +38,7 @@ def read(word: str) -> Hint:
     if found := _PROBE.fullmatch(word):
         return Hint(found[1], probe=int(found[2]))
     if found := _IDS.fullmatch(word):
-        return Hint(found[1], _parted(found[2]), finished=_parted(found[3]))
+        return Hint(found[1], _parted(found[2]), finished=_parted(found[3]), reported=_parted(found[4]))
     if found := _GONE.fullmatch(word):
         return Hint(found[1], frozenset(), gone=True)
     return Hint(word.partition(":")[0], finished=None)
@@ -50,7 +56,7 @@ def _parted(word: str | None) -> frozenset[int] | None:
 _PROBE: Final = re.compile(r"([0-9a-f]+)\?([0-9]{1,18})")
 _GONE: Final = re.compile(r"([0-9a-f]+)-")
 _SOME: Final = r"\*|[0-9]{1,18}(?:,[0-9]{1,18})*"
-_IDS: Final = re.compile(rf"([0-9a-f]+):(?:({_SOME})|(?=!))(?:!({_SOME}))?")
+_IDS: Final = re.compile(rf"([0-9a-f]+):(?:({_SOME})|(?=[!+]))(?:!({_SOME}))?(?:\+({_SOME}))?")
 
 
 class PostgresEar:

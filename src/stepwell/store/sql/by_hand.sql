@@ -3,7 +3,8 @@
 
 -- name: take [postgres]
 -- bound: 12 + 18 a row
--- Hand out up to :limit ready tasks of the queues and priorities named, each for :visibility microseconds.
+-- Hand out up to :limit ready tasks of the queues and priorities named, each for :visibility microseconds. None of an
+-- ordered group: who takes it could not let the next go.
 with rows as ({rows queue_id bigint, capacity bigint, least bigint, most bigint}),
 picked as materialized (
     select walk.place
@@ -11,11 +12,12 @@ picked as materialized (
      cross join lateral (
         select task.ctid as place from {task} as task
          where task.queue_id = rows.queue_id and task.ready and task.priority between rows.least and rows.most
+           and task.position is null
          order by task.priority desc, task.run_at, task.id
          limit rows.capacity
            for update skip locked
      ) as walk
-     where (select not queue.paused
+     where (select not queue.paused and not queue.limited
                    and not exists (select 1 from {maintenance} as maintenance where maintenance.tenant = queue.tenant)
               from {queue} as queue where queue.id = rows.queue_id)
      limit :limit
@@ -39,9 +41,10 @@ update {task} as task
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
                     where walk.queue_id = :queue_id and walk.ready and walk.priority between :least and :most
+                      and walk.position is null
                     order by walk.priority desc, walk.run_at, walk.id
                     limit :limit)
-   and exists (select 1 from {queue} where id = :queue_id and not paused
+   and exists (select 1 from {queue} where id = :queue_id and not paused and not limited
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as run_at, key, input, parent_id,
           created_at;
@@ -50,13 +53,16 @@ returning id, queue_id, turn, attempt, max_attempts, priority, scheduled_for as 
 -- bound: 46
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
 -- Hand out one suspect of these queues, if no worker executes it alone. The consumer controls what runs beside it,
--- and a message that it does not acknowledge costs an attempt. So it is no longer a suspect.
+-- and a message that it does not acknowledge costs an attempt. So it is no longer a suspect. Of limited queues only the one
+-- that was :admitted.
 with picked as materialized (
     select task.id from {task} as task
-     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.deleted_at is null
+     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and not task.waits_for_previous
+       and task.deleted_at is null and task.position is null
        and task.held_at is null and task.run_at <= {now} and task.queue_id {among queues}
        and exists (select 1 from {queue} as queue
                     where queue.id = task.queue_id and not queue.paused
+                      and (not queue.limited or task.id = cast(:admitted as bigint))
                       and queue.tenant not in (select maintenance.tenant from {maintenance} as maintenance))
      order by task.losses, task.run_at
      limit 1

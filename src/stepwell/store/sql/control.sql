@@ -2,11 +2,12 @@
 
 -- name: lock_run
 -- bound: 14
--- Read the state of a run, and lock it until this transaction ends.
+-- Read the state of a run, or of a message if that may be one, and lock it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
        task.held_at, task.queue_id, task.parent_id, task.generation, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id = :id and (task.kind = 'RUN') is true and task.deleted_at is null and queue.tenant = :tenant
+ where task.id = :id and (task.kind = 'RUN' or (:or_message and task.kind = 'MESSAGE')) is true
+   and task.deleted_at is null and queue.tenant = :tenant
  {for_update_of_task};
 
 -- name: cancel_tasks
@@ -109,12 +110,25 @@ returning id, queue_id, ready;
 
 -- name: standing
 -- bound: 26
--- Say how a run stands, deleted or not: beside each step that it has begun and not ended, and with its queue, its worker
--- and whether that was heard of in time.
-select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
+-- Say how a run or an input stands, deleted or not: beside each step that it has begun and not ended, and with its queue,
+-- its worker and whether that was heard of in time; and which task it waits for, if it waits for one before it in order.
+select task.id, task.kind, task.waits_for_previous,
+       case when task.waits_for_previous then
+           (select before.id from {task} as before
+             where before.queue_id = task.queue_id and before.group_key = task.group_key and before.position is not null
+             order by before.position limit 1) end as first_id,
+       case when task.waits_for_previous then
+           (select before.status from {task} as before
+             where before.queue_id = task.queue_id and before.group_key = task.group_key and before.position is not null
+             order by before.position limit 1) end as first_status,
+       case when task.waits_for_previous then
+           (select before.last_error from {task} as before
+             where before.queue_id = task.queue_id and before.group_key = task.group_key and before.position is not null
+             order by before.position limit 1) end as first_error,
+       task.status, task.ready, task.run_at, task.owner, task.turn, task.attempt, task.max_attempts, task.waiting,
        task.losses, task.error, task.last_error, task.cancel_requested_at, task.cleanup_until, task.held_at,
        task.held_reason, task.deleted_at,
-       task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, {now} as now,
+       task.delete_reason, task.finished_at, queue.name as workflow, queue.paused as queue_paused, queue.limited, {now} as now,
        maintenance.began_at as maintenance_at, maintenance.reason as maintenance_reason,
        worker.name as worker_name, worker.host as worker_host, worker.pid as worker_pid,
        worker.lease as worker_lease,
@@ -132,7 +146,7 @@ select task.id, task.status, task.ready, task.run_at, task.owner, task.turn, tas
   left join {beat} as beat on beat.worker_id = task.owner
   left join {step} as step on step.run_id = task.id and step.generation = task.generation
        and step.status not in ('SUCCESS', 'ERROR', 'CANCELLED')
- where task.id = :id and (task.kind = 'RUN') is true and queue.tenant = :tenant
+ where task.id = :id and (task.kind in ('RUN', 'INPUT')) is true and queue.tenant = :tenant
  order by step.place
  limit 1000;
 
@@ -168,9 +182,9 @@ returning {own task}id, {own task}status as answer;
 -- Write a copy of a run without a key: it continues from steps that are copied. Its turns are counted from one,
 -- because a run's records are read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
-                    cause, created_at, updated_at)
+                    cause, created_at, updated_at, limit_key)
 select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,
-       task.input, task.tags, cast(:cause as text), {now}, {now}
+       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key
   from {task} as task where task.id = :id
 on conflict (id) do nothing
 returning id;

@@ -32,7 +32,7 @@ named as materialized (
 )
 select instance.id, instance.type, instance.name, instance.version, instance.completed_at, {now} as now,
        case when named.known is null then {text_of instance.snapshot} end as snapshot, instance.snapshot_version,
-       instance.snapshot_schema
+       instance.snapshot_schema, instance.created_at, instance.updated_at
   from named {one_of instance.id named.id};
 
 -- name: make_instances
@@ -84,13 +84,13 @@ select event.instance_id, event.cause, min(event.version) as first_version, max(
 
 -- name: open_turns
 -- bound: 6 + 7 a row
--- Of these turns those that are still their sessions', locked until the transaction ends.
+-- Of these turns those that are still their sessions', locked until the transaction ends; and where they stand in order.
 with rows as ({rows id bigint, worker bigint, turn bigint}),
 fence as (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
      order by worker_id {for_share}
 )
-select task.id from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
+select task.id, task.position from rows join {task} as task on task.id = rows.id and task.id {any_of rows}
  where (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
    and task.cancel_requested_at is null and rows.worker in (select fence.worker_id from fence)
  order by task.id
@@ -250,6 +250,33 @@ select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, tas
                             where instance.tenant = :tenant and instance.type = :type and instance.name = :name)
    and task.instance_id is not null and task.finished_at is null and task.deleted_at is null
  order by task.run_at, task.id;
+
+-- name: open_inputs_of
+-- unbounded: it looks at what waits in the queue of the decider's inputs, until enough of it is for the instance.
+-- scans task: of what is being executed, all.
+-- The submitted inputs of an instance that are not finished, the oldest first. They may have come before the instance, so
+-- it stands in the input.
+with inputs as materialized (
+    select queue.id from {queue} as queue where queue.tenant = :tenant and queue.name = :inputs
+),
+waiting as (
+    select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, task.last_error, task.input
+      from {task} as task
+     where task.queue_id = (select inputs.id from inputs) and task.ready
+       and (task.kind = 'INPUT' and task.input ->> 'id' = :name) is true
+    union all
+    select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, task.last_error, task.input
+      from {task} as task
+     where task.queue_id = (select inputs.id from inputs) and not task.ready and task.owner is null
+       and task.deleted_at is null and task.status in ('PENDING', 'PAUSED', 'RUNNING')
+       and (task.kind = 'INPUT' and task.input ->> 'id' = :name) is true
+    union all
+    select task.id, task.kind, task.key, task.status, task.run_at, task.attempt, task.last_error, task.input
+      from {task} as task
+     where task.owner is not null
+       and (task.queue_id = (select inputs.id from inputs) and task.kind = 'INPUT' and task.input ->> 'id' = :name) is true
+)
+select * from waiting order by id limit :limit;
 
 -- name: remove_receipts
 -- bound: 12 + 9 a row

@@ -7,7 +7,7 @@
 with rows as ({rows queue_id bigint})
 select 1 as found from {task} as task
  where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
-   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at = :never
+   and not task.waits_for_previous and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at = :never
    and (task.queue_id {any_of rows.queue_id}) is true
  limit 1;
 
@@ -19,7 +19,7 @@ with rows as ({rows queue_id bigint}),
 held as materialized (
     select task.id from {task} as task
      where not task.ready and task.owner is null and task.deleted_at is null and task.losses = 0 and task.held_at is null
-       and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at = :never
+       and not task.waits_for_previous and task.status in ('PENDING', 'PAUSED', 'RUNNING') and task.run_at = :never
        and (task.queue_id {any_of rows.queue_id}) is true
        and (select 1 from {step} as mark where mark.run_id = task.id
                and mark.generation = task.generation and mark.key = :mark limit 1) is null

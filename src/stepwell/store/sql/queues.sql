@@ -37,7 +37,7 @@ select task.id, {now} as now from {task} as task
 -- Remove tasks of a queue, whatever their status, except those a worker is executing.
 with rows as ({rows id bigint})
 delete from {task} where id {any_of rows} and owner is null
-returning id, queue_id, status, finished_at, parent_id;
+returning id, queue_id, status, finished_at, parent_id, group_key;
 
 -- name: lock_queues
 -- bound: 8
@@ -132,17 +132,73 @@ with rows as ({rows id bigint})
 delete from {task}
  where id {any_of rows} and (status = 'ERROR' and deleted_at is null) is true
    and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
-returning id, queue_id;
+returning id, queue_id, group_key;
 
 -- name: task
--- bound: 14
--- Read one task as it stands; one that was deleted softly only if asked for.
+-- bound: 6 + 14 a row
+-- Read tasks as they stand; those that were deleted softly only if asked for.
+with rows as ({rows id bigint})
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
        task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason, task.parent_id,
-       task.worker_id, (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
-  from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id = :id and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
+       task.worker_id, task.tags, task.progress,
+       (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
+  from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
+ where task.id {any_of rows.id} and queue.tenant = :tenant and (:deleted or task.deleted_at is null);
+
+-- name: messages_ready
+-- bound: 14 + 6 a row
+-- List up to :limit messages of a queue that are ready, in the order in which they are claimed, behind the place given.
+select walk.id, walk.priority, walk.run_at as moment
+  from (select same.id, same.priority, same.run_at
+          from (select task.id, task.priority, task.run_at from {task} as task
+                 where task.queue_id = :queue_id and task.ready and (task.kind = 'MESSAGE') is true
+                   and task.priority = cast(:after_priority as bigint) and task.run_at >= cast(:after_moment as bigint)
+                   and (task.run_at > cast(:after_moment as bigint) or task.id > cast(:after_id as bigint))
+                 order by task.run_at, task.id
+                 limit cast(:limit as bigint)) as same
+        union all
+        select lower.id, lower.priority, lower.run_at
+          from (select task.id, task.priority, task.run_at from {task} as task
+                 where task.queue_id = :queue_id and task.ready and (task.kind = 'MESSAGE') is true
+                   and task.priority < cast(:after_priority as bigint)
+                 order by task.priority desc, task.run_at, task.id
+                 limit cast(:limit as bigint)) as lower) as walk
+ order by walk.priority desc, walk.run_at, walk.id
+ limit cast(:limit as bigint);
+
+-- name: messages_waiting
+-- bound: 14 + 6 a row
+-- List up to :limit messages of a queue that wait for their moment, or are taken by hand, the first first, behind the place
+-- given.
+select task.id, task.priority, task.run_at as moment
+  from {task} as task
+ where task.queue_id = :queue_id and not task.ready and task.owner is null and task.deleted_at is null
+   and task.status in ('PENDING', 'PAUSED', 'RUNNING') and (task.kind = 'MESSAGE') is true
+   and task.run_at >= cast(:after_moment as bigint)
+   and (task.run_at > cast(:after_moment as bigint) or task.id > cast(:after_id as bigint))
+ order by task.run_at, task.id
+ limit cast(:limit as bigint);
+
+-- name: messages_finished
+-- bound: 14 + 6 a row
+-- List up to :limit messages of a queue that ended well or were cancelled, the newest first, behind the place given.
+select task.id, task.priority, task.finished_at as moment
+  from {task} as task
+ where task.queue_id = :queue_id and task.status in ('SUCCESS', 'CANCELLED') and task.deleted_at is null
+   and (task.kind = 'MESSAGE') is true and task.finished_at <= cast(:after_moment as bigint)
+   and (task.finished_at < cast(:after_moment as bigint) or task.id < cast(:after_id as bigint))
+ order by task.finished_at desc, task.id desc
+ limit cast(:limit as bigint);
+
+-- name: messages_running
+-- unbounded: it looks at all that workers execute just now.
+-- List up to :limit tasks of a queue that workers execute, behind the place given.
+select task.id, task.priority, task.claimed_at as moment
+  from {task} as task
+ where task.owner is not null and task.owner > 0 and (task.queue_id = :queue_id) is true and (task.id > cast(:after_id as bigint)) is true
+ order by task.id + 0
+ limit cast(:limit as bigint);
 
 -- name: counts
 -- bound: 48

@@ -53,11 +53,14 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
    and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key
--- bound: 8
--- Find the run of a workflow that has the key now.
-select task.id from {task} as task
- where task.queue_id = :queue_id and task.key = :key and task.key is not null and task.deleted_at is null
-   and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'RUN') is true;
+-- bound: 16
+-- Find the run of a workflow that has the key now: null if none has; nothing comes back if there is no such workflow.
+select (select task.id from {task} as task
+         where task.queue_id = workflow.queue_id and task.key = :key and task.key is not null and task.deleted_at is null
+           and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'RUN') is true
+         limit 1) as id
+  from {queue} as queue join {workflow} as workflow on workflow.queue_id = queue.id
+ where queue.tenant = :tenant and queue.name = :name;
 
 -- name: workflows_with_runs
 -- bound: 20
@@ -164,18 +167,22 @@ update {workflow} set options = {json_of options}, cleanup = cast(:cleanup as bi
                                  or coalesce(cleanup, 0) <> coalesce(cast(:cleanup as bigint), 0))
 returning queue_id as id;
 
--- name: letters_of
+-- name: told_of
 -- bound: 6 + 14 a row
--- Of these runs, those that ended in ERROR and whose workflow names another to be told of it; with that one's queue.
+-- Of these runs, those whose workflow has said whom to tell of their ends: with its options, and with the queue of the
+-- workflow that is told of those that failed for good.
 with rows as ({rows id bigint}),
-failed as materialized (
-    select task.id, task.queue_id, task.key, task.input, task.error,
-           (select workflow.options ->> 'dead_letter' from {workflow} as workflow
-             where workflow.queue_id = task.queue_id and workflow.options is not null) as dead_letter
+settled as materialized (
+    select task.id, task.queue_id, task.key, task.status, task.attempt, task.input, task.error, task.last_error,
+           (select workflow.options from {workflow} as workflow
+             where workflow.queue_id = task.queue_id and workflow.options is not null) as options
       from {task} as task
-     where task.id {any_of rows} and (task.kind = 'RUN' and task.status = 'ERROR') is true
+     where task.id {any_of rows} and (task.kind = 'RUN') is true
 )
-select failed.id, queue.name as workflow, failed.key, failed.input, failed.error, letter.id as letter_queue_id
-  from failed {one_of queue.id failed.queue_id}
- cross join {queue} as letter
- where failed.dead_letter is not null and letter.tenant = queue.tenant and letter.name = failed.dead_letter;
+select settled.id, queue.name as workflow, settled.key, settled.status, settled.attempt, settled.input, settled.error,
+       settled.last_error, settled.options,
+       (select letter.id from {queue} as letter
+         where letter.tenant = queue.tenant and letter.name = settled.options ->> 'dead_letter') as letter_queue_id
+  from settled {one_of queue.id settled.queue_id}
+ where settled.options is not null
+ order by settled.id;

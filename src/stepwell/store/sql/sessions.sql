@@ -117,8 +117,8 @@ update {worker} as worker
 -- attempt. With one attempt there is no second execution. A task with a requested cancel is not executed again,
 -- unless it may still clean up: only time ends that. A task with a requested pause is PAUSED until it is unpaused,
 -- its attempt given back: the operator was told that it is paused.
--- A task whose end would change a parent is left to a later call while another transaction has locked the parent:
--- this statement holds the fence and the children, and must not wait for a parent.
+-- A task whose end would change a parent, or let the next of its ordered group go, is left to a later call while another
+-- transaction has locked the parent or the group: this statement holds the fence and the tasks, and must not wait for them.
 -- Ordered by an expression: a plan made on an empty table would walk the whole primary key for the bare column.
 with death as materialized (
     select coalesce((select worker.held is not null from {worker} as worker where worker.id = :worker), false) as died,
@@ -133,7 +133,8 @@ lost as materialized (
      where task.owner is not null and task.owner = :worker
        and not exists (select 1 from {fence} as fence where fence.worker_id = task.owner)
        and ((task.attempt < task.max_attempts and task.losses + 1 < task.max_attempts and task.max_attempts > 1
-             and task.cancel_requested_at is null) or {parent_is_free task})
+             and task.cancel_requested_at is null and task.deleted_at is null)
+            or ({parent_is_free task} and {group_is_free}))
      order by task.id + 0
      limit :limit
      {skip_locked}
@@ -146,6 +147,11 @@ update {task} as task
        ready = case when task.cancel_requested_at is null then not lost.spent
                     else coalesce(task.cleanup_until > {now}, false) end and not lost.died and {may_be_ready task},
        owner = null, suspect = true,
+       position = case when task.position is null then null
+                       when task.deleted_at is not null
+                            or (task.cancel_requested_at is not null and coalesce(task.cleanup_until <= {now}, true))
+                            or (lost.spent and task.held_at is null and {continues_after_dead}) then null
+                       else task.position end,
        attempt = case when lost.in_company and task.max_attempts > 1 then task.attempt - 1
                       when task.cancel_requested_at is null and task.held_at is not null then task.attempt - 1
                       else task.attempt end,
@@ -165,7 +171,7 @@ update {task} as task
   from lost
  where task.id = lost.id and task.id {any_of lost}
 returning {own task}id, {own task}queue_id, {own task}status, {own task}parent_id as parent_id, {own task}turn,
-          {own task}attempt, {own task}losses;
+          {own task}attempt, {own task}losses, {own task}group_key as group_key, {own task}position as position;
 
 -- name: acquit
 -- bound: 12 + 20 a row
@@ -175,7 +181,8 @@ with cleared as materialized (
     select task.id, (select count(*) from {worker} as worker
                       where worker.id = :worker and worker.blamed = task.id) as blamed
       from {task} as task
-     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and task.lost_by = :worker
+     where task.losses > 0 and task.owner is null and task.status = 'PENDING' and not task.waits_for_previous
+       and task.lost_by = :worker
      order by task.id + 0
      limit :limit
      {skip_locked}

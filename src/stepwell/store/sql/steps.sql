@@ -68,6 +68,42 @@ on conflict (run_id, generation, key) do update
  where step.status not in ('SUCCESS', 'ERROR')
 returning {own step}run_id as id, {own step}key as answer;
 
+-- name: record_in_turn
+-- bound: 12 + 24 a row
+-- Record the results of steps in the transaction that their bodies have written in, if the turns of their runs stand,
+-- and say what is asked of those runs. It locks the run and not the fence: a process that is frozen between this and
+-- its commit does not block the recovery of other runs. A step that has a result keeps it, and does not come back.
+with rows as ({rows run_id bigint, worker bigint, turn bigint, generation bigint, key name, place bigint, attempt bigint,
+                    took bigint, input json, output json}),
+stands as materialized (
+    select task.id from {task} as task join rows on rows.run_id = task.id
+     where task.id {any_of rows.run_id}
+       and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn
+            and task.generation = rows.generation) is true
+     order by task.id
+     {for_share}
+)
+insert into {step} as step (run_id, generation, key, place, status, attempt, input, output, started_at, finished_at)
+select rows.run_id, rows.generation, rows.key, rows.place, 'SUCCESS', rows.attempt, rows.input, rows.output,
+       {now} - rows.took, {now}
+  from rows where rows.run_id in (select stands.id from stands)
+on conflict (run_id, generation, key) do update
+   set status = 'SUCCESS', attempt = excluded.attempt, output = excluded.output, error = null,
+       accepts = null, started_at = excluded.started_at, finished_at = excluded.finished_at
+ where step.status not in ('SUCCESS', 'ERROR')
+returning {own step}run_id as id, {own step}key as answer;
+
+-- name: outlast_turns
+-- bound: 6 + 7 a row
+-- Of these turns, those that stand, once every transaction that has recorded a step in them has ended: what is read
+-- after this tells what became of it.
+with rows as ({rows id bigint, worker bigint, turn bigint})
+select task.id from {task} as task join rows on rows.id = task.id
+ where task.id {any_of rows}
+   and (task.status = 'RUNNING' and task.owner = rows.worker and task.turn = rows.turn) is true
+ order by task.id
+ {for_update_of_task};
+
 -- name: end_steps
 -- bound: 6 + 12 a row
 -- Close the steps that were being executed when their runs ended, so that none is shown at work for ever; in the

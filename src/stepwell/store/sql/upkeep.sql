@@ -37,10 +37,11 @@ delete from {task} where id {any_of old} returning id;
 -- name: remove_dead
 -- bound: 12 + 9 a row
 -- Remove up to :limit tasks of a tenant that ended in ERROR before the moment given, but none whose parent may still
--- ask for what came of it.
+-- ask for what came of it, and none that others wait for in order: a person decides whether they go on without it.
 with old as materialized (
     select task.id from {task} as task
      where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null
+       and (task.position is null) is true
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
        and (select parent.id from {task} as parent where parent.id = task.parent_id and parent.finished_at is null
                and task.created_at >= coalesce(parent.restarted_at, 0)) is null
@@ -82,6 +83,7 @@ old as (
     union all
     select task.parent_id, task.created_at from {task} as task
      where task.status = 'ERROR' and task.finished_at < :before and task.deleted_at is null and :dead_letters
+       and (task.position is null) is true
        and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant
     union all
     select task.parent_id, task.created_at from {task} as task
@@ -106,8 +108,8 @@ delete from {signal} where run_id {among ids};
 
 -- name: remove_audit
 -- bound: 12 + 3 a row
--- Remove the audit rows of tasks that are removed; with them, in their transaction.
-delete from {audit} where task_id {among ids};
+-- Remove the audit rows of tasks that are removed; with them, in their transaction. What is to be sealed, or is, stays.
+delete from {audit} where task_id {among ids} and seal is null;
 
 -- name: remove_sessions
 -- bound: 12 + 8 a row
@@ -137,10 +139,10 @@ delete from {rollup} where {row_id} {any_of old} returning queue_id as id;
 
 -- name: remove_old_audit
 -- bound: 12 + 6 a row
--- Remove up to :limit audit rows that were recorded before the moment given.
+-- Remove up to :limit audit rows that were recorded before the moment given, but none that is to be sealed, or is.
 with old as materialized (
     select audit.{row_id} as id from {audit} as audit
-     where audit.recorded_at < :before
+     where audit.recorded_at < :before and (audit.seal is null) is true
      order by audit.recorded_at
      limit :limit
      {skip_locked}
@@ -150,16 +152,18 @@ delete from {audit} where {row_id} {any_of old} returning task_id as id;
 -- name: delete_task
 -- bound: 36
 -- Delete a task softly: its status stays, it is never claimed again, and its key is free. What is being executed may
--- finish and say so.
-update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now}
+-- finish and say so; what is not leaves its ordered group at once.
+update {task} set deleted_at = {now}, delete_reason = :reason, ready = false, updated_at = {now},
+       position = case when owner is null then null else position end,
+       waits_for_previous = waits_for_previous and owner is not null
  where id = :id and deleted_at is null
    and (select queue.tenant from {queue} as queue where queue.id = {task}.queue_id) = :tenant
-returning id, queue_id, status, finished_at, parent_id;
+returning id, queue_id, status, finished_at, parent_id, group_key;
 
 -- name: restore_task
 -- bound: 36
 -- Bring back a task that was deleted softly; one that waits for a moment which has come is ready at once. Refused by
--- the index of keys if its key has been taken again.
+-- the index of keys if its key has been taken again. One that has left its ordered group stays outside: others have gone on.
 update {task} as task set deleted_at = null, delete_reason = null, updated_at = {now},
        ready = status = 'PENDING' and run_at is not null and run_at <= {now} and {may_be_ready task clears deleted_at}
  where id = :id and deleted_at is not null

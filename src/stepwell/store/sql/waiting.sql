@@ -61,12 +61,50 @@ returning run_id as id;
 -- name: forget_signals
 -- bound: 12 + 4 a row
 -- Remove the oldest signals of a name, :limit at most, that a run took before the moment given; with them goes the memory
--- of their keys.
+-- of their keys. A request is kept as long after it was answered.
 delete from {signal}
- where run_id = :id and name = :name and taken_at < :before
+ where run_id = :id and name = :name
+   and case when substr(name, 1, 1) = '?' then answered_at else taken_at end < :before
    and place < (select first.place from {signal} as first where first.run_id = :id and first.name = :name
                  order by first.place limit 1) + :limit
 returning run_id as id;
+
+-- name: answer_requests
+-- bound: 6 + 15 a row
+-- Answer requests that runs have taken, with a reply or a reason why not; the first answer stands. Their runs are locked.
+with rows as ({rows run_id bigint, name name, place bigint, reply json, refused name}),
+found as materialized (
+    select (select free.{row_id} from {signal} as free
+             where free.run_id = rows.run_id and free.name = rows.name and free.place = rows.place
+               and free.answered_at is null) as id
+      from rows
+)
+update {signal} as signal
+   set reply = (select rows.reply from rows
+                 where rows.run_id = signal.run_id and rows.name = signal.name and rows.place = signal.place),
+       refused = (select rows.refused from rows
+                   where rows.run_id = signal.run_id and rows.name = signal.name and rows.place = signal.place),
+       answered_at = {now}
+ where signal.{row_id} {any_of found}
+returning run_id as id;
+
+-- name: answers
+-- bound: 12 + 25 a row
+-- Say of these requests whether they are answered, and whether their runs are finished; a run that does not come back is
+-- not there. In one snapshot: what is finished answers no more.
+with rows as ({rows run_id bigint, name name, key name})
+select rows.run_id, rows.name, rows.key, task.status, task.finished_at is not null as ended,
+       (select sent.place from {signal} as sent
+         where sent.run_id = rows.run_id and sent.name = rows.name and sent.key = rows.key) as place,
+       (select sent.answered_at from {signal} as sent
+         where sent.run_id = rows.run_id and sent.name = rows.name and sent.key = rows.key) as answered_at,
+       (select {text_of sent.reply} from {signal} as sent
+         where sent.run_id = rows.run_id and sent.name = rows.name and sent.key = rows.key) as reply,
+       (select sent.refused from {signal} as sent
+         where sent.run_id = rows.run_id and sent.name = rows.name and sent.key = rows.key) as refused
+  from rows join {task} as task on task.id = rows.run_id join {queue} as queue on queue.id = task.queue_id
+ where task.id {any_of rows.run_id} and (task.kind = 'RUN') is true and task.deleted_at is null
+   and queue.tenant = :tenant;
 
 -- name: untaken_signals
 -- bound: 12
@@ -150,7 +188,7 @@ select task.id, task.parent_id, task.deleted_at,
 -- name: lock_tasks
 -- bound: 12 + 4 a row
 -- Lock tasks that are to end, and those that asked for them, for their sessions: the fences first, then all of them in
--- the order of their ids, as everybody does. A flush whose tasks have parents begins with this.
+-- the order of their ids, as every statement does. A flush whose tasks have parents begins with this.
 with rows as ({rows id bigint, worker bigint}),
 fence as materialized (
     select worker_id from {fence} where slot = :slot and worker_id {any_of rows.worker}
@@ -169,15 +207,30 @@ select task.id, '' as answer from {task} as task
 
 -- name: lock_families [postgres]
 -- bound: 8 + 4 a row
--- Lock tasks that are to be changed, and those that asked for them, in the order of their ids, as everybody does.
+-- Lock tasks that are to be changed, and those that asked for them, in the order of their ids, as all of them do; before
+-- them the ordered groups in which they stand, in the order of these.
 with rows as ({rows id bigint}),
+named as materialized (
+    select task.id, task.parent_id, task.queue_id, task.group_key, task.position
+      from {task} as task where task.id {any_of rows}
+),
+groups as materialized (
+    select ordered_group.id from {ordered_group} as ordered_group
+     where ordered_group.id = any(array(select (select found.id from {ordered_group} as found
+                                                 where found.queue_id = named.queue_id
+                                                   and found.group_key = named.group_key limit 1)
+                                          from named where named.position is not null))
+     order by ordered_group.queue_id + 0, ordered_group.group_key
+       for update
+),
 family as (
     select rows.id from rows
     union
-    select task.parent_id as id from {task} as task
-     where task.id {any_of rows} and (task.parent_id is not null) is true
+    select named.parent_id as id from named where named.parent_id is not null
 )
-select task.id from {task} as task where task.id {any_of family} order by task.id for update;
+select task.id from {task} as task
+ where task.id {any_of family} and (select count(*) from groups) >= 0
+ order by task.id for update;
 
 -- name: lock_families [sqlite]
 -- One writer: there is nothing to lock.
@@ -186,7 +239,7 @@ with rows as ({rows id bigint}) select rows.id from rows;
 -- name: lock_trees [postgres]
 -- bound: 6 + 32 a row
 -- Lock runs, all that they asked for and that is unfinished, and those that asked for any of them, in the order of their
--- ids, as everybody does.
+-- ids, as every statement does.
 with recursive rows as ({rows id bigint}),
 tree as (
     select rows.id from rows

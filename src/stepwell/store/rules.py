@@ -1,0 +1,108 @@
+"""Rules that several statements or columns follow, over the row of a task as it stands when it is changed.
+
+Each is a macro of the `.sql` files, the same text for every database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
+# The CHECKs of the table say the same.
+_READY = {"deleted_at": "is null", "held_at": "is null", "losses": "= 0", "waits_for_previous": "= false"}
+
+# Rules that several columns of a statement follow, over the row as it stands when it is changed. For a turn that ends:
+# whether the task is cancelled with it, and if not, whether it was cancelled and this turn knew nothing of it. For a
+# cancel: whether the run is to clean up first, and until when.
+_CANCELLED = (
+    "(task.cancel_requested_at is not null"
+    " and (rows.status not in ('PENDING', 'PAUSED') or coalesce(task.cleanup_until <= {now}, true)))"
+)
+_IS_TO_CLEAN_UP = "(task.cleanup_until is not null and rows.cleans_up = 0)"
+_CLEANUP_UNTIL = (
+    "coalesce(task.cleanup_until,"
+    " {now} + (select workflow.cleanup from {workflow} as workflow where workflow.queue_id = task.queue_id))"
+)
+_CLEANS_UP = f"(task.kind = 'RUN' and task.turn > 0 and coalesce({_CLEANUP_UNTIL} > {{now}}, false))"
+# Whether the run restarts with it.
+_RESTARTS = "rows.input is not null and task.cancel_requested_at is null and task.held_at is null"
+# Whether a task in an ordered group leaves it with the end of its turn, and the others go on: it is done, or it failed
+# where the others do not wait for that, or it is a dead letter of an outbox whose subjects go on without it.
+_SKIPS_DEAD = (
+    "coalesce((select route.after_dead = 'skip' from {outbox_route} as route"
+    " where route.queue_id = task.queue_id limit 1), false)"
+)
+_CONTINUES_AFTER_FAILURE = (
+    "coalesce((select ordered_group.after_failure = 'continue' from {ordered_group} as ordered_group"
+    " where ordered_group.queue_id = task.queue_id and ordered_group.group_key = task.group_key limit 1), false)"
+)
+GROUP: Final = (
+    "select 1 from {ordered_group} as ordered_group"
+    " where ordered_group.queue_id = task.queue_id and ordered_group.group_key = task.group_key"
+)
+_LEAVES_GROUP = (
+    f"(task.deleted_at is not null or {_CANCELLED} or rows.status = 'CANCELLED'"
+    " or (rows.status = 'SUCCESS' and task.held_at is null)"
+    f" or (rows.error is not null and rows.attempt_back = 0 and task.held_at is null and {_CONTINUES_AFTER_FAILURE})"
+    f" or (rows.status = 'ERROR' and task.held_at is null and {_SKIPS_DEAD}))"
+)
+
+# By the name of the macro.
+RULES: Final[Mapping[str, str]] = {
+    "cancelled": _CANCELLED,
+    "is_to_clean_up": _IS_TO_CLEAN_UP,
+    "cleanup_until": _CLEANUP_UNTIL,
+    "cleans_up": _CLEANS_UP,
+    "restarts": _RESTARTS,  # whether a row of `settle` lets its task restart
+    "leaves_group": _LEAVES_GROUP,
+    "continues_after_dead": f"({_CONTINUES_AFTER_FAILURE} or {_SKIPS_DEAD})",
+}
+
+# Where a queue says that the key of its limits stands in an input; and what a row of `new_task` gets of it.
+_KEY_IN = (
+    "substr(%s #>> string_to_array(substr(%s.key_path, 3), '.'), 1, 255)",
+    "substr(cast(json_extract(%s, %s.key_path) as text), 1, 255)",
+)
+_LIMIT_KEY = "(select coalesce(rows.limit_key, %s, '') from taking where taking.id = rows.queue_id and taking.limited)"
+_KEY_IN_INPUT = _LIMIT_KEY.replace("rows.limit_key, ", "")  # of rows that name no key themselves
+
+_ADMITTED_AND_FOUND = (
+    "(select json_group_array(each.id) from (select value as id from json_each(admitted)"
+    " union select found.id from found) as each)"
+)
+# What limits need, in the spelling for Postgres and in that for SQLite and Turso.
+LIMITS: Final[Mapping[str, tuple[str, str]]] = {
+    # Text that is compared as SQLite compares it: a walk from key to key is the same everywhere.
+    "bytewise": ('collate "C"', ""),
+    # Numbers in one column: what they begin as, those of tasks, one more, and all that the set `found` has.
+    "numbers": ("bigint[]", "text"),
+    "no_numbers": ("'{}'", "'[]'"),
+    "admitted_tasks": (
+        "join {task} as task on task.id = any(limiter.admitted)",
+        "cross join json_each(limiter.admitted) as let_in join {task} as task on task.id = let_in.value",
+    ),
+    "admitted_and_one": ("array_append(admitted, cast(:id as bigint))", "json_insert(admitted, '$[#]', :id)"),
+    "admitted_and_found": (
+        "array(select unnest(admitted) union select found.id from found)",
+        _ADMITTED_AND_FOUND,
+    ),
+    "key_of_task": (_KEY_IN[0] % ("task.input", "queue"), _KEY_IN[1] % ("task.input", "queue")),
+    "limit_key_in_input": (
+        _KEY_IN_INPUT % (_KEY_IN[0] % ("rows.input", "taking")),
+        _KEY_IN_INPUT % (_KEY_IN[1] % ("rows.input", "taking")),
+    ),
+    "limit_key": (
+        _LIMIT_KEY % (_KEY_IN[0] % ("rows.input", "taking")),
+        _LIMIT_KEY % (_KEY_IN[1] % ("rows.input", "taking")),
+    ),
+}
+
+
+def may_be_ready(argument: str) -> str:
+    """Whether the row `ROW` may be ready, once the statement has made it what it `clears`; a `new` one may."""
+    row, _, cleared = argument.partition(" clears ")
+    if row == "new":
+        return "true"
+    left = {column: state for column, state in _READY.items() if column not in cleared.split(", ")}
+    return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"

@@ -1,0 +1,1 @@
+"""Codecs: what is written, by which name, and who can read it."""

@@ -1,0 +1,1 @@
+"""Moves from other libraries, with databases that these have made themselves."""

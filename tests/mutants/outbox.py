@@ -1,0 +1,130 @@
+"""What makes an event arrive: written with what it reports, for each outbox, in its order, under one id."""
+
+from tests.mutants.mutant import Mutant
+
+EMIT = "tests/outbox/test_emit.py::"
+PUBLISH = "tests/outbox/test_publish.py::"
+RUNS = "tests/outbox/test_runs.py::"
+
+OUTBOX_MUTANTS = (
+    Mutant(
+        "an event that no outbox takes is lost",
+        "O-14",
+        "store/emission.py",
+        "        if not tasks:\n",
+        "        if False:\n",
+        EMIT + "test_what_no_outbox_takes_is_kept_until_one_does_and_comes_in_its_order",
+    ),
+    Mutant(
+        "what was kept comes type by type",
+        "O-13",
+        "store/outbox.py",
+        'key=lambda row: (row["created_at"], row["id"])',
+        'key=lambda row: row["input"]',
+        EMIT + "test_what_no_outbox_takes_is_kept_until_one_does_and_comes_in_its_order",
+    ),
+    Mutant(
+        "what was kept is published under another id",
+        "O-05",
+        "store/emission.py",
+        "one.extensions, one.id, one.time or time)",
+        "one.extensions, time=one.time or time)",
+        EMIT + "test_what_no_outbox_takes_is_kept_until_one_does_and_comes_in_its_order",
+    ),
+    Mutant(
+        "only the first piece of what was kept is moved",
+        "O-14",
+        "store/outbox.py",
+        "        if (yield from self._adopting([*others, *routes])) >= PIECE:\n            return False\n",
+        "        yield from self._adopting([*others, *routes])\n",
+        EMIT + "test_many_kept_events_are_moved_in_pieces_and_none_is_lost",
+    ),
+    Mutant(
+        "a process that knows no outbox for a type does not look again",
+        "O-14",
+        "store/outbox.py",
+        "if known is None or not any(one.takes(type) for one in known):",
+        "if known is None:",
+        EMIT + "test_another_process_hears_of_an_outbox",
+    ),
+    Mutant(
+        "an ordered event does not wait for those of its subject",
+        "O-13",
+        "store/emission.py",
+        "self.subject if self.ordered else None",
+        "None",
+        PUBLISH + "test_a_subject_waits_for_its_first_event_and_no_other_subject_does",
+    ),
+    Mutant(
+        "a dead letter never stops its subject",
+        "O-13",
+        "store/rules.py",
+        "select route.after_dead = 'skip' from",
+        "select route.after_dead <> '' from",
+        PUBLISH + "test_a_dead_letter_stops_its_subject_until_it_is_requeued_or_dropped",
+    ),
+    Mutant(
+        "a dead letter always stops its subject",
+        "O-12",
+        "store/rules.py",
+        "select route.after_dead = 'skip' from",
+        "select route.after_dead = '' from",
+        PUBLISH + "test_a_subject_goes_on_without_a_dead_letter_where_the_outbox_says_so",
+    ),
+    Mutant(
+        "one failed event fails its batch",
+        "O-12",
+        "sinks/publisher.py",
+        "        if answer is None:\n            return DONE\n",
+        "",
+        PUBLISH + "test_each_event_of_a_batch_has_its_own_answer",
+    ),
+    Mutant(
+        "a bad event spoils its batch",
+        "O-12",
+        "sinks/publisher.py",
+        "if is_permanent(error, self.retry):",
+        "if False:",
+        PUBLISH + "test_a_batch_that_is_refused_as_a_whole_is_published_one_by_one",
+    ),
+    Mutant(
+        "after an outage of its receiver every event comes alone",
+        "O-03",
+        "outbox.py",
+        "            answers_each=True,\n",
+        "",
+        PUBLISH + "test_a_batch_whose_receiver_is_away_comes_again_as_a_batch",
+    ),
+    Mutant(
+        "a sink that hangs holds its place for ever",
+        "O-03",
+        "sinks/publisher.py",
+        "asyncio.timeout(self.timeout)",
+        "asyncio.timeout(None)",
+        PUBLISH + "test_a_sink_that_hangs_is_stopped_and_holds_up_no_other_outbox",
+    ),
+    Mutant(
+        "every replay of a run emits its events again",
+        "O-09",
+        "runs/emit.py",
+        "    if isinstance(verdict, Replay):\n",
+        "    if False:\n",
+        RUNS + "test_a_run_emits_each_event_once_however_often_it_is_replayed",
+    ),
+    Mutant(
+        "a step that fails emits nevertheless",
+        "O-09",
+        "runs/steps.py",
+        "    if attempt.emissions and done.status is RunStatus.SUCCESS:\n",
+        "    if attempt.emissions:\n",
+        RUNS + "test_the_events_of_a_step_are_written_with_its_result_and_not_with_its_failure",
+    ),
+    Mutant(
+        "a decision emits nothing",
+        "O-09",
+        "store/decisions.py",
+        "        if ruling.emissions:\n",
+        "        if False:\n",
+        RUNS + "test_what_a_decision_emits_is_there_if_the_decision_is",
+    ),
+)

@@ -1,0 +1,5 @@
+"""What tests of schedules take besides."""
+
+from tests.ground.scale import scale
+
+__all__ = ["scale"]
