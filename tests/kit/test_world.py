@@ -142,8 +142,14 @@ async def test_drain_says_how_many_attempts_it_took() -> None:
         w.fake(measure, returns=1)
         await w.drain()
         await w.store.trigger_many([measured.trigger("a"), measured.trigger("b")])
-        assert await w.drain() <= 2  # the worker may have begun before it was asked
+        assert await w.drain() == 2
         assert [run.output() for run in await w.store.runs()] == [2, 2]
+        run_id = await measured.trigger("c").execute(w.store)
+        assert await w.store.result(run_id, timeout=5) == 2  # the worker has done it by itself
+        assert [await w.drain(), await w.drain()] == [1, 0]
+        await measured.trigger("d").options(delay="1h").execute(w.store)
+        await w.advance("1h")
+        assert await w.drain() == 0, "advance has answered for it"
 
 
 @pytest.mark.proves("TU-04")

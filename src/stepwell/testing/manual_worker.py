@@ -27,6 +27,11 @@ class HandWorker(Worker):
         self._started = True
         return self
 
+    @property
+    def executed(self) -> int:
+        """How many attempts it has settled."""
+        return self._runtime.executed
+
     async def vanish(self, doomed: Doomed) -> None:
         """End as a killed process does: nothing more is written, and its bodies are stopped."""
         sessions, places = list(self._runtime.leases), self._runtime.claims.demand  # taken while a thread works
@@ -43,14 +48,14 @@ class HandWorker(Worker):
         raise Timeout(f"a body of {sessions[0].id} was still in its thread {LAST_THREAD:g} s after its worker had gone")
 
 
-async def drained(worker: Worker) -> int:
+async def drained(worker: Worker) -> None:
     """Execute what is due; raises `Timeout`, with what is under way, if a body does not end while the clock stands."""
-    ticks, executed = worker._store.database.ticks, 0  # noqa: SLF001 - a world belongs to stepwell
+    ticks = worker._store.database.ticks  # noqa: SLF001 - a world belongs to stepwell
     try:
         await ticks.fire()
-        executed += await asyncio.wait_for(worker.drain(), STUCK)
+        await asyncio.wait_for(worker.drain(), STUCK)
         while await ticks.fire():  # what has waited for the run before it
-            executed += await asyncio.wait_for(worker.drain(), STUCK)
+            await asyncio.wait_for(worker.drain(), STUCK)
     except TimeoutError:
         under_way = worker._runtime.claims.executions  # noqa: SLF001 - what the test waits for
         names = ", ".join(sorted({one._served.queue for one in under_way})) or "nothing"  # noqa: SLF001
@@ -61,7 +66,6 @@ async def drained(worker: Worker) -> int:
             "workflow, not in an attribute or a global",
             seconds=STUCK,
         ) from None
-    return executed
 
 
 async def live(worker: Worker, store: Store, clock: TestClock, until: int | None = None) -> None:

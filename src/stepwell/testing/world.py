@@ -96,16 +96,26 @@ class World:
         self._fakes = fakes
         self._url = url
         self._options = options
+        self._told = 0  # attempts that a call of `drain` or `advance` has answered for
 
     async def drain(self) -> int:
-        """Return when all that is due now, and what that leads to, is done; says how many attempts that was."""
-        return await drained(self._worker)
+        """Return when all that is due now, and what that leads to, is done; says how many attempts that was.
+
+        Those count too that the worker has begun by itself since the last `drain` or `advance`.
+        """
+        await drained(self._worker)
+        return self._newly_told()
 
     async def advance(self, by: Duration) -> None:
         """Move the clock, and stop at each due moment; when this returns, each task was executed at its time."""
         until = self.clock.now() + microseconds_of(by, "by")
         await live(self._worker, self.store, self.clock, until)
         self.clock.advance((until - self.clock.now()) / 1_000_000)
+        self._newly_told()
+
+    def _newly_told(self) -> int:
+        before, self._told = self._told, self._worker.executed
+        return self._told - before
 
     async def flush(self) -> None:
         """Return when all that was submitted until now is in the database: progress, values, what was not awaited."""
