@@ -20,6 +20,7 @@ TYPE = "thing.done.v1"
 TIMEOUT = 0.5
 EVERY = 13  # of so many events each meets a fault of its own, the others none
 FAULTS = {2: "fail", 5: "hang", 8: "lie", 11: "kill"}
+UNMARKED = {"lie", "kill"}  # the event has arrived, and its worker does not know
 
 
 def fault_of(n: int) -> str | None:
