@@ -35,6 +35,14 @@ INLINE_MUTANTS = (
         INLINE + "test_the_last_events_before_it_is_inline_are_in_its_rows",
     ),
     Mutant(
+        "a drain does not wait for the round that lets decisions write the rows",
+        "PJ-05",
+        "projections/inline.py",
+        "            await self._round_over()\n",
+        "            return\n",
+        INLINE + "test_a_drain_waits_for_the_round_that_lets_decisions_write_the_rows",
+    ),
+    Mutant(
         "a projection with instances set aside becomes inline",
         "PJ-05",
         "projections/inline.py",

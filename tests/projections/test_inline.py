@@ -118,8 +118,7 @@ async def test_where_something_was_decided_before_people_say_when(store: Store) 
     assert not await is_inline(store)
     await plain.execute(Pay("a0", 1))
     assert [await store.inline_projection("accounts") for _ in range(2)] == [True, False]
-    await worker.drain()
-    assert await is_inline(store)
+    await until_inline(store, engine)
     assert await cents(engine) == {"a0": 6, "a1": 4, "a2": 4}
     await engine.execute(Pay("a1", 1))
     assert await cents(engine) == {"a0": 6, "a1": 5, "a2": 4}
@@ -163,6 +162,32 @@ async def test_code_that_does_not_know_it_takes_back_that_it_may_be_inline(store
     await Worker(store, [engine]).drain()
     assert not await is_inline(store)
     assert await store.inline_projection("accounts") is True
+    await until_inline(store, engine)
+
+
+@pytest.mark.proves("PJ-05")
+async def test_a_drain_waits_for_the_round_that_lets_decisions_write_the_rows(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain begins while a round has taken the projection, and has nothing to handle."""
+    plain, engine = engine_of(store), inline_of(store, accounts)
+    await plain.execute(Pay("a", 1))
+    await Worker(store, [engine]).drain()
+    await store.inline_projection("accounts")
+    caught_up, check_tables = runner.Runner.caught_up, runner.Runner._check_tables
+    taken = asyncio.Event()
+
+    async def drains(self: Any) -> None:
+        await taken.wait()
+        await caught_up(self)
+
+    async def checks(self: Any, held: Any) -> None:
+        taken.set()
+        await self._woken.wait()  # by the drain that waits for this round, or by the stop after it
+        await check_tables(self, held)
+
+    monkeypatch.setattr(runner.Runner, "caught_up", drains)
+    monkeypatch.setattr(runner.Runner, "_check_tables", checks)
     await Worker(store, [engine]).drain()
     assert await is_inline(store)
 
@@ -178,8 +203,7 @@ async def test_a_worker_catches_up_with_a_long_history(store: Store, monkeypatch
     await engine.execute(Pay("a0", 1))
     await store.inline_projection("accounts")
     assert await engine.query(AccountRow) == []
-    await Worker(store, [engine]).drain()
-    assert await is_inline(store)
+    await until_inline(store, engine)
     await engine.execute(Pay("a0", 1))
     assert await cents(engine) == await state(engine, *(f"a{number}" for number in range(5)))
 
@@ -428,8 +452,7 @@ async def test_one_that_is_reset_follows_the_events_until_it_is_inline_again(sto
     assert not await is_inline(store)
     await engine.execute(Pay("a", 2))
     assert await cents(engine) == {"a": 1}
-    await Worker(store, [engine]).drain()
-    assert await is_inline(store)
+    await until_inline(store, engine)
     await engine.execute(Pay("a", 4))
     assert await cents(engine) == {"a": 7}
 

@@ -119,6 +119,10 @@ class InlineRunner(Runner):
         if self._held is None:
             self._rests_until = 0.0
         await super().caught_up()
+        for _ in range(2):  # the round under way may have asked for less: it is over, and then a whole one
+            if self._held is None or self._stopping or self._loop_time() < self._rests_until:
+                return
+            await self._round_over()
 
     async def _claimed(self, session: Session) -> HeldProjection | None:
         try:

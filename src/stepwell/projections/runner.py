@@ -127,11 +127,15 @@ class Runner:
         """Return when all events that are there now are handled or parked; at once if another session does it."""
         target = (await self._db.feed.horizon()).at
         while not self._stopping and (self._held is None or self._held.position < target):
-            self._rounded.clear()
-            self._woken.set()
-            await self._rounded.wait()
+            await self._round_over()
             if self._held is None:
                 return
+
+    async def _round_over(self) -> None:
+        """Wait for the end of the round that is under way, or of one that begins now."""
+        self._rounded.clear()
+        self._woken.set()
+        await self._rounded.wait()
 
     async def _round(self, session: Session | None) -> float:
         """Do what there is to do; returns for how many seconds to rest."""
