@@ -18,6 +18,14 @@ HELPER_MUTANTS = (
         "tests/worker/test_loops.py::test_a_heartbeat_is_quiet_if_its_session_left_before_its_thread_began",
     ),
     Mutant(
+        "a stop that is cut off leaves its sessions beating",
+        "W-13",
+        "work/loop.py",
+        "        self.hurry()\n        self._threads.close()\n        self.leases.drop()\n",
+        "        self.hurry()\n        self._threads.close()\n",
+        "tests/worker/test_stop.py::test_a_stop_that_is_cut_off_leaves_nothing_at_work",
+    ),
+    Mutant(
         "a helper beats although the worker does",
         "rule-11",
         "store/helper_process.py",

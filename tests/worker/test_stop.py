@@ -261,6 +261,51 @@ async def test_a_second_stop_does_not_wait(live_store: Store) -> None:
     assert (task.status, task.ready, task.attempt) == ("PENDING", True, 0)
 
 
+@pytest.mark.proves("W-13")
+async def test_a_stop_that_is_cut_off_leaves_nothing_at_work(live_store: Store) -> None:
+    """Its tasks are given back, and no session goes on beating for bodies that nobody waits for."""
+    at_work = asyncio.Event()
+    ended: list[str] = []
+
+    @handler("mail")
+    async def stands(name: str) -> None:
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    task_id = await live_store.enqueue(stands, "x")
+    running = asyncio.create_task(Worker(live_store, [stands], grace=60).run())
+    await at_work.wait()
+    heartbeat = live_store.database.heartbeat
+    while not running.done():  # the first ends `run`, another cuts off the stop that waits for the body
+        running.cancel()
+        await asyncio.wait([running], timeout=0.05)
+    await until(lambda: ended == ["x"])
+
+    async def is_back() -> bool:
+        task = await live_store.get(task_id)
+        return task is not None and task.status == "PENDING"
+
+    await until(is_back)
+    await asyncio.wait_for(heartbeat.left(), 10)
+    assert not heartbeat._last.is_alive()
+
+
+async def test_a_store_that_is_closed_under_its_worker_beats_for_nobody(store_url: str) -> None:
+    @handler("mail")
+    async def send(name: str) -> None: ...
+
+    async with connect(store_url) as store:
+        worker = Worker(store, [send])
+        await worker.__aenter__()
+        heartbeat = store.database.heartbeat
+        assert heartbeat._last.is_alive()
+    assert not heartbeat._last.is_alive()
+    await worker.__aexit__(None, None, None)
+
+
 async def test_run_ends_with_its_shutdown(live_store: Store) -> None:
     done: list[int] = []
     shutdown = asyncio.Event()

@@ -184,7 +184,11 @@ class Database:
                 await self.asks.close()
                 await self.wakeups.close()
             finally:
-                await self.driver.close()
+                try:
+                    await self.driver.close()
+                finally:
+                    if self.heartbeat is not None:  # of a worker that was not stopped, or whose stop was cut off
+                        await self.heartbeat.close()
 
     async def queue_id(self, name: str, *, create: bool = False, anew: bool = False) -> int:
         """The number of a queue, created on request. `anew` asks the database even if the number was read lately."""

@@ -75,12 +75,25 @@ class Heartbeat:
 
     async def remove(self, session: Session) -> None:
         """Stop beating for this session; after the last one, no beat is under way when this returns."""
+        self.drop(session)
         with self._lock:
-            self._sessions.pop(session.id, None)
             last, quiet = (None if self._sessions else self._thread), self._quiet
         if last is not None:
-            self._wake.set()
             await passed(lambda: quiet.is_set() or not last.is_alive(), 5)
+
+    def drop(self, session: Session) -> None:
+        """Begin no beat for this session any more."""
+        with self._lock:
+            self._sessions.pop(session.id, None)
+            if not self._sessions:
+                self._wake.set()
+
+    async def close(self) -> None:
+        """Beat for no session of a store that is closed, and return when the thread has ended."""
+        with self._lock:
+            self._sessions.clear()
+            self._wake.set()
+        await self.left()
 
     async def left(self) -> None:
         """Return when the thread has ended, and the helper with it, if no session is left."""

@@ -89,6 +89,13 @@ class Leases:
         for session in self:
             await self._end(session, stopping=stopping)
 
+    def drop(self) -> None:
+        """Beat for no session any more, and tell the database nothing: others have their tasks when the leases end."""
+        for session in self:
+            Heartbeat.of(self._db).drop(session)
+            session.end()
+        self._sessions.clear()
+
     def _handlers(self, served: Mapping[str, Served]) -> Mapping[float, Sequence[str]]:
         handlers: defaultdict[float, list[str]] = defaultdict(list)
         for name in self._identity.handlers:
@@ -100,8 +107,10 @@ class Leases:
     async def _end(self, session: Session, *, stopping: bool) -> None:
         self._sessions.pop(session.lease, None)
         heartbeat = Heartbeat.of(self._db)
-        await heartbeat.remove(session)
-        session.end()
+        try:
+            await heartbeat.remove(session)
+        finally:
+            session.end()
         with contextlib.suppress(StepwellError):  # otherwise the lease ends it
             if session.lost and stopping:
                 await self._db.sessions.acquit(session.id)

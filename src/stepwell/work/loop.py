@@ -165,17 +165,40 @@ class Runtime:
             self._db.tasks.off_added(self._added)
             self._deafen()
             self._refuse()
-        if self._loops:
-            # Wait for a claim under way: if it were cut off, its tasks would lose an attempt without being executed.
-            await asyncio.wait(self._loops[:1], timeout=self._db.options.timeout)
-        await self._end_beside()
-        await _gone(self._loops)
-        self._loops = []
         try:
-            await self._let_go()
-        finally:  # also if the stop is cut off
-            await self._unserved()
-        await self.leases.end(stopping=True)
+            try:
+                await self._end_loops()
+                await self._let_go()
+            finally:
+                await self._unserved()
+            await self.leases.end(stopping=True)
+        except BaseException:  # the stop was cut off
+            self._cut_off()
+            raise
+
+    async def _end_loops(self) -> None:
+        """Let the claim under way end, and what is beside the tasks finish what it does, within the grace."""
+        if self._loops:  # if the claim were cut off, its tasks would lose an attempt without being executed
+            await asyncio.wait(self._loops[:1], timeout=self._db.options.timeout)
+        for one in self._beside:
+            one.stop()
+        if self._beside_tasks and not self._hurried:
+            await asyncio.wait(self._beside_tasks, timeout=self._grace)
+        await asyncio.gather(*self._cancel_loops(), return_exceptions=True)
+
+    def _cancel_loops(self) -> list[asyncio.Task[None]]:
+        ending = [*self._beside_tasks, *self._loops]
+        for one in ending:
+            one.cancel()
+        self._beside_tasks, self._loops = [], []
+        return ending
+
+    def _cut_off(self) -> None:
+        """Stop the bodies and all that goes on in the background, and wait for nothing: no session beats any more."""
+        self._cancel_loops()
+        self.hurry()
+        self._threads.close()
+        self.leases.drop()
 
     async def _unserved(self) -> None:
         """Let go of what is held while it is served; what cannot be closed is reported, and keeps no session alive."""
@@ -185,26 +208,17 @@ class Runtime:
         except Exception as error:  # noqa: BLE001 - a sink of the user's may raise anything
             self._db.telemetry.emit(InternalTaskFailed("closing what was served", repr(error)))
 
-    async def _end_beside(self) -> None:
-        """Let what is beside the tasks finish what is under way, within the grace."""
-        for one in self._beside:
-            one.stop()
-        if self._beside_tasks and not self._hurried:
-            await asyncio.wait(self._beside_tasks, timeout=self._grace)
-        await _gone(self._beside_tasks)
-        self._beside_tasks = []
-
     async def _let_go(self) -> None:
         """Let the bodies end within the grace, and give the other tasks back."""
-        await self._handed_over()
-        await self._all_ended(0 if self._hurried else self._grace)
-        for execution in tuple(self.claims.executions):
-            execution.give_up()
-        await self._all_ended(self._db.options.timeout)
+        executions, longest = self.claims.executions, self._db.options.timeout
+        await self._over(lambda: any(session.handing for session in self.leases), longest)  # they begin now
+        await self._over(lambda: executions, 0 if self._hurried else self._grace)
+        self.hurry()
+        await self._over(lambda: executions, longest)
         # A body that ignores its cancellation is left behind: its session ends, and its writes are refused.
-        for execution in tuple(self.claims.executions):
+        for execution in tuple(executions):
             execution.abandon()
-        self._db.tasks.give_up({execution.session.id for execution in self.claims.executions})
+        self._db.tasks.give_up({execution.session.id for execution in executions})
         self._threads.close()
 
     def hurry(self) -> None:
@@ -367,20 +381,12 @@ class Runtime:
         self._polling.wake()
         return self.claims.room > 0
 
-    async def _handed_over(self) -> None:
-        """Wait for tasks that are being added for this worker: they are executed within the grace, or given back."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._db.options.timeout):
-                while any(session.handing for session in self.leases):
-                    self._quiet.clear()
-                    await self._quiet.wait()
-
-    async def _all_ended(self, timeout: float) -> None:
-        """Wait until no body is under way, for at most this many seconds."""
-        self._quiet.clear()
+    async def _over(self, is_under_way: Callable[[], object], timeout: float) -> None:
+        """Wait while something is under way, for at most this many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while self.claims.executions:
+                while is_under_way():
+                    self._quiet.clear()
                     await self._quiet.wait()
 
     async def _supervised(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
@@ -392,9 +398,3 @@ class Runtime:
             except Exception as error:  # noqa: BLE001 - a dead loop would be a worker that looks alive and does nothing
                 self._db.telemetry.emit(InternalTaskFailed(name, repr(error)))
                 await asyncio.sleep(LONGEST_POLL)
-
-
-async def _gone(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
