@@ -82,7 +82,8 @@ async def test_a_thousand_enqueues_in_a_burst_are_told_of_a_hundred_times_a_seco
 
         began = time.monotonic()
         await asyncio.gather(*(send_a_hundred("ab"[number % 2]) for number in range(10)))
-        await store.database.wakeups.close()
+        teller: Any = store.database.wakeups._teller
+        await until(lambda: not teller._pending and teller._job is None, message="all is told")
         seconds = time.monotonic() - began
         await store.enqueue("last", 1)
         await until(lambda: words and words[-1].endswith(f":{queues[2]}"), message="the last of all words")

@@ -159,7 +159,7 @@ class Teller:
         self._pending = Untold()
         self._job: asyncio.Task[None] | None = None
         self._rest: asyncio.TimerHandle | None = None
-        self._failing = False
+        self._failing = self._closed = False
 
     def tell(self, queue_ids: Collection[int], *, soon: bool = True) -> None:
         """Have it told that these queues may have something to claim; returns at once and never fails."""
@@ -184,19 +184,21 @@ class Teller:
                 while self._job is not None:
                     await asyncio.wait([self._job])
                     self._rested()
-        self._pending = Untold()
+        self._closed = True  # what is left, and what comes later, is not told
         if self._job is not None:
             self._job.cancel()
             await asyncio.wait([self._job])
         self._rested()
 
     def _tell_later(self, *, soon: bool) -> None:
+        if self._closed:
+            return
         if not soon and self._rest is None:
             self._rest = asyncio.get_running_loop().call_later(TELL_EVERY, self._rested)
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._pending and self._job is None and self._rest is None:
+        if self._pending and not self._closed and self._job is None and self._rest is None:
             hint, self._pending = self._pending.hint(self._sender), Untold()
             self._rest = asyncio.get_running_loop().call_later(TELL_EVERY, self._rested)
             self._job = begin_apart(self._tell(hint), "stepwell-notify")

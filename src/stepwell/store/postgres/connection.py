@@ -91,7 +91,7 @@ class Link:
             return
         if self._due <= loop.time():
             self._late = True
-            self._abort()  # the caller that waits for the answer is told at once
+            self.drop()  # the caller that waits for the answer is told at once
         else:
             self._timer = loop.call_at(self._due, self._look, loop)
 
@@ -116,7 +116,7 @@ class Link:
         # Cancelled in the middle of an exchange, the state of the connection is unknown.
         means = error if told is None else told
         if isinstance(means, StoreUnavailable) or not isinstance(means, StepwellError):
-            self._abort()
+            self.drop()
         return told
 
     async def connected(self) -> Any:
@@ -126,7 +126,7 @@ class Link:
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._dialer.connect(self._timeout, self._locks)
             if self._closed:  # meanwhile: `close` could not close this
-                self._abort()
+                self.drop()
                 raise StoreClosed
         return self._connection
 
@@ -136,11 +136,14 @@ class Link:
         if self._timer is not None:
             self._timer.cancel()
         if self._connection is not None and not self._connection.is_closed():
-            with contextlib.suppress(Exception):
-                await self._connection.close(timeout=1)
-            self._abort()
+            try:
+                with contextlib.suppress(Exception):
+                    await self._connection.close(timeout=1)
+            finally:  # also if the closing is cut off
+                self.drop()
 
-    def _abort(self) -> None:
+    def drop(self) -> None:
+        """Close the connection at once, without a word to the server; the next use opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
@@ -236,9 +239,11 @@ class Lender:
         """Keep the connection of a transaction that was committed, or close it if there are enough."""
         is_full = sum(map(len, self._kept.values())) >= KEPT
         if is_full or self._is_closed or self._dialer.pooled or connection.is_closed():
-            with contextlib.suppress(Exception):
-                await connection.close(timeout=1)
-            connection.terminate()
+            try:
+                with contextlib.suppress(Exception):
+                    await connection.close(timeout=1)
+            finally:  # also if the closing is cut off
+                connection.terminate()
         else:
             self._kept.setdefault(idle, []).append(connection)
 

@@ -104,8 +104,13 @@ class Postgres:
     async def close(self) -> None:
         """Close every connection."""
         self._lender.close()
-        for link in (*self._slots, *self._spare, self._notifier):
-            await link.close()
+        links = (*self._slots, *self._spare, self._notifier)
+        try:
+            for link in links:
+                await link.close()
+        finally:  # also if the closing is cut off
+            for link in links:
+                link.drop()
 
     async def run(self, slot: int, calls: Sequence[Call]) -> list[list[Row]]:
         """Run the calls as one statement: one round trip, one commit."""
@@ -357,8 +362,17 @@ class PostgresPulse:
 
     def close(self) -> None:
         """Close the connection and its loop."""
-        self._loop.run_until_complete(self._link.close())
-        self._loop.close()
+        try:
+            self._loop.run_until_complete(self._closed())
+        finally:
+            self._loop.close()
+
+    async def _closed(self) -> None:
+        await self._link.close()
+        left = asyncio.all_tasks() - {asyncio.current_task()}  # of asyncpg, after a statement that was not answered
+        for one in left:
+            one.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 JOINABLE = (
