@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, settings
 
 from stepwell.base import program
 from stepwell.store.postgres.compose import Composer, Shape
+from tests import leaks
 from tests.ground.late_loop import LateLoop
 from tests.store.flushes import noting_shapes, unknown_pieces
 
 pytest_plugins = ["pytester", "tests.proves", "tests.racing", "tests.ground.stores", "tests.ground.opened"]
-LOOPS: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
+MADE: Final = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop, "late": LateLoop}
+LOOPS: Final = {name: leaks.known(make) for name, make in MADE.items()}
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -25,6 +27,7 @@ settings.load_profile("busy")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let what tests start be interrupted: in the background of a script SIGINT is ignored, by children too."""
+    config.pluginmanager.register(leaks)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         with contextlib.suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, signal.default_int_handler)

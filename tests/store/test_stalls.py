@@ -189,6 +189,7 @@ async def run_under_way(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]:
     async def ended() -> int:
         let_go.set()
         value = await of.store.result(run_id)
+        await worker.__aexit__(None, None, None)
         assert next(turns) == 2, "what it asked has waited, and was no failure of its turn"
         return value
 
