@@ -39,7 +39,7 @@ demo: .venv-base/.ready ## watch a worker being killed and its work being finish
 test: .venv/.ready ## the whole suite on SQLite, Turso and Postgres, without the soak runs
 	TMPDIR=$$(scripts/scratch.sh) $(PYTEST) -n $(WORKERS) -m "not soak" $(ARGS)
 
-again: .venv/.ready ## the one or two tests that failed last, alone; names the flakes among them
+again: .venv/.ready ## the few tests that failed last, alone; names the flakes among them
 	TMPDIR=$$(scripts/scratch.sh) $(DEV) scripts/again.py $(ARGS)
 
 # ---- more proof --------------------------------------------------------------------------------------------------
