@@ -632,7 +632,7 @@ MUTANTS = (
         "a settle that cannot be written keeps the store from closing",
         "promise-14",
         "work/loop.py",
-        "        self._db.tasks.give_up({execution.session.id for execution in self.claims.executions})\n",
+        "        self._db.tasks.give_up({execution.session.id for execution in executions})\n",
         "",
         ENDINGS + "test_a_store_closes_while_a_settle_cannot_be_written",
     ),

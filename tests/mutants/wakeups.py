@@ -139,8 +139,8 @@ WAKEUP_MUTANTS = (
         "every enqueue is told by itself",
         "rule-18",
         "store/hints/wakeups.py",
-        "if self._pending and self._job is None and self._rest is None:",
-        "if self._pending and self._job is None:",
+        "if self._pending and not self._closed and self._job is None and self._rest is None:",
+        "if self._pending and not self._closed and self._job is None:",
         WAKEUPS + "test_telling.py::test_the_first_is_told_at_once_and_the_rest_together",
     ),
     Mutant(

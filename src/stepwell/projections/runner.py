@@ -127,15 +127,15 @@ class Runner:
         """Return when all events that are there now are handled or parked; at once if another session does it."""
         target = (await self._db.feed.horizon()).at
         while not self._stopping and (self._held is None or self._held.position < target):
-            await self._round_over()
-            if self._held is None:
+            if await self._round_over() is None:
                 return
 
-    async def _round_over(self) -> None:
-        """Wait for the end of the round that is under way, or of one that begins now."""
+    async def _round_over(self) -> HeldProjection | None:
+        """What is held after the round that is under way, or one that begins now."""
         self._rounded.clear()
         self._woken.set()
         await self._rounded.wait()
+        return self._held
 
     async def _round(self, session: Session | None) -> float:
         """Do what there is to do; returns for how many seconds to rest."""
@@ -159,8 +159,7 @@ class Runner:
         try:
             return await self._verbs.claim(self._projection.name, session.id, live=self._live)
         except WrittenInline:
-            name = self._projection.name
-            raise SerializationError(IS_INLINE.format(name), what=f"projection {name}") from None
+            raise SerializationError(IS_INLINE.format(self.name), what=f"projection {self.name}") from None
 
     async def _is_near(self, held: HeldProjection) -> bool:
         """Whether the rest of the events may be handled at once."""
@@ -371,10 +370,7 @@ class Runner:
 
     def _until_more(self, *, is_held_back: bool) -> float:
         """How long to rest; a transaction that holds events back tells no one when it ends."""
-        if not is_held_back:
-            self._soon = SOON
-            return POLL
-        pause, self._soon = self._soon, min(POLL, 2 * self._soon)
+        pause, self._soon = (self._soon, min(POLL, 2 * self._soon)) if is_held_back else (POLL, SOON)
         return pause
 
     async def _let_go(self) -> None:
