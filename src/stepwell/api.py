@@ -5,6 +5,7 @@ from stepwell._version import __version__
 from stepwell.base.backoff import Retry
 from stepwell.base.count import Count
 from stepwell.base.limits import Limits
+from stepwell.base.rates import Rate
 from stepwell.compensation import saga
 from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
@@ -241,6 +242,7 @@ __all__ = [
     "QueueMetrics",
     "QueueNotFound",
     "QueueStats",
+    "Rate",
     "Reason",
     "Receipt",
     "Reconciliation",

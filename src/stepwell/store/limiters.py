@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.durations import datetime_of
-from stepwell.base.limits import MOST_RUNNING, Limits, limits_of
+from stepwell.base.limits import MOST_RUNNING, PATHS, Limits, limits_of, meters_of, storable
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
+from stepwell.base.rates import Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
 from stepwell.records import Page
 from stepwell.store.driver import Call, Row, Script, Value
@@ -67,6 +68,9 @@ class LimitedPlace:
     most_of_key: int | None
     is_paused: bool
     reason: str | None
+    rate: str | None = None  # the rate that allows none of its cost now ...
+    of_key_rate: bool = False  # ... which is that of its key ...
+    wait: int = 0  # ... for this many microseconds
 
 
 class Limiters:
@@ -88,16 +92,25 @@ class Limiters:
         return [info for _, info in await self._infos()]
 
     async def set(
-        self, queue: str, *, running: int | str | None = KEPT, per_key: int | str | None = KEPT, key: str | None = KEPT
+        self,
+        queue: str,
+        *,
+        running: int | str | None = KEPT,
+        per_key: int | str | None = KEPT,
+        key: str | None = KEPT,
+        rate: Rate | str | None = KEPT,
+        key_rate: Rate | str | None = KEPT,
+        cost: str | None = KEPT,
     ) -> LimitsInfo | None:
         """Change the limits of a queue or workflow, over what its code declares; None takes a limit away.
 
         It holds for all workers and stays until `reset`, over every deploy. What runs goes on: where that is more than
         the new limit, nothing begins until it fits.
         """
-        given = {"running": running, "per_key": per_key, "key": key}
+        given = {"running": running, "per_key": per_key, "key": key, "rate": rate, "key_rate": key_rate, "cost": cost}
         changes = {name: value for name, value in given.items() if value != KEPT}
-        limits_of({name: value for name, value in changes.items() if value is not None})
+        checked = limits_of({name: value for name, value in changes.items() if value is not None})
+        changes = {name: storable(getattr(checked, name)) for name in changes}
         number = await self._limitable(queue)
         await self._db.transact(partial(self._change, number, changes))
         await self._begun(number)
@@ -146,7 +159,7 @@ class Limiters:
 
     async def place_of(self, task_id: int) -> LimitedPlace | None:
         """Where a ready task of a limited queue stands; None if its queue has no limits any more."""
-        rows = await self._db.driver.read(Call("limits_on", {"id": task_id, "most": MOST_COUNTED}))
+        rows = await self._db.driver.read(Call("limits_on", self._db.params(id=task_id, most=MOST_COUNTED)))
         if not rows:
             return None
         row = rows[0]
@@ -162,6 +175,7 @@ class Limiters:
             most_of_key=row["per_key"] if row["key_running"] is None else row["key_running"],
             is_paused=row["paused_at"] is not None,
             reason=row["pause_reason"],
+            **_waits(row),
         )
 
     async def declared(self, queues: Mapping[int, Mapping[str, Any] | None]) -> None:
@@ -211,7 +225,7 @@ class Limiters:
             places = await self._db.driver.read(Call("places", {"queue_id": row["id"]}))
             declared, edited = _said(row["declared"]), _said(row["edited"]) or {}
             limits = limits_of(_effective(declared, edited))
-            shown = {name: value for name, value in (declared or {}).items() if name != "path"}
+            shown = {name: value for name, value in (declared or {}).items() if name not in PATHS.values()}
             infos.append(
                 (row["id"], LimitsInfo(row["name"], limits, None if declared is None else shown, edited, len(places)))
             )
@@ -248,7 +262,7 @@ class Limiters:
         return sorted(row["id"] for row in rows)
 
     def _adopted(self, queue_id: int) -> Script[None]:
-        yield Call("lock_limiter", {"queue_id": queue_id})
+        yield Call("lock_limiter", self._db.params(queue_id=queue_id))
         yield Call("admit_running", {"queue_id": queue_id})
         yield Call("note_adopted", {**self._db.params(), "queue_id": queue_id, "settled": SETTLED})
 
@@ -264,8 +278,9 @@ class Limiters:
         row = yield from self._locked(queue_id)
         declared, edited = (None, {}) if row is None else (_said(row["declared"]), _said(row["edited"]) or {})
         changed = {**edited, **changes}
-        if "key" in changes:
-            changed["path"] = None if changes["key"] is None else f"$.{changes['key']}"
+        for option, path in PATHS.items():
+            if option in changes:
+                changed[path] = None if changes[option] is None else f"$.{changes[option]}"
         yield from self._put(queue_id, declared, changed, is_new=row is None)
 
     def _reset(self, queue_id: int) -> Script[None]:
@@ -283,10 +298,11 @@ class Limiters:
 
     def _locked(self, queue_id: int) -> Script[Row | None]:
         """The limiter of a queue, locked; without one the queue is locked, so that nothing is added meanwhile."""
-        rows = yield Call("lock_limiter", {"queue_id": queue_id})
+        locking = Call("lock_limiter", self._db.params(queue_id=queue_id))
+        rows = yield locking
         if not rows:
             yield Call("lock_queue", {"queue_id": queue_id})
-            rows = yield Call("lock_limiter", {"queue_id": queue_id})
+            rows = yield locking
         return rows[0] if rows else None
 
     def _put(
@@ -301,17 +317,18 @@ class Limiters:
         """Write the limits; a queue of which nothing is said any more has none."""
         said = _effective(declared, edited)
         limited = keeps or declared is not None or bool(edited)
-        path = said.get("path") if limited else None
         if limited:
             texts = {"declared": None if declared is None else json.dumps(declared), "edited": json.dumps(edited)}
-            numbers = {"running": said.get("running"), "per_key": said.get("per_key")}
+            numbers = {"running": said.get("running"), "per_key": said.get("per_key"), **meters_of(said)}
             yield Call("put_limiter", {**self._db.params(), "queue_id": queue_id, **numbers, **texts})
         # After the limiter: a claim holds that, and looks at the queue.
-        yield Call("limit_queue", {"queue_id": queue_id, "limited": limited, "path": path})
+        paths = {path: said.get(path) if limited else None for path in PATHS.values()}
+        yield Call("limit_queue", {"queue_id": queue_id, "limited": limited, **paths})
         if is_new and limited:
             yield Call("admit_running", {"queue_id": queue_id})
         if not limited:
             yield Call("drop_limiter", {"queue_id": queue_id})
+            yield Call("forget_all_paid", {"queue_id": queue_id})
 
 
 def _effective(declared: Mapping[str, Any] | None, edited: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,6 +345,19 @@ def _count(places: Iterable[Row]) -> dict[str, int]:
     for row in places:
         running[row["limit_key"]] = running.get(row["limit_key"], 0) + 1
     return running
+
+
+def _waits(row: Row) -> dict[str, Any]:
+    """Which rate allows no task that costs what this does, and for how long; nothing if both do."""
+    now, cost, waits = row["now"], row["cost"], dict[str, Any]()
+    for prefix, paid in (("", "paid"), ("key_", "key_paid")):
+        meter = meter_of(row[f"{prefix}rate"], row[f"{prefix}period"], row[f"{prefix}burst"])
+        if meter is None:
+            continue
+        since_set_back = max(0, row["paid_at"] - now)
+        if (wait := meter.wait((row[paid] or 0) - since_set_back, now, cost)) > waits.get("wait", 0):
+            waits = {"rate": str(meter), "of_key_rate": bool(prefix), "wait": wait}
+    return waits
 
 
 def _key(row: Any, running: int) -> LimitedKey:
