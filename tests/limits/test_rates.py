@@ -66,6 +66,17 @@ def test_most_of_a_rate_is_used() -> None:
         assert 0.85 * count <= units / 10 <= 1.11 * count
 
 
+@pytest.mark.proves("LI-10")
+@pytest.mark.parametrize(("count", "burst"), [(60, 1), (60, 7), (7, 3)])
+def test_one_after_the_other_as_soon_as_they_may_no_window_holds_more(count: int, burst: int) -> None:
+    meter, now, paid, begun = Meter(count, 1_000, burst), 10**15, 0, Begun()
+    for _ in range(5 * count):
+        now += max(0, meter.wait(paid, now, 1))
+        paid = max(paid, now) + meter.price(1)
+        begun.append((now, 1))
+    assert count - 1 <= worst(begun, 1_000) <= count
+
+
 @pytest.mark.proves("LI-10", "LI-11", "LI-12")
 @pytest.mark.parametrize("seed", range(2))
 async def test_rates_in_all_and_of_keys_hold_in_every_window(store: Store, clock: TestClock, seed: int) -> None:

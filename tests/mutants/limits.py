@@ -10,6 +10,8 @@ BEFORE = RUNNING + "test_what_was_there_before_the_limits_and_after_them_is_clai
 LOST = RUNNING + "test_a_worker_lost_gives_its_places_back_and_a_suspect_needs_one"
 DECLARED = RUNNING + "test_declared_limits_hold_over_all_workers_for_messages_and_runs"
 SQL = "store/sql/limits.sql"
+RATES = "tests/limits/test_rates.py::"
+WINDOWS = RATES + "test_rates_in_all_and_of_keys_hold_in_every_window"
 
 LIMIT_MUTANTS = (
     Mutant(
@@ -123,6 +125,110 @@ LIMIT_MUTANTS = (
         '            yield Call("admit", {"queue_id": queue_id, "id": found[0]["id"]})\n',
         "            pass\n",
         LOST,
+    ),
+    Mutant(
+        "rates: what a burst adds is not taken from the pace",
+        "LI-10",
+        "base/rates.py",
+        "return self.count - self.burst + 1",
+        "return self.count",
+        RATES + "test_no_window_holds_more_than_the_rate_and_no_task_waits_forever",
+    ),
+    Mutant(
+        "rates: a price is rounded down",
+        "LI-10",
+        "base/rates.py",
+        "min(-(-units * self.period // self.flow), LONGEST_DEBT)",
+        "min(units * self.period // self.flow, LONGEST_DEBT)",
+        RATES + "test_no_window_holds_more_than_the_rate_and_no_task_waits_forever",
+    ),
+    Mutant(
+        "rates: what costs more than a burst begins without a rest",
+        "LI-12",
+        "base/rates.py",
+        "return rested + self.price(min(cost, self.count) - self.burst) - now",
+        "return rested - now",
+        RATES + "test_no_window_holds_more_than_the_rate_and_no_task_waits_forever",
+    ),
+    Mutant(
+        "rates: a claim on Postgres does not ask the rate in all",
+        "LI-10",
+        SQL,
+        "and (open.rate is null or {wait all open.paid ranked.cost ranked.all_cost} <= 0)",
+        "",
+        WINDOWS,
+    ),
+    Mutant(
+        "rates: a claim elsewhere does not ask the rate in all",
+        "LI-10",
+        "store/limited.py",
+        "if (wait := rates.wait(turn.key, cost)) > 0:",
+        "if (wait := rates.wait_of_key(turn.key, cost)) > 0:",
+        WINDOWS,
+    ),
+    Mutant(
+        "rates: nobody pays for a key on Postgres",
+        "LI-11",
+        SQL,
+        "where open.key_rate is not null and spent.cost > 0",
+        "where false",
+        WINDOWS,
+    ),
+    Mutant(
+        "rates: a key whose rate is used up takes the place of another",
+        "LI-11",
+        SQL,
+        "case when said.paused_at is not null or due.wait > 0 then 0",
+        "case when said.paused_at is not null then 0",
+        RATES + "test_a_key_whose_rate_is_used_up_holds_no_other_back",
+    ),
+    Mutant(
+        "rates: what waits for nothing new costs again",
+        "LI-13",
+        "store/rules.py",
+        "then 0 else coalesce({task}.cost, 1) end",
+        "then coalesce({task}.cost, 1) else coalesce({task}.cost, 1) end",
+        RATES + "test_a_retry_is_charged_and_a_run_that_goes_on_is_not",
+    ),
+    Mutant(
+        "rates: a retry costs nothing",
+        "LI-13",
+        "store/rules.py",
+        " and not ({task}.attempt > 0 and {task}.error is not null) then 0",
+        " then 0",
+        RATES + "test_a_retry_is_charged_and_a_run_that_goes_on_is_not",
+    ),
+    Mutant(
+        "rates: a suspect costs nothing",
+        "LI-13",
+        "store/limited.py",
+        '            rates.begin(key, found[0]["cost"])\n',
+        "",
+        RATES + "test_a_suspect_is_charged_too_and_waits_for_its_rate",
+    ),
+    Mutant(
+        "rates: what a task has not needed is kept",
+        "LI-14",
+        "base/rates.py",
+        "return max(paid - self.price(-units), min(paid, now))",
+        "return paid",
+        RATES + "test_what_a_task_costs_in_truth_is_settled_after_it",
+    ),
+    Mutant(
+        "rates: a turn that is over charges",
+        "LI-14",
+        SQL,
+        "and (task.turn = rows.turn and task.limit_key is not null) is true\n order by",
+        "and (task.limit_key is not null) is true\n order by",
+        RATES + "test_a_late_turn_charges_nothing",
+    ),
+    Mutant(
+        "rates: a clock that was set back is not noticed",
+        "LI-10",
+        "store/rates.py",
+        'back = max(0, row["paid_at"] - row["now"])',
+        "back = 0",
+        RATES + "test_a_burst_begins_at_once_and_the_rest_at_the_pace_of_the_rate",
     ),
     Mutant(
         "limits: a declaration goes before what people have changed",

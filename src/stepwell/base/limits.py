@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stepwell.base.names import check_whole
@@ -13,6 +13,7 @@ from stepwell.errors import InvalidOption
 
 MOST_RUNNING: Final = 100_000
 PATHS: Final = {"key": "path", "cost": "cost_path"}  # what names a part of the input, and as what its place is stored
+WAKES_COST: Final = "wakes_cost"  # as what is stored that a run that goes on costs again
 _PATH: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}(\.[A-Za-z_][A-Za-z0-9_]{0,99}){0,9}")
 
 
@@ -75,13 +76,22 @@ def checked_limits(limits: object, of: str, parameters: Collection[str] | None) 
     return limits
 
 
-def declared_limits(limits: Limits | None, of: str, parameters: Collection[str] | None) -> dict[str, Any] | None:
-    """What is said, by name, as it is stored; nothing of what is not."""
+def declared_limits(
+    limits: Limits | None, of: str, parameters: Collection[str] | None, *, wakes_cost: bool = False
+) -> dict[str, Any] | None:
+    """What is said, by name, as it is stored; nothing of what is not. Whether a run that goes on costs again is said too."""
     if limits is None:
         return None
     said = {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
     said |= {path: limits.path(option, of, parameters) for option, path in PATHS.items()}
+    said |= {WAKES_COST: True} if wakes_cost else {}
     return {name: storable(value) for name, value in said.items() if value is not None}
+
+
+def limits_of_steps(limits: Limits, parameters: Collection[str]) -> Limits:
+    """The same limits for the queue of a step with these parameters, whose arguments are a part of the input there."""
+    paths = {option: limits.path(option, "", parameters) for option in PATHS}
+    return replace(limits, **{option: path and f"arguments{path[1:]}" for option, path in paths.items()})
 
 
 def storable(value: Any) -> Any:

@@ -180,6 +180,7 @@ def claim_by_steps(params: dict[str, Value]) -> Script[list[Row]]:
     room, rates = min(int(params["limit"] or 0), most - len(places)), (yield from Rates.locked(queue_id, limiter))
     if room <= 0:
         return []
+    params = {**params, "wakes_cost": limiter["wakes_cost"]}
     walk = Walk(params, limiter, KeyTurns.of(limiter, places), rates, room)
     if rates.of_all is not None and rates.wait_of_all(0) >= 0:
         return [_waiting(params, rates.wait_of_all(1))]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.base.durations import datetime_of
-from stepwell.base.limits import MOST_RUNNING, PATHS, Limits, limits_of, meters_of, storable
+from stepwell.base.limits import MOST_RUNNING, PATHS, WAKES_COST, Limits, limits_of, meters_of, storable
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
 from stepwell.base.rates import Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
@@ -225,7 +225,7 @@ class Limiters:
             places = await self._db.driver.read(Call("places", {"queue_id": row["id"]}))
             declared, edited = _said(row["declared"]), _said(row["edited"]) or {}
             limits = limits_of(_effective(declared, edited))
-            shown = {name: value for name, value in (declared or {}).items() if name not in PATHS.values()}
+            shown = {name: value for name, value in (declared or {}).items() if name in Limits.__dataclass_fields__}
             infos.append(
                 (row["id"], LimitsInfo(row["name"], limits, None if declared is None else shown, edited, len(places)))
             )
@@ -320,6 +320,7 @@ class Limiters:
         if limited:
             texts = {"declared": None if declared is None else json.dumps(declared), "edited": json.dumps(edited)}
             numbers = {"running": said.get("running"), "per_key": said.get("per_key"), **meters_of(said)}
+            numbers[WAKES_COST] = said.get(WAKES_COST, False)
             yield Call("put_limiter", {**self._db.params(), "queue_id": queue_id, **numbers, **texts})
         # After the limiter: a claim holds that, and looks at the queue.
         paths = {path: said.get(path) if limited else None for path in PATHS.values()}

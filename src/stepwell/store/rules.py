@@ -81,10 +81,10 @@ _COST = "(select coalesce(rows.cost, %s) from taking where taking.id = rows.queu
 _COST_IN_INPUT = "(select %s from taking where taking.id = rows.queue_id and taking.limited)"
 # What a task costs when it begins now. What waking costs, a run that goes on where it was, has been paid.
 _COST_NOW = (
-    "case when {task}.kind = 'RUN' and {task}.started_at is not null"
+    "case when {task}.kind = 'RUN' and {task}.started_at is not null and not {wakes_cost}"
     " and not ({task}.attempt > 0 and {task}.error is not null) then 0 else coalesce({task}.cost, 1) end"
 )
-_RATES = "rate", "period", "burst", "key_rate", "key_period", "key_burst", "paid", "paid_at"
+_RATES = "rate", "period", "burst", "key_rate", "key_period", "key_burst", "paid", "paid_at", "wakes_cost"
 _LONGEST_DEBT = 315_360_000_000_000  # microseconds: ten years
 
 
@@ -137,9 +137,10 @@ def may_be_ready(argument: str) -> str:
     return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
 
 
-def cost_of(task: str) -> str:
-    """What a task costs if it begins now."""
-    return _COST_NOW.replace("{task}", task)
+def cost_of(argument: str) -> str:
+    """What a task costs if it begins now: `cost_of task WAKES_COST`."""
+    task, _, wakes_cost = argument.partition(" ")
+    return _COST_NOW.replace("{task}", task).replace("{wakes_cost}", wakes_cost)
 
 
 def rates(limiter: str) -> str:

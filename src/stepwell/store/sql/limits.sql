@@ -78,7 +78,7 @@ walk (limit_key, lap, free, weight, fit, steps, wait) as (
      cross join lateral (
         select coalesce((
             select {wait key head.paid head.cost head.cost}
-              from (select (select {cost_of task} from {task} as task
+              from (select (select {cost_of task open.wakes_cost} from {task} as task
                              where task.queue_id = :queue_id and task.ready and task.limit_key is not null
                                and task.limit_key >= next.limit_key and task.limit_key <= next.limit_key
                              order by task.limit_key, task.priority desc, task.run_at, task.id limit 1) as cost,
@@ -108,7 +108,7 @@ picked as materialized (
            row_number() over same_key as nth, sum(walked.cost) over same_key as key_cost
       from open cross join line
      cross join lateral (
-        select task.id, task.ctid as spot, task.priority, task.run_at, {cost_of task} as cost from {task} as task
+        select task.id, task.ctid as spot, task.priority, task.run_at, {cost_of task open.wakes_cost} as cost from {task} as task
          where task.queue_id = :queue_id and task.ready and task.limit_key is not null
            and task.limit_key >= line.limit_key and task.limit_key <= line.limit_key
            and (cast(:worker as bigint) is not null or task.position is null) is true
@@ -232,14 +232,14 @@ select step.limit_key,
          where said.queue_id = :queue_id and said.limit_key = step.limit_key) as paused_at,
        case when :rated then (select paid.paid from {key_paid} as paid
          where paid.queue_id = :queue_id and paid.limit_key = step.limit_key) end as paid,
-       case when :rated then (select {cost_of task} from {task} as task
+       case when :rated then (select {cost_of task :wakes_cost} from {task} as task
          where task.queue_id = :queue_id and task.ready and task.limit_key is not null and task.limit_key = step.limit_key
          order by task.priority desc, task.run_at, task.id limit 1) end as cost
   from step where step.limit_key is not null;
 
 -- name: ready_of_key [sqlite]
 -- The ready tasks of a key, in the order in which they are taken, and what each costs; by hand none of an ordered group.
-select task.id, {cost_of task} as cost from {task} as task
+select task.id, {cost_of task :wakes_cost} as cost from {task} as task
  where task.queue_id = :queue_id and task.ready and task.limit_key is not null and task.limit_key = :limit_key
    and (:worker is not null or task.position is null)
  order by task.priority desc, task.run_at, task.id
@@ -312,9 +312,8 @@ returning limit_key;
 -- Lock tasks of limited queues that tell what they have cost, in turns that are the last; and what is known so far.
 with rows as ({rows id bigint, turn bigint, cost bigint})
 select task.id, task.queue_id, task.limit_key, coalesce(task.cost, 1) as cost
-  from {task} as task
- where task.id {any_of rows} and task.limit_key is not null
-   and (task.turn = (select rows.turn from rows where rows.id = task.id)) is true
+  from rows join {task} as task on task.id = rows.id
+ where task.id {any_of rows} and (task.turn = rows.turn and task.limit_key is not null) is true
  order by task.id + 0
  {for_update_of_task};
 
@@ -362,15 +361,15 @@ select limiter.queue_id, limiter.declared, limiter.adopted from rows join {limit
 -- bound: 16
 -- Make or change the limiter of a queue.
 insert into {limiter} as limiter (queue_id, running, per_key, declared, edited, updated_at, rate, period, burst, key_rate,
-                                  key_period, key_burst)
+                                  key_period, key_burst, wakes_cost)
 values (cast(:queue_id as bigint), cast(:running as bigint), cast(:per_key as bigint), {json_of declared}, {json_of edited},
         {now}, cast(:rate as bigint), cast(:period as bigint), cast(:burst as bigint), cast(:key_rate as bigint),
-        cast(:key_period as bigint), cast(:key_burst as bigint))
+        cast(:key_period as bigint), cast(:key_burst as bigint), :wakes_cost)
 on conflict (queue_id) do update
    set running = excluded.running, per_key = excluded.per_key, declared = excluded.declared, edited = excluded.edited,
        turn = limiter.turn + 1, updated_at = excluded.updated_at, rate = excluded.rate, period = excluded.period,
        burst = excluded.burst, key_rate = excluded.key_rate, key_period = excluded.key_period,
-       key_burst = excluded.key_burst
+       key_burst = excluded.key_burst, wakes_cost = excluded.wakes_cost
 returning queue_id;
 
 -- name: lock_queue
@@ -499,7 +498,7 @@ select named.limit_key,
 -- What is said of the queue and the key of a task, and how many ready tasks of its key there are, and come before it, of the
 -- first :most.
 select limiter.running, limiter.per_key, task.queue_id, coalesce(task.limit_key, '') as limit_key, {rates limiter},
-       {cost_of task} as cost, own.paid as key_paid,
+       {cost_of task limiter.wakes_cost} as cost, own.paid as key_paid,
        said.running as key_running, said.paused_at, said.pause_reason,
        (select count(*) from (
             select 1 as one from {task} as other

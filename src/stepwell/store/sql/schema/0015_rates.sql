@@ -14,6 +14,9 @@ alter table {limiter} add column key_rate bigint;
 alter table {limiter} add column key_period bigint;
 alter table {limiter} add column key_burst bigint;
 
+-- Whether a run that goes on costs again: a step with a queue goes on only to be tried again.
+alter table {limiter} add column wakes_cost boolean not null default false;
+
 -- Until when the rate in all is paid; and when the last task began, so that a clock that was set back is noticed.
 alter table {limiter} add column paid bigint not null default 0;
 alter table {limiter} add column paid_at bigint not null default 0;
