@@ -80,6 +80,7 @@ class Limiters:
         self._db = database
         self._looked_at = float("-inf")
         self._asked: frozenset[int] = frozenset()
+        self._silent: frozenset[int] = frozenset()  # queues of which the code here declares no limits
 
     async def of(self, queue: str) -> LimitsInfo | None:
         """The limits of a queue or workflow; None if it has none."""
@@ -178,20 +179,27 @@ class Limiters:
             **_waits(row),
         )
 
-    async def declared(self, queues: Mapping[int, Mapping[str, Any] | None]) -> None:
+    async def declared(self, queues: Mapping[int, Mapping[str, Any] | None], *, looks: bool) -> None:
         """Write what the code of a worker declares of its queues, if that is news; what people change stays over it.
 
-        Where it declares nothing, what earlier code has declared is taken back.
+        Where it declares nothing, what earlier code has declared is taken back: now if it `looks`, else when upkeep has
+        found that any queue has limits. So without limits nothing is asked.
         """
-        for queue_id, said in queues.items():
-            if said is not None:
-                await self._db.transact(partial(self._declare, queue_id, said))
-                await self._begun(queue_id)
-        limited = await self.limited(queues, anew=True)
-        for row in await self._among([queue_id for queue_id in limited if queues[queue_id] is None]):
+        said = {queue_id for queue_id, limits in queues.items() if limits is not None}
+        self._asked |= queues.keys()
+        self._silent = (self._silent | queues.keys()) - said
+        for queue_id in said:
+            await self._db.transact(partial(self._declare, queue_id, queues[queue_id]))
+            await self._begun(queue_id)
+        if looks or said:
+            await self._look_now()
+
+    async def _look_now(self) -> None:
+        limited = await self.limited(self._asked, anew=True)
+        for row in await self._among(limited & self._silent):
             if row["declared"] is not None:
                 await self._db.transact(partial(self._declare, row["queue_id"], None))
-                await self.limited(queues, anew=True)
+                await self.limited(self._asked, anew=True)
 
     async def limited(self, queue_ids: Iterable[int], *, anew: bool = False) -> frozenset[int]:
         """Which of these queues have limits, as known for 15 seconds; a claim that is mistaken takes nothing."""
@@ -206,10 +214,13 @@ class Limiters:
                     await self._adopt(row["queue_id"])
         return self._db.tasks.limited & asked
 
-    async def look(self, queue_ids: Iterable[int]) -> None:
-        """Look again which of these queues have limits, if the last look is long ago and the database answers."""
-        with contextlib.suppress(StoreBusy, StoreUnavailable):
-            await self.limited(queue_ids)
+    async def look(self) -> None:
+        """Look again which of the queues that are served here have limits, if the last look is long ago."""
+        if time.monotonic() - self._looked_at > LOOK_EVERY:
+            known = self._db.tasks.limited
+            with contextlib.suppress(StoreBusy, StoreUnavailable):
+                await self._look_now()
+            self._db.wakeups.wake(set(self._db.tasks.limited - known))
 
     def changed(self) -> None:
         """What is known of limits may be wrong."""

@@ -442,11 +442,13 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 -- bound: 16
 -- scans task: Turso; the first entries of the index, and no more.
 -- scans schedule: Turso; the first entry of each index, and no more.
+-- scans limiter: the first row, and no more.
 -- Say how many microseconds from now the next waiting task is due, nothing if none waits for a moment; and whether one
 -- that was taken by hand is to be taken back. That looks at the first eight, so that one which another transaction holds
 -- hides none behind it. A search for the first that was taken, with a condition on the status, has a plan for parallel
 -- workers once the table is analysed: 127 pages instead of 4.
--- Of schedules it says when the next tick comes, and whether one waits for the run before it.
+-- Of schedules it says when the next tick comes, and whether one waits for the run before it; of limits, whether any queue
+-- has some.
 select min(first.run_at) - {now} as wait,
        count(case when first.status = 'RUNNING' and first.run_at <= {now} then 1 end) > 0 as taken,
        (select schedule.next_at from {schedule} as schedule
@@ -454,7 +456,8 @@ select min(first.run_at) - {now} as wait,
          order by schedule.next_at limit 1) - {now} as tick,
        exists (select 1 from {schedule} as schedule
                 where schedule.tenant = :tenant and schedule.buffered_at is not null
-                  and schedule.paused_at is null) as buffered
+                  and schedule.paused_at is null) as buffered,
+       exists (select 1 from {limiter}) as limited
   from (select task.run_at, task.status from {task} as task
          where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
            and task.losses = 0 and not task.waits_for_previous and task.status in ('PENDING', 'PAUSED', 'RUNNING')
