@@ -462,6 +462,15 @@ PROMISES = {
             f"{of['seconds']:.0f} s"
         ),
     ),
+    "rates": Promise(
+        "No window of a second holds more units that begin than the rate of a queue says",
+        "Two processes share a rate of 50 a second, of messages that cost 1 to 4; one of them is SIGKILLed from time to "
+        "time, lease 2 s. A reader notes when each turn was claimed. Void unless most of the rate was used.",
+        lambda of: (
+            f"{of['messages']:,} messages, {of['units']:,} units, {of['kills']} kills: at most {of['most']} in a second; "
+            f"{of['again']} claimed again, 0 lost, in {of['seconds']:.0f} s"
+        ),
+    ),
     "dashboard": Promise(
         "Every page of the dashboard is small and quick however much the store holds",
         "A store of that size, with dead letters, a run of many steps, a large payload and an instance of many events. "

@@ -164,7 +164,7 @@ LIMIT_MUTANTS = (
         "base/rates.py",
         "min(-(-units * self.period // self.flow), LONGEST_DEBT)",
         "min(units * self.period // self.flow, LONGEST_DEBT)",
-        RATES + "test_no_window_holds_more_than_the_rate_and_no_task_waits_forever",
+        RATES + "test_one_after_the_other_as_soon_as_they_may_no_window_holds_more",
     ),
     Mutant(
         "rates: what costs more than a burst begins without a rest",

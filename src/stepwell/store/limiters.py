@@ -39,6 +39,8 @@ class LimitsInfo:
     declared: Mapping[str, Any] | None
     edited: Mapping[str, Any]
     running: int
+    paused_keys: int = 0
+    wait: float = 0.0  # seconds until the rate in all allows a task that costs 1; 0 if it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +239,9 @@ class Limiters:
             declared, edited = _said(row["declared"]), _said(row["edited"]) or {}
             limits = limits_of(_effective(declared, edited))
             shown = {name: value for name, value in (declared or {}).items() if name in Limits.__dataclass_fields__}
-            infos.append(
-                (row["id"], LimitsInfo(row["name"], limits, None if declared is None else shown, edited, len(places)))
-            )
+            said = (row["name"], limits, None if declared is None else shown, edited)
+            wait = _waits({**dict(row), "key_rate": None, "cost": 1}).get("wait", 0) / 1_000_000
+            infos.append((row["id"], LimitsInfo(*said, len(places), row["paused_keys"], wait)))
         return infos
 
     async def _number(self, queue: str) -> int:

@@ -344,8 +344,9 @@ update {limiter} set turn = turn + 1, admitted = {admitted_and_found}
 -- unbounded: one row for each queue that has limits.
 -- scans limiter: all of them.
 -- The queues that have limits, and what is said of them.
-select queue.id, queue.name, queue.key_path, limiter.running, limiter.per_key, limiter.declared, limiter.edited,
-       limiter.adopted
+select queue.id, queue.name, limiter.running, limiter.per_key, limiter.declared, limiter.edited, {rates limiter},
+       (select count(*) from {key_limit} as said where said.queue_id = limiter.queue_id and said.paused_at is not null)
+         as paused_keys
   from {limiter} as limiter {one_of queue.id limiter.queue_id}
  where queue.tenant = :tenant
  order by queue.name;
