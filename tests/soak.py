@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -462,6 +462,15 @@ PROMISES = {
             f"{of['seconds']:.0f} s"
         ),
     ),
+    "keys": Promise(
+        "Neither many keys nor a noisy one make a claim of a limited queue dearer",
+        "Postgres, plans made on empty tables. Buffers a task of a claim of 1, 10 and 50: of 1,000 keys, the same beside one "
+        "key with a million waiting tasks, and of 100,000 keys.",
+        lambda of: (
+            f"{'with' if of['rates'] else 'without'} rates: {_each(of['few'])} buffers a task of {of['keys']:,} keys, "
+            f"{_each(of['beside'])} beside {of['noisy']:,} tasks of one, {_each(of['of_many'])} of {of['many']:,} keys"
+        ),
+    ),
     "rates": Promise(
         "No window of a second holds more units that begin than the rate of a queue says",
         "Two processes share a rate of 50 a second, of messages that cost 1 to 4; one of them is SIGKILLed from time to "
@@ -614,6 +623,10 @@ def _grown(of: Numbers, name: str) -> str:
 
 def _change(few: int, full: int) -> str:
     return f"{few:,}" if few == full else f"{few:,} → {full:,}"
+
+
+def _each(costs: Mapping[str, float]) -> str:
+    return " / ".join(f"{cost:g}" for cost in costs.values())
 
 
 def _processes(count: int) -> str:

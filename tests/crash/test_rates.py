@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_a_rate_holds_in_every_window_while_a_worker_is_killed(
         site.wait_for_sessions(crew)
         began = time.monotonic()
         for kill in range(1, kills + 1):
-            wait_for(lambda at=kill: len(begun) >= at * count // (kills + 2), 60, message="enough that has begun")
+            wait_for(partial(_has, begun, kill * count // (kills + 2)), 60, message="enough that has begun")
             crew.kill_random()
             crew.respawn()
         site.wait_for_success(crew, count, scale.of(60, 900))
@@ -44,6 +45,10 @@ def test_a_rate_holds_in_every_window_while_a_worker_is_killed(
     void_unless(most >= 0.8 * RATE.count, f"at most {most} began in a second")
     units = sum(cost for _, cost in starts)
     measured("rates", messages=count, kills=kills, again=again, units=units, most=most, seconds=seconds)
+
+
+def _has(begun: Sized, count: int) -> bool:
+    return len(begun) >= count
 
 
 def _units(number: int) -> int:

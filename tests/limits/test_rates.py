@@ -132,6 +132,20 @@ async def test_a_key_whose_rate_is_used_up_holds_no_other_back(store: Store, clo
     assert keys_of(await claimed(store, worker, number)) == "ab"
 
 
+@pytest.mark.proves("LI-11")
+async def test_keys_that_have_rested_are_forgotten(store: Store, clock: TestClock) -> None:
+    number = await queue(store, Limits(key="tenant", key_rate=Rate(10, "1s", burst=5)), a=1, b=1)
+    worker = await begin(store)
+    assert keys_of(await claimed(store, worker, number)) == "ab"
+    await store.database.limiters.declared({number: None}, looks=True)
+    assert len(await ask(store, "select limit_key from {key_paid}")) == 2
+    clock.advance(2)
+    await store.enqueue("q", {"tenant": "a"})
+    assert keys_of(await claimed(store, worker, number)) == "a"
+    await store.database.limiters.declared({number: None}, looks=True)
+    assert [row["limit_key"] for row in await ask(store, "select limit_key from {key_paid}")] == ["a"]
+
+
 @pytest.mark.proves("LI-12")
 async def test_a_task_costs_what_its_input_or_its_option_says(store: Store, clock: TestClock) -> None:
     number = await queue(store, Limits(rate=Rate(100, "1s", burst=10)))

@@ -90,8 +90,8 @@ def declared_limits(
 
 def limits_of_steps(limits: Limits, parameters: Collection[str]) -> Limits:
     """The same limits for the queue of a step with these parameters, whose arguments are a part of the input there."""
-    paths = {option: limits.path(option, "", parameters) for option in PATHS}
-    return replace(limits, **{option: path and f"arguments{path[1:]}" for option, path in paths.items()})
+    key, cost = (limits.path(option, "", parameters) for option in PATHS)
+    return replace(limits, key=key and f"arguments{key[1:]}", cost=cost and f"arguments{cost[1:]}")
 
 
 def storable(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stepwell.base.durations import datetime_of
 from stepwell.base.limits import MOST_RUNNING, PATHS, WAKES_COST, Limits, limits_of, meters_of, storable
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
-from stepwell.base.rates import Rate, meter_of
+from stepwell.base.rates import Meter, Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
 from stepwell.records import Page
 from stepwell.store.driver import Call, Row, Script, Value
@@ -82,6 +82,7 @@ class Limiters:
         self._db = database
         self._looked_at = float("-inf")
         self._asked: frozenset[int] = frozenset()
+        self._forgot: dict[int, str] = {}  # of queues with rates of keys, the last key that was looked at to be forgotten
         self._silent: frozenset[int] = frozenset()  # queues of which the code here declares no limits
 
     async def of(self, queue: str) -> LimitsInfo | None:
@@ -197,11 +198,21 @@ class Limiters:
             await self._look_now()
 
     async def _look_now(self) -> None:
-        limited = await self.limited(self._asked, anew=True)
-        for row in await self._among(limited & self._silent):
-            if row["declared"] is not None:
+        for row in await self._among(await self.limited(self._asked, anew=True)):
+            if row["declared"] is not None and row["queue_id"] in self._silent:
                 await self._db.transact(partial(self._declare, row["queue_id"], None))
                 await self.limited(self._asked, anew=True)
+            meter = meter_of(row["key_rate"], row["key_period"], row["key_burst"])
+            if meter is not None:
+                await self._forget_paid(row["queue_id"], meter)
+
+    async def _forget_paid(self, queue_id: int, meter: Meter) -> None:
+        """Forget keys whose rates have rested for as long as any task could ask for: some of them each time."""
+        params = self._db.params(queue_id=queue_id, after=self._forgot.get(queue_id, ""), limit=CHUNK)
+        if keys := await self._db.driver.read(Call("paid_after", params)):
+            range_ = {**params, "last": keys[-1]["limit_key"], "rested": meter.price(meter.count)}
+            await self._db.driver.transact(lambda: _saying(Call("forget_paid", range_)))
+        self._forgot[queue_id] = keys[-1]["limit_key"] if len(keys) == CHUNK else ""
 
     async def limited(self, queue_ids: Iterable[int], *, anew: bool = False) -> frozenset[int]:
         """Which of these queues have limits, as known for 15 seconds; a claim that is mistaken takes nothing."""
@@ -343,6 +354,10 @@ class Limiters:
         if not limited:
             yield Call("drop_limiter", {"queue_id": queue_id})
             yield Call("forget_all_paid", {"queue_id": queue_id})
+
+
+def _saying(call: Call) -> Script[list[Row]]:
+    return (yield call)
 
 
 def _effective(declared: Mapping[str, Any] | None, edited: Mapping[str, Any]) -> dict[str, Any]:

@@ -294,17 +294,19 @@ returning queue_id;
 -- Set back until when the rates of a queue's keys are paid, as the clock was.
 update {key_paid} set paid = paid - cast(:by as bigint) where queue_id = :queue_id returning queue_id;
 
+-- name: paid_after
+-- bound: 10 + 2 a row
+-- Keys of a queue after the one given, and until when the rate of each is paid.
+select paid.limit_key, paid.paid from {key_paid} as paid
+ where paid.queue_id = :queue_id and paid.limit_key > cast(:after as text)
+ order by paid.limit_key limit :limit;
+
 -- name: forget_paid
--- bound: 10 + 8 a row
--- Forget keys whose rates have rested for long, of the :limit after the one given; the last of those comes first.
-with looked as materialized (
-    select paid.limit_key, paid.paid from {key_paid} as paid
-     where paid.queue_id = :queue_id and paid.limit_key > cast(:after as text)
-     order by paid.limit_key limit :limit
-)
+-- unbounded: the keys of one queue between two of them; the caller names those that it has just looked at.
+-- Forget those of a range of keys whose rates have rested since a moment.
 delete from {key_paid}
- where queue_id = :queue_id
-   and limit_key in (select looked.limit_key from looked where looked.paid < {now} - cast(:rested as bigint))
+ where queue_id = :queue_id and limit_key > cast(:after as text) and limit_key <= cast(:last as text)
+   and (paid < {now} - cast(:rested as bigint)) is true
 returning limit_key;
 
 -- name: costs_of
@@ -355,7 +357,8 @@ select queue.id, queue.name, limiter.running, limiter.per_key, limiter.declared,
 -- bound: 6 + 4 a row
 -- Which of these queues have limits, whether code declares them, and whether their earlier tasks have keys.
 with rows as ({rows queue_id bigint})
-select limiter.queue_id, limiter.declared, limiter.adopted from rows join {limiter} as limiter on limiter.queue_id = rows.queue_id
+select limiter.queue_id, limiter.declared, limiter.adopted, limiter.key_rate, limiter.key_period, limiter.key_burst
+  from rows join {limiter} as limiter on limiter.queue_id = rows.queue_id
  where limiter.queue_id {any_of rows.queue_id};
 
 -- name: put_limiter
