@@ -464,20 +464,20 @@ PROMISES = {
     ),
     "keys": Promise(
         "Neither many keys nor a noisy one make a claim of a limited queue dearer",
-        "Postgres, plans made on empty tables. Buffers a task of a claim of 1, 10 and 50: of 1,000 keys, the same beside one "
-        "key with a million waiting tasks, and of 100,000 keys.",
+        "Postgres, plans made on empty tables. Buffers a task of a claim of 1, 10 and 50: of 1,000 keys, the same "
+        "beside one key with a million waiting tasks, and of 100,000 keys.",
         lambda of: (
-            f"{'with' if of['rates'] else 'without'} rates: {_each(of['few'])} buffers a task of {of['keys']:,} keys, "
+            f"{'with' if of['rates'] else 'no'} rates: {_each(of['few'])} buffers a task of {of['keys']:,} keys, "
             f"{_each(of['beside'])} beside {of['noisy']:,} tasks of one, {_each(of['of_many'])} of {of['many']:,} keys"
         ),
     ),
     "rates": Promise(
         "No window of a second holds more units that begin than the rate of a queue says",
-        "Two processes share a rate of 50 a second, of messages that cost 1 to 4; one of them is SIGKILLed from time to "
-        "time, lease 2 s. A reader notes when each turn was claimed. Void unless most of the rate was used.",
+        "Two processes share a rate of 50 a second, of messages that cost 1 to 4; one of them is SIGKILLed from time "
+        "to time, lease 2 s. A reader notes when each turn was claimed. Void unless most of the rate was used.",
         lambda of: (
-            f"{of['messages']:,} messages, {of['units']:,} units, {of['kills']} kills: at most {of['most']} in a second; "
-            f"{of['again']} claimed again, 0 lost, in {of['seconds']:.0f} s"
+            f"{of['messages']:,} messages, {of['units']:,} units, {of['kills']} kills: at most {of['most']} in a "
+            f"second; {of['again']} claimed again, 0 lost, in {of['seconds']:.0f} s"
         ),
     ),
     "dashboard": Promise(

@@ -123,7 +123,7 @@ from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
-from stepwell.store.limiters import LimitedKey, LimitsInfo
+from stepwell.store.limits_info import LimitedKey, LimitsInfo
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
 from stepwell.store.plan import Cron, Every, Once

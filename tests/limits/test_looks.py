@@ -23,7 +23,7 @@ async def test_doctor_and_metrics_tell_of_limits(store: Store, clock: TestClock)
     await store.limits.pause("q", "b", reason="abuse")
     assert await told(store) == ["key 'b' of q is paused (abuse) and 1 task waits"]
     text = await store.prometheus()
-    for line in ("places{queue=\"q\"} 2", "places_taken{queue=\"q\"} 1", "paused_keys{queue=\"q\"} 1"):
+    for line in ('places{queue="q"} 2', 'places_taken{queue="q"} 1', 'paused_keys{queue="q"} 1'):
         assert f"stepwell_limit_{line}" in text
     assert 'stepwell_limit_rate_wait_seconds{queue="q"} 0.1' in text
     await store.limits.set("q", running=2000)

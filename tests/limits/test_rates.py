@@ -221,7 +221,9 @@ async def test_a_suspect_is_charged_too_and_waits_for_its_rate(store: Store, clo
 async def test_what_a_task_costs_in_truth_is_settled_after_it(store_url: str) -> None:
     costs, begun = {"less": 1, "more": 30, "as told": 10}, list[str]()
 
-    @handler("ask", limits=Limits(rate=Rate(60, "1m", burst=10), key="who", key_rate=Rate(60, "1m", burst=10), cost="most"))
+    @handler(
+        "ask", limits=Limits(rate=Rate(60, "1m", burst=10), key="who", key_rate=Rate(60, "1m", burst=10), cost="most")
+    )
     async def ask(prompt: dict[str, Any]) -> None:
         begun.append(str(prompt["says"]))
         current().charge(99)
@@ -258,7 +260,9 @@ async def test_a_run_a_thread_and_a_later_turn_charge_once(store_url: str) -> No
         await w.advance("2s")
         await w.store.database.charges.write()
         [row] = await ask(w.store, "select paid from {limiter}")
-    assert row["paid"] == begun_at + Rate(600, "1m", burst=10).meter.price(1) + Rate(600, "1m", burst=10).meter.price(60)
+    assert row["paid"] == begun_at + Rate(600, "1m", burst=10).meter.price(1) + Rate(600, "1m", burst=10).meter.price(
+        60
+    )
 
 
 @pytest.mark.proves("LI-14")

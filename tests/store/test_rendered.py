@@ -21,7 +21,23 @@ from tests.store.steps import Stepped
 
 ONLY_SQLITE = pytest.mark.backends("sqlite", reason="the only embedded database that takes many rows at once")
 NEW = ("MESSAGE", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
-NEXT = ("INPUT", 4, 0, 0, None, 3, None, "ever", None, "1", None, None, 0, None, None)  # of a group, up to its place in it
+NEXT = (
+    "INPUT",
+    4,
+    0,
+    0,
+    None,
+    3,
+    None,
+    "ever",
+    None,
+    "1",
+    None,
+    None,
+    0,
+    None,
+    None,
+)  # of a group, up to its place in it
 DIFFICULT = (
     "",
     "12",

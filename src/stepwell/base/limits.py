@@ -50,7 +50,7 @@ class Limits:
                 raise InvalidOption(option, path, "it is a name in the input, such as 'tenant' or 'user.id'")
 
     def path(self, option: str, of: str, parameters: Collection[str] | None) -> str | None:
-        """Where the key or the cost stands in the stored input, of a workflow with these parameters or any other queue."""
+        """Where the key or cost stands in the stored input, for a workflow with these parameters or any other queue."""
         said: str | None = getattr(self, option)
         if said is None:
             return None
@@ -79,7 +79,7 @@ def checked_limits(limits: object, of: str, parameters: Collection[str] | None) 
 def declared_limits(
     limits: Limits | None, of: str, parameters: Collection[str] | None, *, wakes_cost: bool = False
 ) -> dict[str, Any] | None:
-    """What is said, by name, as it is stored; nothing of what is not. Whether a run that goes on costs again is said too."""
+    """What is said, by name, as it is stored; nothing of what is not; and whether a run that goes on costs again."""
     if limits is None:
         return None
     said = {name: getattr(limits, name) for name in Limits.__dataclass_fields__}

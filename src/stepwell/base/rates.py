@@ -17,7 +17,9 @@ LONGEST_DEBT: Final = 315_360_000_000_000  # microseconds: ten years
 SHARE: Final = 10  # a rate's burst is this part of it, unless it is said
 
 _UNITS: Final = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000))
-_TEXT: Final = re.compile(r"\s*([0-9][0-9_]{0,15})\s*/\s*([0-9a-z.]{1,20})(?:\s+burst\s+([0-9][0-9_]{0,15}))?\s*", re.ASCII)
+_TEXT: Final = re.compile(
+    r"\s*([0-9][0-9_]{0,15})\s*/\s*([0-9a-z.]{1,20})(?:\s+burst\s+([0-9][0-9_]{0,15}))?\s*", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,8 @@ def _period_text(period: int) -> str:
 class Meter:
     """A rate as numbers, and what it says of a moment until which it is paid; all times in microseconds.
 
-    `claim_limited` says the same in SQL. Between two units lies `period / flow`. From a rest `burst` units begin at once,
-    and `flow` in the period after that: together never more than `count` in a window, which is why `flow` is smaller.
+    `claim_limited` says the same in SQL. Between two units lies `period / flow`. From a rest `burst` units begin at
+    once, and `flow` in the period after that: never more than `count` in a window, which is why `flow` is smaller.
     """
 
     count: int

@@ -12,12 +12,17 @@ from stepwell.cli.output import say, say_json, say_next, table
 from stepwell.operate.format import ago
 
 if TYPE_CHECKING:
-    from stepwell.store.limiters import LimitsInfo
+    from stepwell.store.limits_info import LimitsInfo
     from stepwell.store.store import Store
 
 
 NUMBERS: Final = ("running", "per_key")
-TEXTS: Final = {"rate": "50/s", "key_rate": "10/m", "key": "PATH", "cost": "PATH"}  # what is set, and what it looks like
+TEXTS: Final = {
+    "rate": "50/s",
+    "key_rate": "10/m",
+    "key": "PATH",
+    "cost": "PATH",
+}  # what is set, and what it looks like
 
 
 @click.group()
@@ -134,7 +139,12 @@ async def _list(store: Store, asked: Invocation) -> None:
         say_next("stepwell limit set QUEUE running=10")
         return
     rows = [
-        (one.queue, one.running, *(_shown(one, name) for name in ("running", "per_key", "rate", "key_rate", "key")), _edited(one))
+        (
+            one.queue,
+            one.running,
+            *(_shown(one, name) for name in ("running", "per_key", "rate", "key_rate", "key")),
+            _edited(one),
+        )
         for one in infos
     ]
     table(("QUEUE", "RUNNING", "OF", "PER KEY", "RATE", "KEY RATE", "KEY", "CHANGED"), rows)

@@ -14,7 +14,7 @@ from stepwell.records import Aside, Health, Maintenance, QueueStats, StoredVersi
 from stepwell.store.emission import KEPT, QUEUE
 from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
-from stepwell.store.limiters import LimitedKey, LimitsInfo
+from stepwell.store.limits_info import LimitedKey, LimitsInfo
 from stepwell.store.projections import ProjectionInfo
 from stepwell.store.schedule_info import ScheduleInfo
 from stepwell.store.schema import latest

@@ -23,8 +23,8 @@ from stepwell.work.current import HIDDEN, current_branch
 def current() -> Context:
     """The context of the run that executes the calling code, in a workflow or the body of a step.
 
-    In a handler it is that of the message: `id`, `key`, `attempt`, `is_cancelled()`, `progress()`, `charge()` and `heartbeat()`.
-    What only a run can do raises `NotInRun` there.
+    In a handler it is that of the message: `id`, `key`, `attempt`, `is_cancelled()`, `progress()`, `charge()`
+    and `heartbeat()`. What only a run can do raises `NotInRun` there.
     """
     message: Any = _current_message(MessageContext)
     return Context(current_run()) if message is None else message

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from stepwell.records import Aside, QueueStats
 from stepwell.store.emission import KEPT, QUEUE
-from stepwell.store.limiters import LimitsInfo
+from stepwell.store.limits_info import LimitsInfo
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, base_of
 from stepwell.store.projections import ProjectionInfo
 from stepwell.store.row_table import table_of_build
@@ -91,7 +91,10 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
 
 def _of_limits(readings: Readings) -> Iterator[MetricFamily]:
     gauges: dict[str, tuple[str, Callable[[LimitsInfo], float | None]]] = {
-        "places": ("How many tasks of a limited queue may run at once, over all workers.", lambda one: one.limits.running),
+        "places": (
+            "How many tasks of a limited queue may run at once, over all workers.",
+            lambda one: one.limits.running,
+        ),
         "places_taken": ("How many tasks of a limited queue run now, over all workers.", lambda one: one.running),
         "paused_keys": ("Keys of a limited queue that are paused.", lambda one: one.paused_keys),
         "rate_wait_seconds": (

@@ -215,10 +215,8 @@ def _waiting(params: Mapping[str, Value], wait: int) -> Row:
 Picked = tuple[Turn, int, int]  # the turn of a key, the number of a task in it, and the task
 
 
-def _allowed(
-    ranked: Sequence[tuple[Turn, int, tuple[int, int]]], rates: Rates, room: int
-) -> tuple[list[Picked], int]:
-    """Those that the rates allow, of each key up to the first that its rate does not; and if none, how long it waits."""
+def _allowed(ranked: Sequence[tuple[Turn, int, tuple[int, int]]], rates: Rates, room: int) -> tuple[list[Picked], int]:
+    """Those that the rates allow, of each key up to the first that its rate does not; if none, how long it waits."""
     picked: list[Picked] = []
     blocked, wait = set[str](), 0
     for turn, nth, (task_id, cost) in ranked:
@@ -237,9 +235,7 @@ def _allowed(
 class Walk:
     """The keys whose turn it is, beginning after the one served last, or with it if its turn is not over."""
 
-    def __init__(
-        self, params: dict[str, Value], limiter: Row, keys: KeyTurns, rates: Rates, room: int
-    ) -> None:
+    def __init__(self, params: dict[str, Value], limiter: Row, keys: KeyTurns, rates: Rates, room: int) -> None:
         self._params, self._keys, self._rates, self._room = params, keys, rates, room
         self._cursor, self._remaining = str(limiter["cursor"]), int(limiter["remaining"])
         self.turns: list[Turn] = []  # as many as there is room for, or all that may go on

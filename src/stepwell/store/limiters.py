@@ -6,18 +6,16 @@ import contextlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.durations import datetime_of
 from stepwell.base.limits import MOST_RUNNING, PATHS, WAKES_COST, Limits, limits_of, meters_of, storable
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
 from stepwell.base.rates import Meter, Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
 from stepwell.records import Page
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.limits_info import LimitedKey, LimitedPlace, LimitsInfo, key_of, waits_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -30,51 +28,6 @@ HEAVIEST: Final = 1000
 KEPT: Final = "(as it is)"  # an option that is not given
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsInfo:
-    """The limits of a queue: those in force, what code declares, what people have changed, and how many run."""
-
-    queue: str
-    limits: Limits
-    declared: Mapping[str, Any] | None
-    edited: Mapping[str, Any]
-    running: int
-    paused_keys: int = 0
-    wait: float = 0.0  # seconds until the rate in all allows a task that costs 1; 0 if it does
-
-
-@dataclass(frozen=True, slots=True)
-class LimitedKey:
-    """A key of a limited queue: its ready tasks (counted to 1,000), how many run, and what is said of it."""
-
-    key: str
-    ready: int
-    running: int
-    oldest: datetime | None = None  # since when the first of its ready tasks is due
-    weight: int = 1
-    most: int | None = None  # how many of it may run at once, if that is not the queue's `per_key`
-    paused: bool = False
-    pause_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LimitedPlace:
-    """Where a task of a limited queue stands: behind how many of its key, and how many of the places are taken."""
-
-    key: str
-    before: int
-    waiting: int
-    running: int
-    most: int | None
-    of_key: int
-    most_of_key: int | None
-    is_paused: bool
-    reason: str | None
-    rate: str | None = None  # the rate that allows none of its cost now ...
-    of_key_rate: bool = False  # ... which is that of its key ...
-    wait: int = 0  # ... for this many microseconds
-
-
 class Limiters:
     """The limits of the queues of one store."""
 
@@ -82,7 +35,9 @@ class Limiters:
         self._db = database
         self._looked_at = float("-inf")
         self._asked: frozenset[int] = frozenset()
-        self._forgot: dict[int, str] = {}  # of queues with rates of keys, the last key that was looked at to be forgotten
+        self._forgot: dict[
+            int, str
+        ] = {}  # of queues with rates of keys, the last key that was looked at to be forgotten
         self._silent: frozenset[int] = frozenset()  # queues of which the code here declares no limits
 
     async def of(self, queue: str) -> LimitsInfo | None:
@@ -155,7 +110,7 @@ class Limiters:
         rows = await self._db.driver.read(Call("keys", {**params, **place}))
         running = _count(await self._db.driver.read(Call("places", {"queue_id": number})))
         more = rows[limit - 1]["limit_key"] if len(rows) > limit else None
-        found = {row["limit_key"]: _key(row, running.get(row["limit_key"], 0)) for row in rows[:limit]}
+        found = {row["limit_key"]: key_of(row, running.get(row["limit_key"], 0)) for row in rows[:limit]}
         for key, count in running.items():  # with nothing ready behind what runs
             if key not in found and (after is None or key > after) and (more is None or key < more):
                 found[key] = LimitedKey(key, 0, count)
@@ -179,7 +134,7 @@ class Limiters:
             most_of_key=row["per_key"] if row["key_running"] is None else row["key_running"],
             is_paused=row["paused_at"] is not None,
             reason=row["pause_reason"],
-            **_waits(row),
+            **waits_of(row),
         )
 
     async def declared(self, queues: Mapping[int, Mapping[str, Any] | None], *, looks: bool) -> None:
@@ -251,7 +206,7 @@ class Limiters:
             limits = limits_of(_effective(declared, edited))
             shown = {name: value for name, value in (declared or {}).items() if name in Limits.__dataclass_fields__}
             said = (row["name"], limits, None if declared is None else shown, edited)
-            wait = _waits({**dict(row), "key_rate": None, "cost": 1}).get("wait", 0) / 1_000_000
+            wait = waits_of({**dict(row), "key_rate": None, "cost": 1}).get("wait", 0) / 1_000_000
             infos.append((row["id"], LimitsInfo(*said, len(places), row["paused_keys"], wait)))
         return infos
 
@@ -374,29 +329,3 @@ def _count(places: Iterable[Row]) -> dict[str, int]:
     for row in places:
         running[row["limit_key"]] = running.get(row["limit_key"], 0) + 1
     return running
-
-
-def _waits(row: Row) -> dict[str, Any]:
-    """Which rate allows no task that costs what this does, and for how long; nothing if both do."""
-    now, cost, waits = row["now"], row["cost"], dict[str, Any]()
-    for prefix, paid in (("", "paid"), ("key_", "key_paid")):
-        meter = meter_of(row[f"{prefix}rate"], row[f"{prefix}period"], row[f"{prefix}burst"])
-        if meter is None:
-            continue
-        since_set_back = max(0, row["paid_at"] - now)
-        if (wait := meter.wait((row[paid] or 0) - since_set_back, now, cost)) > waits.get("wait", 0):
-            waits = {"rate": str(meter), "of_key_rate": bool(prefix), "wait": wait}
-    return waits
-
-
-def _key(row: Any, running: int) -> LimitedKey:
-    return LimitedKey(
-        key=row["limit_key"],
-        ready=row["ready"],
-        running=running,
-        oldest=None if row["since"] is None else datetime_of(row["since"]),
-        weight=row["weight"] or 1,
-        most=row["running"],
-        paused=row["paused_at"] is not None,
-        pause_reason=row["pause_reason"],
-    )

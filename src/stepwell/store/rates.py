@@ -39,7 +39,7 @@ class Rates:
 
     @classmethod
     def locked(cls, queue_id: int, row: Row) -> Script[Rates]:
-        """Those of a limiter that is locked; if the clock was set back since the last task began, so is what is paid."""
+        """Those of a limiter that is locked; if the clock was set back since a task began, so is what is paid."""
         of_all = meter_of(row["rate"], row["period"], row["burst"])
         of_keys = meter_of(row["key_rate"], row["key_period"], row["key_burst"])
         back = max(0, row["paid_at"] - row["now"])
@@ -103,7 +103,7 @@ class Rates:
 
 
 class Charges:
-    """What tasks say that they have cost in truth: gathered, and written soon; if the process dies, the estimates stand."""
+    """What tasks have cost in truth: gathered, and written soon; if the process dies, the estimates stand."""
 
     def __init__(self, database: Database) -> None:
         self._db = database

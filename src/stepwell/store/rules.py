@@ -69,13 +69,17 @@ _KEY_IN_INPUT = _LIMIT_KEY.replace("rows.limit_key, ", "")  # of rows that name 
 
 # The same of what a task costs: a whole number from 1 on; whatever else stands there is 1, and too much is the most.
 _COST_IN = (
-    "(select case when cost.at ~ '^[0-9]{1,9}$' then greatest(1, cast(cost.at as bigint))"
-    " when cost.at ~ '^[0-9]+$' then 1000000000 else 1 end"
-    " from (select {input} #>> string_to_array(substr({of}.cost_path, 3), '.') as at) as cost"
-    " where {of}.cost_path is not null)",
-    "(case when {of}.cost_path is null then null"
-    " when typeof(json_extract({input}, {of}.cost_path)) = 'integer'"
-    " then min(max(json_extract({input}, {of}.cost_path), 1), 1000000000) else 1 end)",
+    (
+        "(select case when cost.at ~ '^[0-9]{1,9}$' then greatest(1, cast(cost.at as bigint))"
+        " when cost.at ~ '^[0-9]+$' then 1000000000 else 1 end"
+        " from (select {input} #>> string_to_array(substr({of}.cost_path, 3), '.') as at) as cost"
+        " where {of}.cost_path is not null)"
+    ),
+    (
+        "(case when {of}.cost_path is null then null"
+        " when typeof(json_extract({input}, {of}.cost_path)) = 'integer'"
+        " then min(max(json_extract({input}, {of}.cost_path), 1), 1000000000) else 1 end)"
+    ),
 )
 _COST = "(select coalesce(rows.cost, %s) from taking where taking.id = rows.queue_id and taking.limited)"
 _COST_IN_INPUT = "(select %s from taking where taking.id = rows.queue_id and taking.limited)"
@@ -83,6 +87,10 @@ _COST_IN_INPUT = "(select %s from taking where taking.id = rows.queue_id and tak
 _COST_NOW = (
     "case when {task}.kind = 'RUN' and {task}.started_at is not null and not {wakes_cost}"
     " and not ({task}.attempt > 0 and {task}.error is not null) then 0 else coalesce({task}.cost, 1) end"
+)
+_PAID_BY = (
+    "coalesce((select paid.paid from {key_paid} as paid"
+    " where paid.queue_id = open.queue_id and paid.limit_key = {key}), 0)"
 )
 _RATES = "rate", "period", "burst", "key_rate", "key_period", "key_burst", "paid", "paid_at", "wakes_cost"
 _LONGEST_DEBT = 315_360_000_000_000  # microseconds: ten years
@@ -174,5 +182,4 @@ def wait(argument: str) -> str:
 
 def paid_by(key: str) -> str:
     """Until when the rate of a key is paid, for the queue of the row `open`."""
-    known = f"select paid.paid from {{key_paid}} as paid where paid.queue_id = open.queue_id and paid.limit_key = {key}"
-    return f"coalesce(({known}), 0)"
+    return _PAID_BY.replace("{key}", key)

@@ -13,7 +13,7 @@ from stepwell.base.durations import datetime_of
 from stepwell.base.names import REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Row
-from stepwell.store.limiters import LimitedPlace
+from stepwell.store.limits_info import LimitedPlace
 from stepwell.store.rows import IN_DOUBT, NEVER
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepwell.errors import InvalidOption
-from stepwell.store.limiters import LimitedKey, LimitsInfo
+from stepwell.store.limits_info import LimitedKey, LimitsInfo
 from stepwell.store.store import Store
 from stepwell.ui.desk import Desk, answered, url_of
 from stepwell.ui.guard import Refusal
