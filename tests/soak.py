@@ -33,6 +33,7 @@ TESTS = (
     "tests/store/test_bounds.py",
     "tests/store/test_flat_reads.py",
     "tests/store/test_growth.py",
+    "tests/store/test_keys.py",
     "tests/upkeep/test_pace.py",
     "tests/store/test_many_queues.py",
     "tests/store/test_contention.py",

@@ -4,7 +4,8 @@ import pytest
 
 from stepwell import Limits, Store
 from stepwell.base.clock import TestClock
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from tests.limits.test_running import claimed, queue
 from tests.store.seam import begin
 from tests.ui.kit import dashboard

@@ -18,8 +18,8 @@ LIMIT_MUTANTS = (
         "limits: a claim on Postgres does not count who has a place",
         "LI-01",
         SQL,
-        "coalesce(held.running, 1000000) - busy.places) as room",
-        "coalesce(held.running, 1000000)) as room",
+        "coalesce(open.running, 1000000) - busy.places,",
+        "coalesce(open.running, 1000000),",
         MOST,
     ),
     Mutant(
@@ -42,8 +42,8 @@ LIMIT_MUTANTS = (
         "limits: a claim trusts a snapshot that is older than its lock",
         "rule-27",
         SQL,
-        "from held join seen on seen.turn = held.turn cross join clock",
-        "from held cross join seen cross join clock",
+        "from rated as open join seen on seen.turn = open.turn cross join busy",
+        "from rated as open cross join seen cross join busy",
         "tests/limits/test_rivals.py::test_claims_at_once_never_exceed_the_limits",
     ),
     Mutant(
@@ -90,8 +90,8 @@ LIMIT_MUTANTS = (
         "limits: a paused key goes on",
         "LI-04",
         "store/limited.py",
-        'free = 0 if row["paused_at"] is not None else keys.free',
-        "free = keys.free",
+        'free = 0 if row["paused_at"] is not None else self._keys.free',
+        "free = self._keys.free",
         LIGHT,
     ),
     Mutant(

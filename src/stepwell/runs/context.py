@@ -120,11 +120,7 @@ class Current(Tells):
         tell(self._run, value)
 
     def charge(self, units: int) -> None:
-        """Say what this run costs in truth, in units of the rates of its workflow or queue; the last call counts.
-
-        What it costs more holds others back, what it costs less lets them go on sooner. In the body of a step with a
-        queue of its own it is what that step costs. Returns before it is written.
-        """
+        """Say what this run costs in truth, in units of the rates of its queue; the last call counts."""
         run, said = self._run, checked_units(units)
         run.on_loop(lambda: run.slot.database.charges.tell(run.task.id, run.task.turn, said))
 

@@ -5,7 +5,7 @@ Each is a macro of the `.sql` files, the same text for every database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
@@ -183,3 +183,14 @@ def wait(argument: str) -> str:
 def paid_by(key: str) -> str:
     """Until when the rate of a key is paid, for the queue of the row `open`."""
     return _PAID_BY.replace("{key}", key)
+
+
+# Rules with an argument, by the name of the macro.
+SPELLED: Final[Mapping[str, Callable[[str], str]]] = {
+    "may_be_ready": may_be_ready,
+    "cost_of": cost_of,
+    "rates": rates,
+    "price": price,
+    "wait": wait,
+    "paid_by": paid_by,
+}

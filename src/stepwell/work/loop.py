@@ -69,8 +69,7 @@ class Runtime:
         self._idle = asyncio.Event()
         self._idle_at = self.claim_number = 0  # the numbers of the last claim that found nothing, and of the last claim
         self._drains = 0
-        self._stopping = self._hurried = False
-        self._looks_after = True  # its upkeep finds out what has changed in the store
+        self._stopping, self._hurried, self._looks_after = False, False, True
         self._while_served = contextlib.AsyncExitStack()
         self._deafen: Callable[[], None] = lambda: None
         self.leases = Leases(database, identity, self._session_lost, self._orphans_found)
@@ -130,8 +129,7 @@ class Runtime:
 
     async def start(self, *, upkeep: bool = True) -> None:
         """Register the sessions and begin to serve; with `upkeep=False` other workers look after the store."""
-        self._stopping = self._hurried = False
-        self._looks_after = upkeep
+        self._stopping, self._hurried, self._looks_after = False, False, upkeep
         self._threads = Threads(f"stepwell-{self._identity.name}")
         served = self.claims.served
         # A body or a thread of the last start that did not end must not take a place of this one.
