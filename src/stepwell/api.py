@@ -5,6 +5,7 @@ from stepwell._version import __version__
 from stepwell.base.backoff import Retry
 from stepwell.base.count import Count
 from stepwell.base.limits import Limits
+from stepwell.base.rates import Rate
 from stepwell.compensation import saga
 from stepwell.connect import Admin, Config, admin, connect, connect_with
 from stepwell.consumer import Consumer, consumer
@@ -122,7 +123,7 @@ from stepwell.step import Step, step
 from stepwell.store.by_hand import Message
 from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
-from stepwell.store.limiters import LimitedKey, LimitsInfo
+from stepwell.store.limits_info import LimitedKey, LimitsInfo
 from stepwell.store.measure import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
 from stepwell.store.plan import Cron, Every, Once
@@ -241,6 +242,7 @@ __all__ = [
     "QueueMetrics",
     "QueueNotFound",
     "QueueStats",
+    "Rate",
     "Reason",
     "Receipt",
     "Reconciliation",

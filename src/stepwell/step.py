@@ -11,6 +11,7 @@ from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import mark_as_async
 from stepwell.base.durations import Duration, timeout_of
+from stepwell.base.limits import Limits, checked_limits
 from stepwell.base.names import check_name
 from stepwell.base.program import declare
 from stepwell.errors import InvalidOption, NotInRun
@@ -115,6 +116,7 @@ def step(
     retry: int | Retry | None = None,
     timeout: Duration | None = None,
     queue: str | None = None,
+    limits: Limits | None = None,
     raises: tuple[type[Exception], ...] = (),
     at_most_once: bool = False,
     reconcile: Callable[..., Any] | None = None,
@@ -137,6 +139,7 @@ def step(
     retry: int | Retry | None = None,
     timeout: Duration | None = None,
     queue: str | None = None,
+    limits: Limits | None = None,
     raises: tuple[type[Exception], ...] = (),
     tx: object = None,
     at_most_once: bool = False,
@@ -151,7 +154,8 @@ def step(
     `raises` or below one, on the first run as on every replay.
 
     With `queue` it is executed by any worker that serves it (`Worker(store, [the_step])`), as a child of the run that
-    calls it, which holds nothing meanwhile.
+    calls it, which holds nothing meanwhile. `limits` bounds how many of that queue are executed at once and how many
+    begin in a period, over all workers (`Limits`); steps that share a queue share them.
 
     With `executor="process"` a sync body that computes is called in another process, so that it keeps nothing else of
     the worker waiting; that process is killed when the step takes too long or its run is cancelled.
@@ -166,6 +170,9 @@ def step(
     """
     if queue is not None:
         check_name("queue", queue)
+    elif limits is not None:
+        why = "only a step with `queue` has any: others are executed inside of their run, by its worker"
+        raise InvalidOption("limits", limits, why)
     policy = Retry.of(1) if at_most_once else None if retry is None else Retry.of(retry)
     seconds = timeout_of(timeout)
     if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
@@ -200,6 +207,7 @@ def step(
             at_most_once,
             reconcile,
             in_process,
+            limits=checked_limits(limits, name, arguments.names),
         )
         return Step(fn, definition) if tx is None else TransactionalStep(fn, definition)
 

@@ -51,6 +51,7 @@ class TriggerOptions(TypedDict, total=False):
     tags: Iterable[str]
     unique: Unique
     limit_key: str | None
+    cost: int | None
     require_worker: RequireWorker | None
 
 
@@ -67,7 +68,8 @@ class Trigger(Asked[R_co]):
         `key` names the run: a second trigger with it finds the first, and with another input raises
         `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
         first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `limit_key` is
-        whose limits it counts to, if its input does not say that. `require_worker` says what to do if no living worker
+        whose limits it counts to, and `cost` how many units of a rate it costs, if its input does not say that; of a
+        workflow without limits neither counts. `require_worker` says what to do if no living worker
         serves the workflow: "warn" (and write it), "error" (and write nothing) or "ignore".
         """
         if unknown := options.keys() - OPTIONS:

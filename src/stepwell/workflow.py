@@ -60,6 +60,7 @@ class Workflow(Generic[P, R_co]):
         lifecycle: Collection[str] = (),
         limits: Limits | None = None,
         schedule: When | Sequence[When] = (),
+        of_steps: bool = False,
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -73,6 +74,7 @@ class Workflow(Generic[P, R_co]):
         self.cleanup = cleanup
         self.lease = lease
         self.limits = checked_limits(limits, name, self.arguments.names)
+        self._of_steps = of_steps
         self.lifecycle = _checked_lifecycle(name, lifecycle)
         self.is_async = inspect.iscoroutinefunction(fn)
         declare(self, f"{self.name}()", fn)
@@ -157,7 +159,7 @@ class Workflow(Generic[P, R_co]):
             self.retry or retry,
             None,
             limit or self.concurrency,
-            limits=declared_limits(self.limits, self.name, self.arguments.names),
+            limits=declared_limits(self.limits, self.name, self.arguments.names, wakes_cost=self._of_steps),
             is_workflow=True,
             dead_letter=self.dead_letter,
             lifecycle=self.lifecycle,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stepwell.base.limits import Limits, limits_of_steps
 from stepwell.base.names import check_whole
 from stepwell.decider import Decider
 from stepwell.deciders.modules import deciders_in, engines_in
@@ -129,7 +130,24 @@ def _workflows_of(steps: Iterable[Step[..., Any]]) -> list[Workflow[..., Any]]:
         known = queues.setdefault(step.definition.queue, {})
         if known.setdefault(step.id, step) is not step:
             raise InvalidOption("serves", step, f"two steps of the queue {step.definition.queue} are named {step.id}")
-    return [Workflow(queue, _calling(queue, known)) for queue, known in queues.items()]
+    return [
+        Workflow(queue, _calling(queue, known), limits=_shared_limits(queue, known.values()), of_steps=True)
+        for queue, known in queues.items()
+    ]
+
+
+def _shared_limits(queue: str, steps: Iterable[Step[..., Any]]) -> Limits | None:
+    """The limits of a queue, as its steps declare them."""
+    shared: Limits | None = None
+    for definition in (step.definition for step in steps):
+        if definition.limits is None:
+            continue
+        own = limits_of_steps(definition.limits, () if definition.arguments is None else definition.arguments.names)
+        if shared not in (None, own):
+            why = f"another step of the queue {queue} declares others: say them at one of its steps, or all the same"
+            raise InvalidOption("limits", definition.limits, why)
+        shared = own
+    return shared
 
 
 def _calling(queue: str, steps: Mapping[str, Step[..., Any]]) -> Any:

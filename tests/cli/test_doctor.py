@@ -15,7 +15,8 @@ import pytest
 
 from stepwell import Count, sync
 from stepwell.base.count import NONE
-from stepwell.operate.doctor import Facts, Finding, findings
+from stepwell.operate.doctor import Finding, findings
+from stepwell.operate.facts import Facts
 from stepwell.records import Aside, Health, QueueStats, WorkerInfo
 from stepwell.workload import Serves
 from tests.cli.kit import APP, Cli

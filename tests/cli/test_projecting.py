@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from stepwell import Worker, connect
 from stepwell.cli.main import main
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from stepwell.projections import runner
 from tests.projections.books import Balances, Pay, engine_of
 from tests.projections.shelves import accounts

@@ -12,7 +12,8 @@ import pytest
 
 from stepwell import DeciderNotFound, Engine, InvalidOption, SchemaDiffers, Store, StoreUnusable, UnknownRecord, connect
 from stepwell.connect import admin
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from stepwell.store.driver import Call
 from stepwell.store.horizon import WINDOW
 from tests.deciders.shop import Create, Created, Orders

@@ -15,7 +15,7 @@ from tests.store.seam import DONE, RELEASED, begin, claim
 async def queue(store: Store, limits: Limits, **keys: int) -> int:
     """A limited queue with that many messages of each key; its number."""
     await store.create_queue("q")
-    await store.limits.set("q", running=limits.running, per_key=limits.per_key, key=limits.key)
+    await store.limits.set("q", **{name: getattr(limits, name) for name in Limits.__dataclass_fields__})
     for key, count in keys.items():
         await store.enqueue_many("q", [{"tenant": key, "nth": nth} for nth in range(count)])
     return await store.database.queue_id("q")

@@ -19,7 +19,7 @@ PLAN_MUTANTS = (
         "a run is read by the index of all runs",
         "protocol-16",
         "store/sql/runs.sql",
-        "where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant",
+        "where task.id {any_of rows} and (task.kind = 'RUN') is true and (queue.tenant = :tenant) is true",
         "where task.id {any_of rows} and task.kind = 'RUN' and queue.tenant = :tenant",
         KEEPS,
     ),

@@ -134,7 +134,7 @@ RUNS_MUTANTS = (
         "messages are shown as runs",
         "R-18",
         "store/sql/runs.sql",
-        " where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant\n",
+        " where task.id {any_of rows} and (task.kind = 'RUN') is true and (queue.tenant = :tenant) is true\n",
         " where task.id {any_of rows} and queue.tenant = :tenant\n",
         READING + "test_a_run_is_found_through_its_own_workflow_only",
     ),

@@ -8,7 +8,8 @@ import pytest
 
 from stepwell import Context, PermanentError, Store, connect, workflow
 from stepwell.base.clock import TestClock
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from tests.outbox.kit import Sink, drained, outbox, statuses
 from tests.store.seam import ask
 

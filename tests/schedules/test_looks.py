@@ -6,7 +6,8 @@ import pytest
 
 from stepwell import Cron, Every, Store, workflow
 from stepwell.base.clock import TestClock
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from tests.ui.kit import dashboard
 
 

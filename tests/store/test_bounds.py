@@ -26,7 +26,7 @@ pytestmark = pytest.mark.backends("postgres", reason="an embedded store tells it
 TABLES: Final = (
     "task", "step", "signal", "audit", "instance", "event", "receipt", "rollup", "worker", "beat", "fence",
     "queue", "workflow", "maintenance", "control_request", "projection", "parked", "ordered_group", "schedule", "tick",
-    "limiter", "key_limit",
+    "limiter", "key_limit", "key_paid",
 )  # fmt: skip
 # Rows that may be gone through for each page of a bound: a loop over a whole table costs time in memory too.
 ROWS_A_PAGE: Final = 25

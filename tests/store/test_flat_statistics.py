@@ -11,7 +11,8 @@ import pytest
 
 from stepwell import Count, QueueInUse, RunStatus, Store, connect
 from stepwell.base import count
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from stepwell.operate.status import overview_of
 from stepwell.store.driver import Call
 from stepwell.store.postgres.connection import connect as connect_as_the_driver_does

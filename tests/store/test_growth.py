@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stepwell import Store, connect
-from stepwell.operate.doctor import facts_of
+from stepwell.operate.facts import facts_of
 from stepwell.operate.run_view import view_of
 from stepwell.operate.status import overview_of
 from stepwell.store.driver import Call

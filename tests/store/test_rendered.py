@@ -21,7 +21,23 @@ from tests.store.steps import Stepped
 
 ONLY_SQLITE = pytest.mark.backends("sqlite", reason="the only embedded database that takes many rows at once")
 NEW = ("MESSAGE", 1, 0, 0, None, 3)  # kind, queue, priority, delay, run_at, max_attempts
-NEXT = ("INPUT", 4, 0, 0, None, 3, None, "ever", None, "1", None, None, 0, None)  # of a group, up to its place in it
+NEXT = (
+    "INPUT",
+    4,
+    0,
+    0,
+    None,
+    3,
+    None,
+    "ever",
+    None,
+    "1",
+    None,
+    None,
+    0,
+    None,
+    None,
+)  # of a group, up to its place in it
 DIFFICULT = (
     "",
     "12",
@@ -46,20 +62,24 @@ DIFFICULT = (
 NO = (None,) * 4
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
-    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None),
-                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1, None),
-                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None),
-                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1, None)],
-    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0, None),
-                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0, None),
-                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0, None),
-                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0, None),
-                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1, None),
-                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1, None)],
+    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None, None),
+                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1, None, 3),
+                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None),
+                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1, None, 3)],
+    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0, None, None),
+                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0, None, None),
+                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0, None, None),
+                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0, None, None),
+                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1, None, 3),
+                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1, None, 3)],
     "load_task": [(901, "MESSAGE", 1, True, 0, 5, 3, "ever", None, 5, 5, "1"),
                   (900, "MESSAGE", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "limited_among": [(2,), (1,), (9,)],
+    "paid_of_keys": [(2, "a"), (2, "b"), (1, "a")],
+    "pay_keys": [(2, "a", 5), (2, "new", 6)],
+    "costs_of": [(12, 1, 5), (16, 2, 5), (999, 1, 5)],
+    "note_costs": [(12, 1, 5), (16, 2, 5), (999, 1, 5)],
     "oldest": [(2,), (1,), (9,)],
     "settle": [(12, 1, 1, "SUCCESS", 0, None, 0, 0, None, None, '{"a":1}', None, None, 0, None),
                (16, 1, 1, "PENDING", 5, 2_000, 1, 0, None, None, None, None, None, 0, None),
@@ -67,9 +87,9 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0, None),
                (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f", 0, None),
                (11, 1, 1, "PENDING", 0, None, 1, 0, None, None, None, None, None, 0, '{"next":1}')],
-    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, None, 1),
-                  (911, *NEW, None, "ever", None, "2", None, 5, 0, None, 9),
-                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, 1)],
+    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, None, None, 1),
+                  (911, *NEW, None, "ever", None, "2", None, 5, 0, None, 2, 9),
+                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None, 1)],
     "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "look_at_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "make_instances": [(61, "order", "a"), (62, "order", "new")],
@@ -206,7 +226,7 @@ REPORT = """insert into {{report}} (run_id, kind, name, place, chunks, data, rec
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
 TABLES = (
     *("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt"),
-    *("control_request", "ordered_group", "observation", "report", "tick"),
+    *("control_request", "ordered_group", "observation", "report", "tick", "key_paid"),
 )
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
@@ -271,6 +291,8 @@ async def fill_with_all_sorts(store: Store) -> None:
         TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'MESSAGE'", "'RUN'"),
         TASK.format(id=43, more="parent_id", values="true, 1").replace("'MESSAGE'", "'RUN'"),
         *(GROUP.format(key=key) for key in ("g", "empty")),
+        *(f"insert into {{key_paid}} (queue_id, limit_key, paid) values (2, '{key}', 1)" for key in "ab"),
+        "update {task} set limit_key = 'a' where id in (12, 16)",
         TASK.format(id=45, more="group_key, position, waits_for_previous", values="false, 'g', 4, true").replace(
             "1, 3", "4, 3"
         ),

@@ -384,8 +384,14 @@ def _limits(of: Subjects) -> list[str]:
         f"update {{task}} set ready = true where id between {of.ready_of_keys[0]} and {of.ready_of_keys[-1]}",
         f"update {{queue}} set limited = true, key_path = '$.tenant' where id = {of.limited}",
         (
-            "insert into {limiter} (queue_id, per_key, running, declared, edited, cursor, updated_at)"
-            f" values ({of.limited}, 5, 100, '{{}}', '{{}}', 'few-', 1)"
+            "insert into {limiter} (queue_id, per_key, running, declared, edited, cursor, updated_at,"
+            " rate, period, burst, key_rate, key_period, key_burst)"
+            f" values ({of.limited}, 5, 100, '{{}}', '{{}}', 'few-', 1,"
+            " 1000000, 1000000, 100000, 1000000, 1000000, 100000)"
+        ),
+        (
+            f"insert into {{key_paid}} (queue_id, limit_key, paid) {NUMBERS % {'first': 1, 'last': FEW}}"
+            f" select {of.limited}, 'paid-' || n, 1 from numbers"
         ),
         (
             f"with found as (select id from {{task}} where id between {of.placed[0]} and {of.placed[-1]})"

@@ -11,7 +11,7 @@ import pytest_asyncio
 from stepwell import Context, Retry, SignalAnswer, Store, Worker, connect, handler, step, workflow
 from stepwell.base.clock import TestClock
 from stepwell.errors import SchemaNewer
-from stepwell.operate.doctor import facts_of
+from stepwell.operate.facts import facts_of
 from stepwell.store import schema
 from stepwell.store.sql import Statements
 from tests.ground.waiting import until

@@ -9,7 +9,8 @@ import pytest
 from stepwell import Engine, InvalidOption, Store, UnknownRecord, Worker, handler, step, upcast, workflow
 from stepwell.base.clock import TestClock
 from stepwell.base.program import declared
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from tests.deciders import test_upcasting
 from tests.deciders.workbench import Bench, Do, asked
 from tests.versions import shop_1, shop_3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,13 +12,22 @@ from stepwell.cli.output import say, say_json, say_next, table
 from stepwell.operate.format import ago
 
 if TYPE_CHECKING:
-    from stepwell.store.limiters import LimitsInfo
+    from stepwell.store.limits_info import LimitsInfo
     from stepwell.store.store import Store
+
+
+NUMBERS: Final = ("running", "per_key")
+TEXTS: Final = {
+    "rate": "50/s",
+    "key_rate": "10/m",
+    "key": "PATH",
+    "cost": "PATH",
+}  # what is set, and what it looks like
 
 
 @click.group()
 def limit() -> None:
-    """Limit how much of a queue runs at once, and pause single keys."""
+    """Limit how much of a queue runs at once and how often it begins, and pause single keys."""
 
 
 @limit.command("ls")
@@ -62,6 +71,7 @@ def set_(asked: Invocation, queue: str, changes: Sequence[str]) -> None:
     \b
     Examples:
       stepwell limit set render running=20 per_key=3
+      stepwell limit set mail rate=50/s key_rate="100/1m burst 20"
       stepwell limit set render running=none
     """
     asked.do(lambda store: _set(store, asked, queue, changes))
@@ -129,10 +139,15 @@ async def _list(store: Store, asked: Invocation) -> None:
         say_next("stepwell limit set QUEUE running=10")
         return
     rows = [
-        (one.queue, one.running, _shown(one, "running"), _shown(one, "per_key"), _shown(one, "key"), _edited(one))
+        (
+            one.queue,
+            one.running,
+            *(_shown(one, name) for name in ("running", "per_key", "rate", "key_rate", "key")),
+            _edited(one),
+        )
         for one in infos
     ]
-    table(("QUEUE", "RUNNING", "OF", "PER KEY", "KEY", "CHANGED"), rows)
+    table(("QUEUE", "RUNNING", "OF", "PER KEY", "RATE", "KEY RATE", "KEY", "CHANGED"), rows)
     say_next(f"stepwell limit show {infos[0].queue}")
 
 
@@ -145,7 +160,12 @@ async def _show(store: Store, asked: Invocation, queue: str, most: int, after: s
         say_json({"limits": info, "keys": list(page), "next": page.next})
         return
     of = "any number" if info.limits.running is None else info.limits.running
-    each = "" if info.limits.per_key is None else f", {info.limits.per_key} of each key"
+    limits = info.limits
+    each = "" if limits.per_key is None else f", {limits.per_key} of each key"
+    rates = [f"{limits.rate} begin"] if limits.rate is not None else []
+    rates += [f"{limits.key_rate} of each key"] if limits.key_rate is not None else []
+    each += f"; {', '.join(rates)}" if rates else ""
+    each += f"; each costs its {limits.cost}" if limits.cost is not None else ""
     changed = f"; changed: {_edited(info)}" if info.edited else ""
     say(f"{queue} runs {info.running} of {of} at once{each}{changed}")
     rows = [(one.key or "(none)", one.ready, one.running, one.weight, ago(one.oldest), _state(one)) for one in page]
@@ -158,11 +178,12 @@ async def _set(store: Store, asked: Invocation, queue: str, changes: Sequence[st
     given: dict[str, Any] = {}
     for change in changes:
         name, is_said, value = change.partition("=")
-        if not is_said or name not in ("running", "per_key", "key"):
-            raise Stop(USAGE, f"{change} is none of running=N, per_key=N and key=PATH", f"stepwell limit show {queue}")
-        given[name] = None if value == "none" else int(value) if value.isdecimal() and name != "key" else value
-        if name != "key" and isinstance(given[name], str):
+        if not is_said or name not in (*NUMBERS, *TEXTS):
+            known = ", ".join([*(f"{one}=N" for one in NUMBERS), *(f"{one}={like}" for one, like in TEXTS.items())])
+            raise Stop(USAGE, f"{change} is none of {known}", f"stepwell limit show {queue}")
+        if value != "none" and name in NUMBERS and not value.isdecimal():
             raise Stop(USAGE, f"{change}: it is a whole number, or none", f"stepwell limit show {queue}")
+        given[name] = None if value == "none" else int(value) if name in NUMBERS else value
     info = await store.limits.set(queue, **given)
     if asked.as_json:
         say_json(info)
@@ -186,7 +207,7 @@ def _shown(info: LimitsInfo, name: str) -> str:
 
 
 def _edited(info: LimitsInfo) -> str:
-    return ", ".join(name for name in info.edited if name != "path")
+    return ", ".join(name for name in info.edited if name not in ("path", "cost_path"))
 
 
 def _state(key: Any) -> str:

@@ -186,7 +186,8 @@ def _projection(one: ProjectionInfo) -> str:
 async def _examine(store: Store, asked: Invocation, *, quiet: bool) -> int:
     from stepwell.base.redaction import redact_url
     from stepwell.connect import Config
-    from stepwell.operate.doctor import facts_of, findings
+    from stepwell.operate.doctor import findings
+    from stepwell.operate.facts import facts_of
 
     found = findings(await facts_of(store, redact_url(Config(asked.url).url)))
     problems = sum(one.level == "problem" for one in found)

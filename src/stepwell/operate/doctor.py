@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from stepwell._version import __version__
 from stepwell.base.names import is_served
+from stepwell.operate.facts import Facts
 from stepwell.operate.format import ago, many, span
-from stepwell.records import Aside, Health, Maintenance, QueueStats, StoredVersion, WorkerInfo
+from stepwell.records import StoredVersion, WorkerInfo
 from stepwell.store.emission import KEPT, QUEUE
 from stepwell.store.groups import GroupStats
-from stepwell.store.horizon import Appender
 from stepwell.store.projections import ProjectionInfo
-from stepwell.store.schedule_info import ScheduleInfo
-from stepwell.store.schema import latest
-from stepwell.store.store import Store
 
 Level = Literal["good", "warning", "problem"]
 SAFE_SQLITE: Final = (3, 51, 3)
@@ -27,36 +24,13 @@ LONG_HELD: Final = 60.0
 LONG_WAITING: Final = 7 * 86_400.0  # seconds of a wait for a signal that may have been forgotten
 SLOW_ANSWER: Final = 0.1
 MOST_LISTED: Final = 10
+MOST_PLACES: Final = 1000  # of a limited queue
 WITHOUT_HELPER: Final = {  # why a session has no helper; without those that cannot have one
     "no Python": "sys.executable of its program is no Python that could be started beside it",
     "off": "its store was opened with helper=False",
     "lost": "its helper has ended, again after it was started anew",
 }
 LATELY: Final = timedelta(hours=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What was read from a store."""
-
-    place: str
-    needed_schema: int
-    health: Health
-    queues: Sequence[QueueStats]
-    workers: Sequence[WorkerInfo]
-    maintenance: Maintenance | None
-    now: datetime
-    aside: Sequence[Aside] = ()
-    groups: Sequence[GroupStats] = ()
-    appenders: Sequence[Appender] = ()
-    projections: Sequence[ProjectionInfo] = ()
-    schedules: Sequence[ScheduleInfo] = ()
-    versions: Sequence[StoredVersion] = ()
-
-    @property
-    def living(self) -> list[WorkerInfo]:
-        """The sessions that have beaten within their lease."""
-        return [one for one in self.workers if one.alive and (one.silent or 0.0) <= one.lease]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +41,6 @@ class Finding:
     about: str
     said: str
     next: str | None = None
-
-
-async def facts_of(store: Store, place: str) -> Facts:
-    """Read the facts; `place` is the redacted URL of the store."""
-    queues = await store.queue_stats()
-    workers = await store.workers()
-    used = any(one.reads for one in workers) or any(one.unreadable for one in queues)
-    return Facts(
-        place=place,
-        needed_schema=latest(store.database.statements),
-        health=await store.health(),
-        queues=queues,
-        workers=workers,
-        maintenance=await store.maintenance(),
-        now=datetime.now(UTC),
-        aside=await store.set_aside(),
-        groups=await store.ordered_groups(),
-        appenders=await store.appenders(),
-        projections=await store.projections(),
-        schedules=await store.schedules(limit=1000),
-        versions=await store.stored_versions() if used else (),
-    )
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -221,6 +173,7 @@ def _maintenance(facts: Facts) -> Iterator[Finding]:
 
 def _queues(facts: Facts) -> Iterator[Finding]:
     served = {name for one in facts.living for name in one.handlers}
+    limited = {one.queue for one, _ in facts.limits}
     for one in facts.queues:
         waiting = one.ready + one.waiting
         if one.paused and waiting:
@@ -231,7 +184,9 @@ def _queues(facts: Facts) -> Iterator[Finding]:
             yield Finding("warning", "outbox", said, "stepwell worker APP, with an Outbox whose `types` fit")
         elif facts.living and waiting and not is_served(one.queue, served):
             yield _unserved(one.queue, waiting)
-        elif one.ready and (one.oldest or 0.0) > LONG_READY and facts.living and facts.maintenance is None:
+        elif one.queue in limited or not one.ready or not facts.living or facts.maintenance is not None:
+            pass  # of a limited queue its keys are told below
+        elif (one.oldest or 0.0) > LONG_READY:
             said = f"in {one.queue} the oldest of {one.ready} ready tasks has waited for {span(one.oldest)}"
             yield Finding("warning", "queue", said, f"stepwell worker APP --queue {one.queue}, one more of them")
         if one.unreadable:
@@ -241,6 +196,25 @@ def _queues(facts: Facts) -> Iterator[Finding]:
         if one.draining:
             said = f"{one.queue} is being drained and takes nothing new; {waiting + one.running} to go"
             yield Finding("warning", "queue", said, f"stepwell queue reopen {one.queue}")
+
+
+def _limits(facts: Facts) -> Iterator[Finding]:
+    """Keys that wait for long, or are paused with work that waits; and more places than a claim should look at."""
+    for one, keys in facts.limits:
+        show = f"stepwell limit show {one.queue}"
+        if max(one.running, one.limits.running or 0) > MOST_PLACES:
+            said = f"{one.queue} has {one.limits.running or one.running} places: each claim looks at all that are taken"
+            yield Finding("warning", "limits", said, f"stepwell limit set {one.queue} running={MOST_PLACES}, or less")
+        for key in keys:
+            named = f"key {key.key!r} of {one.queue}" if key.key else f"what has no key in {one.queue}"
+            for_long = None if key.oldest is None else (facts.health.clock - key.oldest).total_seconds()
+            if key.paused and key.ready:
+                why = f" ({key.pause_reason})" if key.pause_reason else ""
+                said = f"{named} is paused{why} and {many(key.ready, 'task waits', 'tasks wait')}"
+                yield Finding("warning", "limits", said, f"stepwell limit resume {one.queue} {key.key}")
+            elif for_long is not None and for_long > LONG_READY and facts.living and facts.maintenance is None:
+                said = f"{named} has waited for {span(for_long)}, {key.ready} ready and {key.running} at work"
+                yield Finding("warning", "limits", said, f"{show}: a higher limit, or one more worker")
 
 
 def _outboxes(facts: Facts) -> Iterator[Finding]:
@@ -388,6 +362,7 @@ CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (
     _workers,
     _helpers,
     _queues,
+    _limits,
     _outboxes,
     _groups,
     _versions,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from stepwell.base.backoff import Retry
+from stepwell.base.limits import Limits
 from stepwell.base.names import LONGEST_NAME
 from stepwell.errors import InvalidName, InvalidOption
 from stepwell.records import RunStatus
@@ -47,6 +48,7 @@ class StepDefinition:
     at_most_once: bool = False
     reconcile: Callable[..., Any] | None = None  # says what became of a body that was interrupted
     in_process: bool = False  # its body is called in another process
+    limits: Limits | None = None  # of its queue, over all workers
     known_as: str | None = None  # the key that its body sees if it is executed for another run
 
     @property

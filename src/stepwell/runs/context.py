@@ -36,6 +36,7 @@ from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, Raised, noted_now, raced, sleeping, waiting_for
 from stepwell.store.draft import Asked
+from stepwell.store.rates import checked_units
 from stepwell.store.ticks import tick_of
 from stepwell.values.stamp import write_value
 from stepwell.work.current import current_branch
@@ -117,6 +118,11 @@ class Current(Tells):
         value `progress`, of which only the latest is kept.
         """
         tell(self._run, value)
+
+    def charge(self, units: int) -> None:
+        """Say what this run costs in truth, in units of the rates of its queue; the last call counts."""
+        run, said = self._run, checked_units(units)
+        run.on_loop(lambda: run.slot.database.charges.tell(run.task.id, run.task.turn, said))
 
     def now(self) -> datetime:
         """The time; in workflow code the same on every replay."""

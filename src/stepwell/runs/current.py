@@ -14,6 +14,7 @@ from stepwell.errors import NotInRun
 from stepwell.records import TaskKind
 from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.runs.reports import Progress, progress_text
+from stepwell.store.rates import checked_units
 from stepwell.store.rows import Claimed
 from stepwell.store.transaction import Executing, executing
 from stepwell.work.current import HIDDEN, current_branch
@@ -22,8 +23,8 @@ from stepwell.work.current import HIDDEN, current_branch
 def current() -> Context:
     """The context of the run that executes the calling code, in a workflow or the body of a step.
 
-    In a handler it is that of the message: `id`, `key`, `attempt`, `is_cancelled()`, `progress()` and `heartbeat()`.
-    What only a run can do raises `NotInRun` there.
+    In a handler it is that of the message: `id`, `key`, `attempt`, `is_cancelled()`, `progress()`, `charge()`
+    and `heartbeat()`. What only a run can do raises `NotInRun` there.
     """
     message: Any = _current_message(MessageContext)
     return Context(current_run()) if message is None else message
@@ -66,6 +67,18 @@ class Handled:
             self._progress.write(text)
         else:
             loop.call_soon_threadsafe(self._progress.write, text)
+
+    def charge(self, units: int) -> None:
+        """Say what this message costs in truth, in units of the rates of its queue; the last call counts.
+
+        What it costs more holds others back, what it costs less lets them go on sooner. Returns before it is written.
+        """
+        database = self._place.database
+        told = (self.id, self._task.turn, checked_units(units))
+        if _is_here(database.loop):
+            database.charges.tell(*told)
+        else:
+            database.loop.call_soon_threadsafe(database.charges.tell, *told)
 
     def now(self) -> datetime:
         """The time."""

@@ -109,6 +109,7 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
         task.parent_id,
         int(task.inside),
         task.limit_key,
+        task.cost,
     )
 
 

@@ -46,6 +46,7 @@ from stepwell.store.new_tasks import NewTasks
 from stepwell.store.outbox import Outboxes
 from stepwell.store.projections import Projections
 from stepwell.store.queues import Queues
+from stepwell.store.rates import Charges
 from stepwell.store.reports import Reports
 from stepwell.store.results import Results
 from stepwell.store.retention import Retention
@@ -145,6 +146,11 @@ class Database:
         return LimitedClaims(self)
 
     @cached_property
+    def charges(self) -> Charges:
+        """What tasks of queues with rates have cost in truth."""
+        return Charges(self)
+
+    @cached_property
     def seals(self) -> Seals:
         """The seals of the audit; most stores have none."""
         return Seals(self)
@@ -174,6 +180,8 @@ class Database:
         if self._closed:
             return
         await self.by_hand.ended()
+        if "charges" in self.__dict__:
+            await self.charges.close()
         self._closed = True
         try:
             await self.flusher.close()

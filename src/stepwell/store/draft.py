@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
 import msgspec
 
 from stepwell.base.durations import Duration, microseconds_of, moment_of
-from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags
+from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags, check_whole
+from stepwell.base.rates import MOST_UNITS
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
 from stepwell.store.rows import NewTask
@@ -67,6 +68,7 @@ class Asked(Generic[R_co]):
     tags: Iterable[str] = ()
     unique: Unique = "ever"
     limit_key: str | None = None
+    cost: int | None = None
     require_worker: RequireWorker | None = None
 
 
@@ -121,6 +123,7 @@ class Draft:
         tags: Iterable[str] = (),
         unique: Unique = "ever",
         limit_key: str | None = None,
+        cost: int | None = None,
     ) -> None:
         if delay is not None and run_at is not None:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
@@ -141,6 +144,7 @@ class Draft:
         self._tags = encode(checked) if checked else None
         self._unique = unique
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
+        self._cost = None if cost is None else check_whole("cost", cost, 1, MOST_UNITS)
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
@@ -192,7 +196,7 @@ class Draft:
         """The task, without the number of its queue."""
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
-                       key, self._unique, hashed, self._tags, limit_key=self._limit_key)
+                       key, self._unique, hashed, self._tags, limit_key=self._limit_key, cost=self._cost)
         # fmt: on
 
 
@@ -235,6 +239,7 @@ def drafted_runs(
             tags=one.tags,
             unique=one.unique,
             limit_key=one.limit_key,
+            cost=one.cost,
         )
         tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines

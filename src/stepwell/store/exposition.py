@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from stepwell.records import Aside, QueueStats
 from stepwell.store.emission import KEPT, QUEUE
+from stepwell.store.limits_info import LimitsInfo
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, base_of
 from stepwell.store.projections import ProjectionInfo
 from stepwell.store.row_table import table_of_build
@@ -33,6 +34,7 @@ class Readings:
     events: Mapping[str, int]
     projections: Sequence[ProjectionInfo] = ()
     schedules: Sequence[ScheduleInfo] = ()
+    limits: Sequence[LimitsInfo] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class MetricFamily:
 
 def exposition(readings: Readings) -> str:
     """The readings as text: each metric family with its help text; a family without samples is left out."""
-    of_queues = (*_of_queues(readings), *_of_outboxes(readings), *_of_settled(readings))
+    of_queues = (*_of_queues(readings), *_of_limits(readings), *_of_outboxes(readings), *_of_settled(readings))
     of_code = (*_of_workflows(readings), *_of_projections(readings), *_of_schedules(readings))
     families = (*of_queues, *_of_workers(readings), *of_code, *_of_the_process(readings))
     return "".join(line + "\n" for family in families for line in _lines(family))
@@ -85,6 +87,25 @@ def _of_queues(readings: Readings) -> Iterator[MetricFamily]:
         "Dead letters of a queue, by kind; counted to 10,000.",
         [({"queue": one.queue, "kind": str(one.kind)}, one.count) for one in readings.dead],
     )
+
+
+def _of_limits(readings: Readings) -> Iterator[MetricFamily]:
+    gauges: dict[str, tuple[str, Callable[[LimitsInfo], float | None]]] = {
+        "places": (
+            "How many tasks of a limited queue may run at once, over all workers.",
+            lambda one: one.limits.running,
+        ),
+        "places_taken": ("How many tasks of a limited queue run now, over all workers.", lambda one: one.running),
+        "paused_keys": ("Keys of a limited queue that are paused.", lambda one: one.paused_keys),
+        "rate_wait_seconds": (
+            "For how long the rate of a queue allows no task; 0 if it allows one now.",
+            lambda one: None if one.limits.rate is None else one.wait,
+        ),
+    }
+    for name, (help_, value) in gauges.items():
+        found = [(one.queue, value(one)) for one in readings.limits]
+        samples = [({"queue": queue}, float(number)) for queue, number in found if number is not None]
+        yield MetricFamily(f"stepwell_limit_{name}", help_, samples)
 
 
 def _of_outboxes(readings: Readings) -> Iterator[MetricFamily]:

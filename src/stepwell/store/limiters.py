@@ -6,17 +6,16 @@ import contextlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from stepwell.base.durations import datetime_of
-from stepwell.base.limits import MOST_RUNNING, Limits, limits_of
+from stepwell.base.limits import MOST_RUNNING, PATHS, WAKES_COST, Limits, limits_of, meters_of, storable
 from stepwell.base.names import check_filter, check_key, check_name, check_whole
+from stepwell.base.rates import Meter, Rate, meter_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable
 from stepwell.records import Page
 from stepwell.store.driver import Call, Row, Script, Value
+from stepwell.store.limits_info import LimitedKey, LimitedPlace, LimitsInfo, key_of, waits_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -29,46 +28,6 @@ HEAVIEST: Final = 1000
 KEPT: Final = "(as it is)"  # an option that is not given
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsInfo:
-    """The limits of a queue: those in force, what code declares, what people have changed, and how many run."""
-
-    queue: str
-    limits: Limits
-    declared: Mapping[str, Any] | None
-    edited: Mapping[str, Any]
-    running: int
-
-
-@dataclass(frozen=True, slots=True)
-class LimitedKey:
-    """A key of a limited queue: its ready tasks (counted to 1,000), how many run, and what is said of it."""
-
-    key: str
-    ready: int
-    running: int
-    oldest: datetime | None = None  # since when the first of its ready tasks is due
-    weight: int = 1
-    most: int | None = None  # how many of it may run at once, if that is not the queue's `per_key`
-    paused: bool = False
-    pause_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LimitedPlace:
-    """Where a task of a limited queue stands: behind how many of its key, and how many of the places are taken."""
-
-    key: str
-    before: int
-    waiting: int
-    running: int
-    most: int | None
-    of_key: int
-    most_of_key: int | None
-    is_paused: bool
-    reason: str | None
-
-
 class Limiters:
     """The limits of the queues of one store."""
 
@@ -76,6 +35,10 @@ class Limiters:
         self._db = database
         self._looked_at = float("-inf")
         self._asked: frozenset[int] = frozenset()
+        self._forgot: dict[
+            int, str
+        ] = {}  # of queues with rates of keys, the last key that was looked at to be forgotten
+        self._silent: frozenset[int] = frozenset()  # queues of which the code here declares no limits
 
     async def of(self, queue: str) -> LimitsInfo | None:
         """The limits of a queue or workflow; None if it has none."""
@@ -88,16 +51,25 @@ class Limiters:
         return [info for _, info in await self._infos()]
 
     async def set(
-        self, queue: str, *, running: int | str | None = KEPT, per_key: int | str | None = KEPT, key: str | None = KEPT
+        self,
+        queue: str,
+        *,
+        running: int | str | None = KEPT,
+        per_key: int | str | None = KEPT,
+        key: str | None = KEPT,
+        rate: Rate | str | None = KEPT,
+        key_rate: Rate | str | None = KEPT,
+        cost: str | None = KEPT,
     ) -> LimitsInfo | None:
         """Change the limits of a queue or workflow, over what its code declares; None takes a limit away.
 
         It holds for all workers and stays until `reset`, over every deploy. What runs goes on: where that is more than
         the new limit, nothing begins until it fits.
         """
-        given = {"running": running, "per_key": per_key, "key": key}
+        given = {"running": running, "per_key": per_key, "key": key, "rate": rate, "key_rate": key_rate, "cost": cost}
         changes = {name: value for name, value in given.items() if value != KEPT}
-        limits_of({name: value for name, value in changes.items() if value is not None})
+        checked = limits_of({name: value for name, value in changes.items() if value is not None})
+        changes = {name: storable(getattr(checked, name)) for name in changes}
         number = await self._limitable(queue)
         await self._db.transact(partial(self._change, number, changes))
         await self._begun(number)
@@ -138,7 +110,7 @@ class Limiters:
         rows = await self._db.driver.read(Call("keys", {**params, **place}))
         running = _count(await self._db.driver.read(Call("places", {"queue_id": number})))
         more = rows[limit - 1]["limit_key"] if len(rows) > limit else None
-        found = {row["limit_key"]: _key(row, running.get(row["limit_key"], 0)) for row in rows[:limit]}
+        found = {row["limit_key"]: key_of(row, running.get(row["limit_key"], 0)) for row in rows[:limit]}
         for key, count in running.items():  # with nothing ready behind what runs
             if key not in found and (after is None or key > after) and (more is None or key < more):
                 found[key] = LimitedKey(key, 0, count)
@@ -146,7 +118,7 @@ class Limiters:
 
     async def place_of(self, task_id: int) -> LimitedPlace | None:
         """Where a ready task of a limited queue stands; None if its queue has no limits any more."""
-        rows = await self._db.driver.read(Call("limits_on", {"id": task_id, "most": MOST_COUNTED}))
+        rows = await self._db.driver.read(Call("limits_on", self._db.params(id=task_id, most=MOST_COUNTED)))
         if not rows:
             return None
         row = rows[0]
@@ -162,22 +134,40 @@ class Limiters:
             most_of_key=row["per_key"] if row["key_running"] is None else row["key_running"],
             is_paused=row["paused_at"] is not None,
             reason=row["pause_reason"],
+            **waits_of(row),
         )
 
-    async def declared(self, queues: Mapping[int, Mapping[str, Any] | None]) -> None:
+    async def declared(self, queues: Mapping[int, Mapping[str, Any] | None], *, looks: bool) -> None:
         """Write what the code of a worker declares of its queues, if that is news; what people change stays over it.
 
-        Where it declares nothing, what earlier code has declared is taken back.
+        Where it declares nothing, what earlier code has declared is taken back: now if it `looks`, else when upkeep has
+        found that any queue has limits. So without limits nothing is asked.
         """
-        for queue_id, said in queues.items():
-            if said is not None:
-                await self._db.transact(partial(self._declare, queue_id, said))
-                await self._begun(queue_id)
-        limited = await self.limited(queues, anew=True)
-        for row in await self._among([queue_id for queue_id in limited if queues[queue_id] is None]):
-            if row["declared"] is not None:
+        said = {queue_id for queue_id, limits in queues.items() if limits is not None}
+        self._asked |= queues.keys()
+        self._silent = (self._silent | queues.keys()) - said
+        for queue_id in said:
+            await self._db.transact(partial(self._declare, queue_id, queues[queue_id]))
+            await self._begun(queue_id)
+        if looks or said:
+            await self._look_now()
+
+    async def _look_now(self) -> None:
+        for row in await self._among(await self.limited(self._asked, anew=True)):
+            if row["declared"] is not None and row["queue_id"] in self._silent:
                 await self._db.transact(partial(self._declare, row["queue_id"], None))
-                await self.limited(queues, anew=True)
+                await self.limited(self._asked, anew=True)
+            meter = meter_of(row["key_rate"], row["key_period"], row["key_burst"])
+            if meter is not None:
+                await self._forget_paid(row["queue_id"], meter)
+
+    async def _forget_paid(self, queue_id: int, meter: Meter) -> None:
+        """Forget keys whose rates have rested for as long as any task could ask for: some of them each time."""
+        params = self._db.params(queue_id=queue_id, after=self._forgot.get(queue_id, ""), limit=CHUNK)
+        if keys := await self._db.driver.read(Call("paid_after", params)):
+            range_ = {**params, "last": keys[-1]["limit_key"], "rested": meter.price(meter.count)}
+            await self._db.driver.transact(lambda: _saying(Call("forget_paid", range_)))
+        self._forgot[queue_id] = keys[-1]["limit_key"] if len(keys) == CHUNK else ""
 
     async def limited(self, queue_ids: Iterable[int], *, anew: bool = False) -> frozenset[int]:
         """Which of these queues have limits, as known for 15 seconds; a claim that is mistaken takes nothing."""
@@ -192,10 +182,13 @@ class Limiters:
                     await self._adopt(row["queue_id"])
         return self._db.tasks.limited & asked
 
-    async def look(self, queue_ids: Iterable[int]) -> None:
-        """Look again which of these queues have limits, if the last look is long ago and the database answers."""
-        with contextlib.suppress(StoreBusy, StoreUnavailable):
-            await self.limited(queue_ids)
+    async def look(self) -> None:
+        """Look again which of the queues that are served here have limits, if the last look is long ago."""
+        if time.monotonic() - self._looked_at > LOOK_EVERY:
+            known = self._db.tasks.limited
+            with contextlib.suppress(StoreBusy, StoreUnavailable):
+                await self._look_now()
+            self._db.wakeups.wake(set(self._db.tasks.limited - known))
 
     def changed(self) -> None:
         """What is known of limits may be wrong."""
@@ -211,10 +204,10 @@ class Limiters:
             places = await self._db.driver.read(Call("places", {"queue_id": row["id"]}))
             declared, edited = _said(row["declared"]), _said(row["edited"]) or {}
             limits = limits_of(_effective(declared, edited))
-            shown = {name: value for name, value in (declared or {}).items() if name != "path"}
-            infos.append(
-                (row["id"], LimitsInfo(row["name"], limits, None if declared is None else shown, edited, len(places)))
-            )
+            shown = {name: value for name, value in (declared or {}).items() if name in Limits.__dataclass_fields__}
+            said = (row["name"], limits, None if declared is None else shown, edited)
+            wait = waits_of({**dict(row), "key_rate": None, "cost": 1}).get("wait", 0) / 1_000_000
+            infos.append((row["id"], LimitsInfo(*said, len(places), row["paused_keys"], wait)))
         return infos
 
     async def _number(self, queue: str) -> int:
@@ -248,7 +241,7 @@ class Limiters:
         return sorted(row["id"] for row in rows)
 
     def _adopted(self, queue_id: int) -> Script[None]:
-        yield Call("lock_limiter", {"queue_id": queue_id})
+        yield Call("lock_limiter", self._db.params(queue_id=queue_id))
         yield Call("admit_running", {"queue_id": queue_id})
         yield Call("note_adopted", {**self._db.params(), "queue_id": queue_id, "settled": SETTLED})
 
@@ -264,8 +257,9 @@ class Limiters:
         row = yield from self._locked(queue_id)
         declared, edited = (None, {}) if row is None else (_said(row["declared"]), _said(row["edited"]) or {})
         changed = {**edited, **changes}
-        if "key" in changes:
-            changed["path"] = None if changes["key"] is None else f"$.{changes['key']}"
+        for option, path in PATHS.items():
+            if option in changes:
+                changed[path] = None if changes[option] is None else f"$.{changes[option]}"
         yield from self._put(queue_id, declared, changed, is_new=row is None)
 
     def _reset(self, queue_id: int) -> Script[None]:
@@ -283,10 +277,11 @@ class Limiters:
 
     def _locked(self, queue_id: int) -> Script[Row | None]:
         """The limiter of a queue, locked; without one the queue is locked, so that nothing is added meanwhile."""
-        rows = yield Call("lock_limiter", {"queue_id": queue_id})
+        locking = Call("lock_limiter", self._db.params(queue_id=queue_id))
+        rows = yield locking
         if not rows:
             yield Call("lock_queue", {"queue_id": queue_id})
-            rows = yield Call("lock_limiter", {"queue_id": queue_id})
+            rows = yield locking
         return rows[0] if rows else None
 
     def _put(
@@ -301,17 +296,23 @@ class Limiters:
         """Write the limits; a queue of which nothing is said any more has none."""
         said = _effective(declared, edited)
         limited = keeps or declared is not None or bool(edited)
-        path = said.get("path") if limited else None
         if limited:
             texts = {"declared": None if declared is None else json.dumps(declared), "edited": json.dumps(edited)}
-            numbers = {"running": said.get("running"), "per_key": said.get("per_key")}
+            numbers = {"running": said.get("running"), "per_key": said.get("per_key"), **meters_of(said)}
+            numbers[WAKES_COST] = said.get(WAKES_COST, False)
             yield Call("put_limiter", {**self._db.params(), "queue_id": queue_id, **numbers, **texts})
         # After the limiter: a claim holds that, and looks at the queue.
-        yield Call("limit_queue", {"queue_id": queue_id, "limited": limited, "path": path})
+        paths = {path: said.get(path) if limited else None for path in PATHS.values()}
+        yield Call("limit_queue", {"queue_id": queue_id, "limited": limited, **paths})
         if is_new and limited:
             yield Call("admit_running", {"queue_id": queue_id})
         if not limited:
             yield Call("drop_limiter", {"queue_id": queue_id})
+            yield Call("forget_all_paid", {"queue_id": queue_id})
+
+
+def _saying(call: Call) -> Script[list[Row]]:
+    return (yield call)
 
 
 def _effective(declared: Mapping[str, Any] | None, edited: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,16 +329,3 @@ def _count(places: Iterable[Row]) -> dict[str, int]:
     for row in places:
         running[row["limit_key"]] = running.get(row["limit_key"], 0) + 1
     return running
-
-
-def _key(row: Any, running: int) -> LimitedKey:
-    return LimitedKey(
-        key=row["limit_key"],
-        ready=row["ready"],
-        running=running,
-        oldest=None if row["since"] is None else datetime_of(row["since"]),
-        weight=row["weight"] or 1,
-        most=row["running"],
-        paused=row["paused_at"] is not None,
-        pause_reason=row["pause_reason"],
-    )

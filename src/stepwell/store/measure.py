@@ -110,6 +110,7 @@ class Measure:
                 events=self._db.telemetry.totals() if events else {},
                 projections=await self._db.projections.infos(),
                 schedules=await self._db.schedules.infos(MOST_SCHEDULES, None),
+                limits=await self._db.limiters.all(),
             )
         )
 

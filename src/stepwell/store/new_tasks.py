@@ -53,6 +53,7 @@ class MessageOptions(TypedDict, total=False):
     tags: Iterable[str]
     unique: Unique  # for how long a key is taken
     limit_key: str | None  # whose limits it counts to, if its queue has limits and the input does not say it
+    cost: int | None  # how many units of the rates of its queue it costs, if the input does not say it
 
 
 class Children(msgspec.Struct, frozen=True):

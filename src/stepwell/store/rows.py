@@ -56,7 +56,8 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     inside: bool = False  # pending work leads to it: a queue that is being drained accepts it
     group_key: str | None = None  # of its ordered group, if it is executed in order ...
     after_failure: str = "wait"  # ... and whether the others of the group wait for it when it fails, or continue
-    limit_key: str | None = None  # of a limited queue, if it is said with the task
+    limit_key: str | None = None  # of a limited queue, if it is said with the task ...
+    cost: int | None = None  # ... and how many units of its rates it costs
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ Each is a macro of the `.sql` files, the same text for every database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
@@ -67,6 +67,40 @@ _KEY_IN = (
 _LIMIT_KEY = "(select coalesce(rows.limit_key, %s, '') from taking where taking.id = rows.queue_id and taking.limited)"
 _KEY_IN_INPUT = _LIMIT_KEY.replace("rows.limit_key, ", "")  # of rows that name no key themselves
 
+# The same of what a task costs: a whole number from 1 on; whatever else stands there is 1, and too much is the most.
+_COST_IN = (
+    (
+        "(select case when cost.at ~ '^[0-9]{1,9}$' then greatest(1, cast(cost.at as bigint))"
+        " when cost.at ~ '^[0-9]+$' then 1000000000 else 1 end"
+        " from (select {input} #>> string_to_array(substr({of}.cost_path, 3), '.') as at) as cost"
+        " where {of}.cost_path is not null)"
+    ),
+    (
+        "(case when {of}.cost_path is null then null"
+        " when typeof(json_extract({input}, {of}.cost_path)) = 'integer'"
+        " then min(max(json_extract({input}, {of}.cost_path), 1), 1000000000) else 1 end)"
+    ),
+)
+_COST = "(select coalesce(rows.cost, %s) from taking where taking.id = rows.queue_id and taking.limited)"
+_COST_IN_INPUT = "(select %s from taking where taking.id = rows.queue_id and taking.limited)"
+# What a task costs when it begins now. What waking costs, a run that goes on where it was, has been paid.
+_COST_NOW = (
+    "case when {task}.kind = 'RUN' and {task}.started_at is not null and not {wakes_cost}"
+    " and not ({task}.attempt > 0 and {task}.error is not null) then 0 else coalesce({task}.cost, 1) end"
+)
+_PAID_BY = (
+    "coalesce((select paid.paid from {key_paid} as paid"
+    " where paid.queue_id = open.queue_id and paid.limit_key = {key}), 0)"
+)
+_RATES = "rate", "period", "burst", "key_rate", "key_period", "key_burst", "paid", "paid_at", "wakes_cost"
+_LONGEST_DEBT = 315_360_000_000_000  # microseconds: ten years
+
+
+def _costs(form: str, text: str, of: str) -> tuple[str, str]:
+    first, second = (form % each.replace("{input}", text).replace("{of}", of) for each in _COST_IN)
+    return first, second
+
+
 _ADMITTED_AND_FOUND = (
     "(select json_group_array(each.id) from (select value as id from json_each(admitted)"
     " union select found.id from found) as each)"
@@ -88,6 +122,9 @@ LIMITS: Final[Mapping[str, tuple[str, str]]] = {
         _ADMITTED_AND_FOUND,
     ),
     "key_of_task": (_KEY_IN[0] % ("task.input", "queue"), _KEY_IN[1] % ("task.input", "queue")),
+    "cost_in_task": _costs("%s", "task.input", "queue"),
+    "cost_in_input": _costs(_COST_IN_INPUT, "rows.input", "taking"),
+    "cost": _costs(_COST, "rows.input", "taking"),
     "limit_key_in_input": (
         _KEY_IN_INPUT % (_KEY_IN[0] % ("rows.input", "taking")),
         _KEY_IN_INPUT % (_KEY_IN[1] % ("rows.input", "taking")),
@@ -106,3 +143,54 @@ def may_be_ready(argument: str) -> str:
         return "true"
     left = {column: state for column, state in _READY.items() if column not in cleared.split(", ")}
     return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
+
+
+def cost_of(argument: str) -> str:
+    """What a task costs if it begins now: `cost_of task WAKES_COST`."""
+    task, _, wakes_cost = argument.partition(" ")
+    return _COST_NOW.replace("{task}", task).replace("{wakes_cost}", wakes_cost)
+
+
+def rates(limiter: str) -> str:
+    """The rates of a limiter, until when they are paid, and the time."""
+    return ", ".join(f"{limiter}.{column}" for column in _RATES) + ", {now} as now"
+
+
+def price(argument: str) -> str:
+    """By how much units move the moment until which a rate is paid: `price all UNITS` or `price key UNITS`.
+
+    The rate is that of the row `open`; numbers of any size are divided, so that nothing is rounded down.
+    """
+    which, _, units = argument.partition(" ")
+    own = "" if which == "all" else "key_"
+    priced = f"div(cast({units} as numeric) * open.{own}period + open.{own}flow - 1, open.{own}flow)"
+    return f"cast(least({priced}, {_LONGEST_DEBT}) as bigint)"
+
+
+def wait(argument: str) -> str:
+    """How long a task waits for a rate, as `Meter.wait` says it: `wait all PAID COST ALL`, ALL with those before it."""
+    which, paid, cost, units = argument.split()
+    own = "" if which == "all" else "key_"
+    burst, rate = f"open.{own}burst", f"open.{own}rate"
+    return (
+        f"(case when {cost} <= {burst} then greatest({paid}, open.now) + {price(f'{which} {units}')}"
+        f" - {price(f'{which} {burst}')} - open.now"
+        f" when {units} > {cost} then greatest({paid}, open.now) + {price(f'{which} {units}')} - open.now"
+        f" else {paid} + {price(f'{which} (least({cost}, {rate}) - {burst})')} - open.now end)"
+    )
+
+
+def paid_by(key: str) -> str:
+    """Until when the rate of a key is paid, for the queue of the row `open`."""
+    return _PAID_BY.replace("{key}", key)
+
+
+# Rules with an argument, by the name of the macro.
+SPELLED: Final[Mapping[str, Callable[[str], str]]] = {
+    "may_be_ready": may_be_ready,
+    "cost_of": cost_of,
+    "rates": rates,
+    "price": price,
+    "wait": wait,
+    "paid_by": paid_by,
+}

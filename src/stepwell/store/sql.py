@@ -17,7 +17,7 @@ from typing import Literal
 
 from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
-from stepwell.store.rules import GROUP, LIMITS, RULES, may_be_ready
+from stepwell.store.rules import GROUP, LIMITS, RULES, SPELLED
 
 Dialect = Literal["postgres", "sqlite"]
 _KEPT = 16  # schema names whose texts a process keeps: to render them takes longer than to open a store
@@ -205,11 +205,11 @@ class Macros:
             "hot": lambda: self._hot(argument),
             # The bucket of a length in microseconds, on a scale of 1, 2, 5, 10, 20, 50 and so on; 0 for null.
             "bucket": lambda: self._bucket(argument),
-            # The conditions that keep a task that is PENDING and due from being ready.
-            "may_be_ready": lambda: may_be_ready(argument),
         }
         if name in self._own:
             return self._own[name]
+        if name in SPELLED:
+            return self.fill(SPELLED[name](argument))
         if name in expand:
             return expand[name]()
         postgres, sqlite = _SPELLINGS.get(name, (None, None))

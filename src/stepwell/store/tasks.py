@@ -221,6 +221,8 @@ class Tasks:
         [rows] = await self._driver.run(self._db.claim_slot, [self._due(taken=False)])
         woken: set[int] = {row["queue_id"] for row in rows}
         [left] = await self._driver.read(Call("next_due", self._db.params()))
+        if left["limited"] or self.limited:
+            await self._db.limiters.look()
         if left["taken"]:
             woken |= await self.wake()
         waits = [] if left["wait"] is None else [max(0.0, left["wait"] / 1_000_000)]

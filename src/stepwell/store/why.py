@@ -13,7 +13,7 @@ from stepwell.base.durations import datetime_of
 from stepwell.base.names import REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Row
-from stepwell.store.limiters import LimitedPlace
+from stepwell.store.limits_info import LimitedPlace
 from stepwell.store.rows import IN_DOUBT, NEVER
 
 
@@ -284,9 +284,19 @@ def _limited(run: Standing, place: LimitedPlace, names: tuple[str, ...]) -> Why 
         message = f"{in_line}: {place.of_key} of {place.most_of_key} places of that are taken"
     elif place.most is not None and place.running >= place.most:
         message = f"{in_line}: {place.running} of {place.most} places of {name} are taken"
+    elif place.rate is not None:
+        whose = of_key if place.of_key_rate else name
+        message = f"{in_line}: the rate of {whose} is {place.rate}, and allows what it costs in {_seconds(place.wait)}"
+        until = datetime_of(run.task["now"] + place.wait)
+        return Why(Reason.LIMITED, message, until, names, "it is claimed then, if it is first in line by that time")
     else:
         return None
     return Why(Reason.LIMITED, message, None, names, "it is claimed when a place is free, the keys in turns")
+
+
+def _seconds(wait: int) -> str:
+    """A span in seconds, with as many digits as say something."""
+    return f"{max(wait, 1_000) / 1_000_000:.3g} s"
 
 
 def _waiting(run: Standing) -> Why:

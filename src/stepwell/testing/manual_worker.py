@@ -84,5 +84,9 @@ async def live(worker: Worker, store: Store, clock: TestClock, until: int | None
 
 
 async def _next_due(store: Store) -> int | None:
-    [row] = await store.database.driver.read(Call("next_due", store.database.params()))
-    return min((row[name] for name in ("wait", "tick") if row[name] is not None), default=None)
+    database = store.database
+    [row] = await database.driver.read(Call("next_due", database.params()))
+    waits = [row[name] for name in ("wait", "tick") if row[name] is not None]
+    if (at := database.limited.next_begin()) is not None:  # when a rate allows more
+        waits.append(at - (database.clock.now() or at))
+    return min(waits, default=None)

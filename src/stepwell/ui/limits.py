@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepwell.errors import InvalidOption
-from stepwell.store.limiters import LimitedKey, LimitsInfo
+from stepwell.store.limits_info import LimitedKey, LimitsInfo
 from stepwell.store.store import Store
 from stepwell.ui.desk import Desk, answered, url_of
 from stepwell.ui.guard import Refusal
@@ -30,7 +30,8 @@ async def change(desk: Desk, request: Request) -> Response:
     queue, key = form.get("queue", ""), form.get("key", "")
     match form.get("verb", ""):
         case "set":
-            await limits.set(queue, running=_number(form, "running"), per_key=_number(form, "per_key"))
+            rates = {name: form[name].strip() or None for name in ("rate", "key_rate") if name in form}
+            await limits.set(queue, running=_number(form, "running"), per_key=_number(form, "per_key"), **rates)
             said = f"{queue} has these limits for all workers, until they are reset."
         case "reset":
             await limits.reset(queue)

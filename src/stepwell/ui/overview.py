@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepwell.base.count import Count
-from stepwell.operate.doctor import Finding, facts_of, findings
+from stepwell.operate.doctor import Finding, findings
+from stepwell.operate.facts import facts_of
 from stepwell.records import RunStatus
 from stepwell.ui.chart import WINDOWS, chart_of
 from stepwell.ui.desk import Desk, known_names

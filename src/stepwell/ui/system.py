@@ -8,7 +8,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepwell.operate.doctor import facts_of, findings
+from stepwell.operate.doctor import findings
+from stepwell.operate.facts import facts_of
 from stepwell.operate.format import span
 from stepwell.operate.projection import build_of, progress, standing
 from stepwell.records import QueueStats

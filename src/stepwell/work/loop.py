@@ -69,7 +69,7 @@ class Runtime:
         self._idle = asyncio.Event()
         self._idle_at = self.claim_number = 0  # the numbers of the last claim that found nothing, and of the last claim
         self._drains = 0
-        self._stopping = self._hurried = False
+        self._stopping, self._hurried, self._looks_after = False, False, True
         self._while_served = contextlib.AsyncExitStack()
         self._deafen: Callable[[], None] = lambda: None
         self.leases = Leases(database, identity, self._session_lost, self._orphans_found)
@@ -129,7 +129,7 @@ class Runtime:
 
     async def start(self, *, upkeep: bool = True) -> None:
         """Register the sessions and begin to serve; with `upkeep=False` other workers look after the store."""
-        self._stopping = self._hurried = False
+        self._stopping, self._hurried, self._looks_after = False, False, upkeep
         self._threads = Threads(f"stepwell-{self._identity.name}")
         served = self.claims.served
         # A body or a thread of the last start that did not end must not take a place of this one.
@@ -321,7 +321,8 @@ class Runtime:
         served = {await self._number(one): one for one in self._by_name.values()}
         if routes := [one.route for one in self._by_name.values() if one.route is not None]:
             await self._db.outboxes.register(routes)
-        await self._db.limiters.declared({queue_id: one.limits for queue_id, one in served.items() if one.body})
+        said = {queue_id: one.limits for queue_id, one in served.items() if one.body}
+        await self._db.limiters.declared(said, looks=not self._looks_after)
         if scheduled := self._scheduled:
             await self._db.schedules.declare(scheduled)
         self._looked_at = time.monotonic()
@@ -354,7 +355,6 @@ class Runtime:
         """Read the control requests for the bodies under way, also for those that record nothing for long."""
         while not self._stopping:
             await asyncio.sleep(HEAR_EVERY)
-            await self._db.limiters.look(self.claims.served)
             for session in self.leases:
                 if session.held:
                     with contextlib.suppress(StoreBusy, StoreUnavailable):  # the claim loop reports it

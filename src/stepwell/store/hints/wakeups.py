@@ -52,7 +52,7 @@ class Wakeups:
                 database.clock,
                 telemetry,
                 sender,
-                wake=self._wake,
+                wake=self.wake,
                 finished=self._finished,
                 reported=self._reported,
                 gone=self._gone,
@@ -105,7 +105,7 @@ class Wakeups:
 
         If a worker here takes the work, the others are told a moment later: telling them takes time from the claim.
         """
-        taken = self._wake(queue_ids)
+        taken = self.wake(queue_ids)
         if self._teller is not None:
             self._teller.tell(queue_ids, soon=not taken)
 
@@ -129,7 +129,8 @@ class Wakeups:
         if self._hearing is not None:
             await self._hearing.close()
 
-    def _wake(self, queue_ids: set[int]) -> bool:
+    def wake(self, queue_ids: set[int]) -> bool:
+        """Say here that these queues may have something to claim; true if one who hears goes to work."""
         heard = [listener(queue_ids) for listener in tuple(self._waiting)]  # all of them, not only up to the first
         return any(heard)
 

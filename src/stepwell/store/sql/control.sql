@@ -182,9 +182,9 @@ returning {own task}id, {own task}status as answer;
 -- Write a copy of a run without a key: it continues from steps that are copied. Its turns are counted from one,
 -- because a run's records are read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
-                    cause, created_at, updated_at, limit_key)
+                    cause, created_at, updated_at, limit_key, cost)
 select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,
-       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key
+       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key, task.cost
   from {task} as task where task.id = :id
 on conflict (id) do nothing
 returning id;

@@ -20,17 +20,17 @@ with rows as ({rows id bigint, kind name, queue_id bigint, status name, run_at b
                     started_at bigint, paused_at bigint, finished_at bigint, last_error text, error json, input json,
                     output json}),
 taking as materialized (
-    select queue.id, queue.limited, queue.key_path from {queue} as queue
+    select queue.id, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, status, ready, run_at, turn, attempt, max_attempts, key, created_at, updated_at,
                     claimed_at, started_at, paused_at, finished_at, last_error, error, input, output,
-                    limit_key)
+                    limit_key, cost)
 select rows.id, rows.kind, rows.queue_id, rows.status,
        rows.status = 'PENDING' and rows.run_at <= {now} and {may_be_ready new}, rows.run_at, rows.turn, rows.attempt,
        rows.max_attempts, rows.key, rows.created_at, rows.updated_at, rows.claimed_at, rows.started_at, rows.paused_at,
        rows.finished_at, rows.last_error, rows.error, rows.input, rows.output,
-       {limit_key_in_input}
+       {limit_key_in_input}, {cost_in_input}
   from rows
  where rows.queue_id in (select taking.id from taking)
 on conflict do nothing

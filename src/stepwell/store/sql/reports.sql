@@ -44,7 +44,7 @@ select rows.run_id, rows.kind, rows.name, rows.after, task.status, task.finished
                   order by last.place desc limit 1), 0) as place
   from rows join {task} as task on task.id = rows.run_id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows.run_id} and (task.kind = 'RUN') is true and task.deleted_at is null
-   and queue.tenant = :tenant;
+   and (queue.tenant = :tenant) is true;
 
 -- name: reports_after
 -- bound: 20 + 4 a row

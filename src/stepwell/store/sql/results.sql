@@ -8,4 +8,5 @@ select task.id, task.status, queue.name as workflow,
        case when task.finished_at is not null then task.output end as output,
        case when task.finished_at is not null then task.error end as error
   from {task} as task join {queue} as queue on queue.id = task.queue_id
- where task.id {among ids} and (task.kind = 'RUN') is true and task.deleted_at is null and queue.tenant = :tenant;
+ where task.id {among ids} and (task.kind = 'RUN') is true and task.deleted_at is null
+   and (queue.tenant = :tenant) is true;

@@ -49,7 +49,7 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
        task.held_at, task.progress, task.cancel_requested_at, task.generation
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
- where task.id {any_of rows} and (task.kind = 'RUN') is true and queue.tenant = :tenant
+ where task.id {any_of rows} and (task.kind = 'RUN') is true and (queue.tenant = :tenant) is true
    and (:deleted or task.deleted_at is null);
 
 -- name: run_of_key

@@ -2,7 +2,7 @@
 -- A statement that can share a flush with others returns exactly (id, answer) first.
 
 -- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
---     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint, limit_key text
+--     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint, limit_key text, cost bigint
 
 -- name: reserve_blocks [postgres]
 -- bound: 12 + 9 a row
@@ -22,15 +22,15 @@ update {block} set taken = taken + :count where name = 'task' returning taken as
 -- key would do for every row, which would be a third of the cost of adding a task.
 with rows as ({rows new_task}),
 taking as materialized (
-    select queue.id, queue.draining, queue.limited, queue.key_path from {queue} as queue
+    select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, limit_key)
+                    parent_id, created_at, updated_at, limit_key, cost)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -43,15 +43,15 @@ returning id, status as answer;
 -- Used for keys, and to repeat an `add_tasks` whose reply was lost. Twice the cost of `add_tasks` a row.
 with rows as ({rows new_task}),
 taking as materialized (
-    select queue.id, queue.draining, queue.limited, queue.key_path from {queue} as queue
+    select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, limit_key)
+                    parent_id, created_at, updated_at, limit_key, cost)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -65,9 +65,9 @@ returning id, status as answer;
 -- and claimed. For a session whose fence is down, or a queue that is paused or limited, it is added like any other.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, inside bigint, limit_key text, worker bigint}),
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, worker bigint}),
 taking as materialized (
-    select queue.id, queue.limited, queue.key_path,
+    select queue.id, queue.limited, queue.key_path, queue.cost_path,
            queue.paused or queue.limited or queue.tenant in (select maintenance.tenant from {maintenance} as maintenance)
                      as paused
       from {queue} as queue where queue.id {any_of rows.queue_id} and not queue.draining {for_key_share}
@@ -81,13 +81,13 @@ fit as materialized (
       from rows join taking on taking.id = rows.queue_id left join fence on fence.worker_id = rows.worker
 )
 insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, worker_id, turn, attempt, max_attempts,
-                    key_scope, input, tags, parent_id, created_at, updated_at, claimed_at, started_at, limit_key)
+                    key_scope, input, tags, parent_id, created_at, updated_at, claimed_at, started_at, limit_key, cost)
 select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PENDING' else 'RUNNING' end,
        fit.worker is null and {may_be_ready new}, rows.priority, fit.now, fit.worker, fit.worker,
        case when fit.worker is null then 0 else 1 end,
        case when fit.worker is null then 0 else 1 end, rows.max_attempts, rows.key_scope, rows.input, rows.tags,
        rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
-       case when fit.worker is null then null else fit.now end, {limit_key}
+       case when fit.worker is null then null else fit.now end, {limit_key}, {cost}
   from rows join fit on fit.id = rows.id
 returning id, status as answer, claimed_at as number;
 
@@ -442,11 +442,13 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 -- bound: 16
 -- scans task: Turso; the first entries of the index, and no more.
 -- scans schedule: Turso; the first entry of each index, and no more.
+-- scans limiter: the first row, and no more.
 -- Say how many microseconds from now the next waiting task is due, nothing if none waits for a moment; and whether one
 -- that was taken by hand is to be taken back. That looks at the first eight, so that one which another transaction holds
 -- hides none behind it. A search for the first that was taken, with a condition on the status, has a plan for parallel
 -- workers once the table is analysed: 127 pages instead of 4.
--- Of schedules it says when the next tick comes, and whether one waits for the run before it.
+-- Of schedules it says when the next tick comes, and whether one waits for the run before it; of limits, whether any queue
+-- has some.
 select min(first.run_at) - {now} as wait,
        count(case when first.status = 'RUNNING' and first.run_at <= {now} then 1 end) > 0 as taken,
        (select schedule.next_at from {schedule} as schedule
@@ -454,7 +456,8 @@ select min(first.run_at) - {now} as wait,
          order by schedule.next_at limit 1) - {now} as tick,
        exists (select 1 from {schedule} as schedule
                 where schedule.tenant = :tenant and schedule.buffered_at is not null
-                  and schedule.paused_at is null) as buffered
+                  and schedule.paused_at is null) as buffered,
+       exists (select 1 from {limiter}) as limited
   from (select task.run_at, task.status from {task} as task
          where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
            and task.losses = 0 and not task.waits_for_previous and task.status in ('PENDING', 'PAUSED', 'RUNNING')
