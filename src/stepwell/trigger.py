@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload, runtime_checkable
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.names import check_tags
@@ -15,7 +15,8 @@ from stepwell.errors import InvalidOption
 from stepwell.records import RunId
 from stepwell.runs.branches import Branch
 from stepwell.runs.context import Context, SyncContext, current_run
-from stepwell.store.draft import Asked, RequireWorker, Unique
+from stepwell.store.conditions import ConditionOptions
+from stepwell.store.draft import Asked, RequireWorker
 from stepwell.store.results import returned
 from stepwell.store.store import Store
 from stepwell.work.current import current_branch
@@ -40,7 +41,7 @@ class SyncFace(Protocol):
         """Write a run."""
 
 
-class TriggerOptions(TypedDict, total=False):
+class TriggerOptions(ConditionOptions, total=False):
     """How a run is queued."""
 
     key: str | None
@@ -49,7 +50,6 @@ class TriggerOptions(TypedDict, total=False):
     run_at: datetime | None
     max_attempts: int | None
     tags: Iterable[str]
-    unique: Unique
     limit_key: str | None
     require_worker: RequireWorker | None
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -15,6 +15,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
+from stepwell.store.conditions import ConditionOptions, OnConflict, Unique, check_end, conditions_of, needs_key
 from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
@@ -30,8 +31,8 @@ from stepwell.values.stamp import (
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
-Unique = Literal["ever", "unfinished"]
 RequireWorker = Literal["ignore", "warn", "error"]
+SAID: Final = tuple(ConditionOptions.__annotations__)
 STRICTEST_LAST: Final[tuple[RequireWorker, ...]] = ("ignore", "warn", "error")
 
 
@@ -65,7 +66,13 @@ class Asked(Generic[R_co]):
     run_at: datetime | None = None
     max_attempts: int | None = None
     tags: Iterable[str] = ()
-    unique: Unique = "ever"
+    unique: Unique | None = None
+    on_conflict: OnConflict | None = None
+    debounce: Duration | None = None
+    debounce_max: Duration | None = None
+    once_per: Duration | None = None
+    newest: bool = False
+    expires: Duration | datetime | None = None
     limit_key: str | None = None
     require_worker: RequireWorker | None = None
 
@@ -119,27 +126,29 @@ class Draft:
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
-        unique: Unique = "ever",
         limit_key: str | None = None,
+        **said: Unpack[ConditionOptions],
     ) -> None:
         if delay is not None and run_at is not None:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
-        if unique not in ("ever", "unfinished"):
-            raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
+        if (debounce := said.get("debounce")) is not None and (delay is not None or run_at is not None):
+            raise InvalidOption("debounce", debounce, "it says when the work is due: leave `delay` and `run_at` out")
         self._kind = kind
         self._queue = check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         self._defines_queue = not isinstance(queue, str)
-        said = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
-        self._max_attempts = check_max_attempts(default_attempts if said is None else said)
+        attempts = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
+        self._max_attempts = check_max_attempts(default_attempts if attempts is None else attempts)
         self._type: Any = Any if isinstance(queue, str) else getattr(queue, "payload_type", Any)
         self._payload_limit = payload_limit
         self._codec = codec
         self._priority = check_priority(priority)
-        self._delay = 0 if delay is None else microseconds_of(delay, "delay")
+        wait, named = (delay, "delay") if debounce is None else (debounce, "debounce")
+        self._delay = 0 if wait is None else microseconds_of(wait, named)
         self._run_at = None if run_at is None else moment_of(run_at)
         checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
-        self._unique = unique
+        self._scope, self._conditions = conditions_of(said) if said else ("ever", None)
+        check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
@@ -152,6 +161,8 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
+        if keys is None:
+            self._keyed(None)
         texts = write_values(payloads, self._type, limit=self._payload_limit, codec=self._codec)
         for payload, text in zip(payloads, texts, strict=True):
             self._check(payload, text)
@@ -168,7 +179,7 @@ class Draft:
         text = write_value(payload, self._type, limit=self._payload_limit, codec=self._codec)
         self._check(payload, text)
         hashed = None if key is None else hash_with_version(value_hash(payload, text), text)
-        task = self._of(text, None if key is None else check_key(key), hashed)
+        task = self._of(text, self._keyed(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
@@ -176,10 +187,16 @@ class Draft:
         key, text = asked.key, asked.input if self._codec is None else recoded(asked, self._codec)
         if len(asked.input) > self._payload_limit // 4 and (size := len(asked.input.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
-        if key is None:
+        if self._keyed(key) is None:
             return self._of(text)
         ordered = ordered_input(asked)
-        return self._of(text, check_key(key), hash_with_version(payload_hash(ordered), ordered))
+        return self._of(text, key, hash_with_version(payload_hash(ordered), ordered))
+
+    def _keyed(self, key: str | None) -> str | None:
+        """The key, checked; there has to be one if other options say what it means."""
+        if key is None and needs_key(self._conditions):
+            raise InvalidOption("key", None, "the other options say what it means: give one")
+        return None if key is None else check_key(key)
 
     def _check(self, payload: Any, text: str) -> None:
         """Refuse a payload that the handler could not read, or would read as another value."""
@@ -190,9 +207,11 @@ class Draft:
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, without the number of its queue."""
+        if self._conditions is not None and self._conditions.period is not None:
+            hashed = None  # the first of a period counts, whatever the others say
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
-                       key, self._unique, hashed, self._tags, limit_key=self._limit_key)
+                       key, self._scope, hashed, self._tags, limit_key=self._limit_key, conditions=self._conditions)
         # fmt: on
 
 
@@ -233,13 +252,19 @@ def drafted_runs(
             run_at=one.run_at,
             max_attempts=one.max_attempts,
             tags=one.tags,
-            unique=one.unique,
             limit_key=one.limit_key,
+            **said_of(one),
         )
         tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines
         required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
     return Drafted(TaskKind.RUN, tasks, queues, required)
+
+
+def said_of(asked: Asked[Any]) -> ConditionOptions:
+    """What a trigger says of its key, and of coming too late; empty if that is nothing."""
+    said = {name: value for name in SAID if (value := getattr(asked, name)) not in (None, False)}
+    return cast("ConditionOptions", said)
 
 
 class Alike(Sequence[NewTask]):

@@ -17,7 +17,7 @@ from typing import Literal
 
 from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
-from stepwell.store.rules import GROUP, LIMITS, RULES, may_be_ready
+from stepwell.store.rules import GROUP, LIMITS, RULES, has_key, in_time, may_be_ready
 
 Dialect = Literal["postgres", "sqlite"]
 _KEPT = 16  # schema names whose texts a process keeps: to render them takes longer than to open a store
@@ -207,6 +207,10 @@ class Macros:
             "bucket": lambda: self._bucket(argument),
             # The conditions that keep a task that is PENDING and due from being ready.
             "may_be_ready": lambda: may_be_ready(argument),
+            # Whether a task has its key now, so that no other may be added with it.
+            "has_key": lambda: has_key(argument),
+            # Whether a task may still begin.
+            "in_time": lambda: self.fill(in_time(argument)),
         }
         if name in self._own:
             return self._own[name]

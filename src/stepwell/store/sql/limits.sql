@@ -90,7 +90,7 @@ picked as materialized (
         select task.id, task.ctid as spot, task.priority, task.run_at from {task} as task
          where task.queue_id = :queue_id and task.ready and task.limit_key is not null
            and task.limit_key >= line.limit_key and task.limit_key <= line.limit_key
-           and (cast(:worker as bigint) is not null or task.position is null) is true
+           and (cast(:worker as bigint) is not null or task.position is null) is true and {in_time task} is true
          order by task.limit_key, task.priority desc, task.run_at, task.id
          limit least(line.free, line.weight * ((open.room + line.weights - 1) / line.weights))
            for update skip locked) as walked
@@ -187,7 +187,7 @@ select step.limit_key,
 -- The ready tasks of a key, in the order in which they are taken; by hand none of an ordered group.
 select task.id from {task} as task
  where task.queue_id = :queue_id and task.ready and task.limit_key is not null and task.limit_key = :limit_key
-   and (:worker is not null or task.position is null)
+   and (:worker is not null or task.position is null) and {in_time task}
  order by task.priority desc, task.run_at, task.id
  limit :limit;
 
