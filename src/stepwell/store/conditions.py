@@ -37,7 +37,7 @@ class ConditionOptions(TypedDict, total=False):
 
 def conditions_of(said: ConditionOptions) -> tuple[str, Conditions | None]:
     """The scope of a key, and whatever else these options say; None if that is nothing."""
-    named = [name for name in _IMPLIED if said.get(name) not in (None, False)]
+    named = [name for name in _IMPLIED if said.get(name) is not None and said.get(name) is not False]
     if len(named) > 1:
         raise InvalidOption(named[1], said.get(named[1]), f"give `{named[0]}` or `{named[1]}`, not both")
     implied = _IMPLIED[named[0]] if named else {}

@@ -263,7 +263,7 @@ def drafted_runs(
 
 def said_of(asked: Asked[Any]) -> ConditionOptions:
     """What a trigger says of its key, and of coming too late; empty if that is nothing."""
-    said = {name: value for name in SAID if (value := getattr(asked, name)) not in (None, False)}
+    said = {name: value for name in SAID if (value := getattr(asked, name)) is not None and value is not False}
     return cast("ConditionOptions", said)
 
 
