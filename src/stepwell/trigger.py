@@ -54,6 +54,7 @@ class TriggerOptions(ConditionOptions, total=False):
     require_worker: RequireWorker | None
 
 
+SAID: Final = frozenset(ConditionOptions.__annotations__)
 OPTIONS: Final = frozenset(TriggerOptions.__annotations__)
 
 
@@ -74,7 +75,10 @@ class Trigger(Asked[R_co]):
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
         if "tags" in options:
             options["tags"] = check_tags(options["tags"])
-        return replace(self, **options)
+        given: dict[str, Any] = dict(options)
+        if said := {name: given.pop(name) for name in SAID & given.keys()}:
+            given["said"] = {**self.said, **said}
+        return replace(self, **given)
 
     def wait(self, timeout: Duration | None = None) -> Waited[R_co]:
         """The same trigger, whose `execute` waits for what the run returns, for this long in all."""

@@ -24,7 +24,7 @@ from stepwell.store.held_keys import (
 )
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.ordered_groups import OrderedRow, add_in_order
-from stepwell.store.rows import ROW_BYTES, NewTask, row_of
+from stepwell.store.rows import ROW_BYTES, NewTask, row_of, size_of
 from stepwell.store.workflows import Living, create_workflow, find_workflow
 
 CHUNK: Final = 1000
@@ -122,10 +122,6 @@ def ordered_row_of(task: NewTask, task_id: int) -> OrderedRow:
 def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask, int]]:
     """Sort by queue and key: then two transactions that add the same keys cannot deadlock."""
     return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
-
-
-def size_of(task: NewTask) -> int:
-    return ROW_BYTES + len(task.input)
 
 
 def add_joined(params: dict[str, Value], drafted: Drafted, living: Living, ended: Ended) -> Script[list[TaskId]]:

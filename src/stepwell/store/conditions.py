@@ -49,17 +49,14 @@ def conditions_of(said: ConditionOptions) -> tuple[str, Conditions | None]:
     return "ever" if unique == "ever" else "unfinished", None if conditions == NOTHING_SAID else conditions
 
 
-def needs_key(conditions: Conditions | None) -> bool:
-    """Whether they mean nothing without a key."""
-    if conditions is None:
-        return False
-    return conditions.until_begun or conditions.period is not None or conditions.on_conflict != "existing"
+def check_keyed(said: Conditions) -> None:
+    """Refuse what means nothing without a key, for work that has none."""
+    if said.until_begun or said.period is not None or said.on_conflict != "existing":
+        raise InvalidOption("key", None, "the other options say what it means: give one")
 
 
-def check_end(said: Conditions | None, expires: object, delay: int, run_at: int | None) -> None:
+def check_end(said: Conditions, expires: object, delay: int, run_at: int | None) -> None:
     """Refuse work that would never begin: it is due only after the moment until which it is worth beginning."""
-    if said is None:
-        return
     is_late = run_at is None and said.expires_after is not None and said.expires_after <= delay
     if is_late or (run_at is not None and said.expires_at is not None and said.expires_at <= run_at):
         raise InvalidOption("expires", expires, "the work is due only after that, and would never begin")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -15,7 +15,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
-from stepwell.store.conditions import ConditionOptions, OnConflict, Unique, check_end, conditions_of, needs_key
+from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of
 from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
@@ -32,7 +32,6 @@ from stepwell.values.stamp import (
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
 RequireWorker = Literal["ignore", "warn", "error"]
-SAID: Final = tuple(ConditionOptions.__annotations__)
 STRICTEST_LAST: Final[tuple[RequireWorker, ...]] = ("ignore", "warn", "error")
 
 
@@ -66,15 +65,9 @@ class Asked(Generic[R_co]):
     run_at: datetime | None = None
     max_attempts: int | None = None
     tags: Iterable[str] = ()
-    unique: Unique | None = None
-    on_conflict: OnConflict | None = None
-    debounce: Duration | None = None
-    debounce_max: Duration | None = None
-    once_per: Duration | None = None
-    newest: bool = False
-    expires: Duration | datetime | None = None
     limit_key: str | None = None
     require_worker: RequireWorker | None = None
+    said: ConditionOptions = field(default_factory=ConditionOptions, hash=False)  # of its key, and of coming too late
 
 
 def ordered_input(asked: Asked[Any]) -> str:
@@ -148,7 +141,8 @@ class Draft:
         checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
         self._scope, self._conditions = conditions_of(said) if said else ("ever", None)
-        check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
+        if self._conditions is not None:
+            check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
@@ -161,8 +155,8 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
-        if keys is None:
-            self._keyed(None)
+        if keys is None and self._conditions is not None:
+            check_keyed(self._conditions)
         texts = write_values(payloads, self._type, limit=self._payload_limit, codec=self._codec)
         for payload, text in zip(payloads, texts, strict=True):
             self._check(payload, text)
@@ -179,7 +173,9 @@ class Draft:
         text = write_value(payload, self._type, limit=self._payload_limit, codec=self._codec)
         self._check(payload, text)
         hashed = None if key is None else hash_with_version(value_hash(payload, text), text)
-        task = self._of(text, self._keyed(key), hashed)
+        if key is None and self._conditions is not None:
+            check_keyed(self._conditions)
+        task = self._of(text, None if key is None else check_key(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
     def run(self, asked: Asked[Any]) -> NewTask:
@@ -187,16 +183,12 @@ class Draft:
         key, text = asked.key, asked.input if self._codec is None else recoded(asked, self._codec)
         if len(asked.input) > self._payload_limit // 4 and (size := len(asked.input.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
-        if self._keyed(key) is None:
+        if key is None:
+            if self._conditions is not None:
+                check_keyed(self._conditions)
             return self._of(text)
         ordered = ordered_input(asked)
-        return self._of(text, key, hash_with_version(payload_hash(ordered), ordered))
-
-    def _keyed(self, key: str | None) -> str | None:
-        """The key, checked; there has to be one if other options say what it means."""
-        if key is None and needs_key(self._conditions):
-            raise InvalidOption("key", None, "the other options say what it means: give one")
-        return None if key is None else check_key(key)
+        return self._of(text, check_key(key), hash_with_version(payload_hash(ordered), ordered))
 
     def _check(self, payload: Any, text: str) -> None:
         """Refuse a payload that the handler could not read, or would read as another value."""
@@ -253,18 +245,12 @@ def drafted_runs(
             max_attempts=one.max_attempts,
             tags=one.tags,
             limit_key=one.limit_key,
-            **said_of(one),
+            **one.said,
         )
         tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines
         required[name] = max(required.get(name, policy), policy, key=STRICTEST_LAST.index)
     return Drafted(TaskKind.RUN, tasks, queues, required)
-
-
-def said_of(asked: Asked[Any]) -> ConditionOptions:
-    """What a trigger says of its key, and of coming too late; empty if that is nothing."""
-    said = {name: value for name in SAID if (value := getattr(asked, name)) is not None and value is not False}
-    return cast("ConditionOptions", said)
 
 
 class Alike(Sequence[NewTask]):

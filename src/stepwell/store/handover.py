@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stepwell.store.add import size_of
 from stepwell.store.pending import Answer, Operation
-from stepwell.store.rows import Claimed, NewTask, row_of
+from stepwell.store.rows import Claimed, NewTask, row_of, size_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database

@@ -31,11 +31,10 @@ from stepwell.store.add import (
     in_lock_order,
     load,
     ordered_row_of,
-    size_of,
 )
 from stepwell.store.conditions import ConditionOptions
 from stepwell.store.draft import Addressed, Asked, Draft, Drafted, drafted_runs, examples
-from stepwell.store.driver import LOCKS, Call, Row, Script, Value, only_reads, refused_write
+from stepwell.store.driver import LOCKS, Call, Row, Script, only_reads, refused_write
 from stepwell.store.held_keys import (
     MOST_RACES,
     Ended,
@@ -46,7 +45,7 @@ from stepwell.store.held_keys import (
     refuse_closed,
 )
 from stepwell.store.pending import Answer, Operation
-from stepwell.store.rows import NewTask, row_of
+from stepwell.store.rows import NewTask, row_of, size_of
 from stepwell.store.transaction import Tx
 
 if TYPE_CHECKING:
@@ -100,7 +99,8 @@ class NewTasks:
             return await self._write_together(drafted)
         [(name, create)] = drafted.queues.items()
         queue_id = await self._number(drafted, name, create=create)
-        if len(drafted.tasks) > 1 or _changes_others(drafted.tasks[0]):
+        said = drafted.tasks[0].conditions
+        if len(drafted.tasks) > 1 or (said is not None and said.changes_others):
             return await self.add_many(queue_id, drafted.tasks)
         return [await self.add_one(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
 
@@ -110,7 +110,7 @@ class NewTasks:
         for _ in range(MOST_RACES):
             answer = await self._added(task, task_id)
             if answer.value is not None:
-                self._due_after(_spans([task]))
+                self._due_after([task.delay] if task.conditions is None else _spans([task]))
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
@@ -142,7 +142,11 @@ class NewTasks:
         return await self._db.flusher.submit(self._adding(task, task_id))
 
     def _adding(self, task: NewTask, task_id: int) -> Operation:
-        statement, row = _written(task, task_id)
+        statement, row = "add_tasks" if task.key is None else "add_tasks_once", row_of(task, task_id)
+        if task.group_key is not None:
+            statement, row = "add_in_order", ordered_row_of(task, task_id)
+        elif task.conditions is not None:
+            statement, row = "add_with_conditions", conditional_row_of(task, task_id)
         return Operation(
             statement,
             row,
@@ -327,19 +331,6 @@ class NewTasks:
     async def _number(self, drafted: Drafted, name: str, *, create: bool) -> int:
         of = self._db.workflow_id if drafted.kind is TaskKind.RUN else self._db.queue_id
         return await of(name, create=create)
-
-
-def _written(task: NewTask, task_id: int) -> tuple[str, tuple[Value, ...]]:
-    """The statement of a flush that writes a task, and its row there."""
-    if task.group_key is not None:
-        return "add_in_order", ordered_row_of(task, task_id)
-    if task.conditions is not None:
-        return "add_with_conditions", conditional_row_of(task, task_id)
-    return "add_tasks" if task.key is None else "add_tasks_once", row_of(task, task_id)
-
-
-def _changes_others(task: NewTask) -> bool:
-    return task.conditions is not None and task.conditions.changes_others
 
 
 def _spans(tasks: Iterable[NewTask]) -> Iterator[int]:

@@ -101,6 +101,11 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
     )
 
 
+def size_of(task: NewTask) -> int:
+    """Bytes that a new task takes while it waits to be written."""
+    return ROW_BYTES + len(task.input)
+
+
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """A task that this session may execute now; every write about it must show its (owner, turn)."""
 

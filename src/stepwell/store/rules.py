@@ -5,7 +5,7 @@ Each is a macro of the `.sql` files, the same text for every database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # What a row must have to be `ready`, besides being PENDING and due, which each statement that sets it knows for itself.
@@ -127,3 +127,11 @@ def may_be_ready(argument: str) -> str:
         return "true"
     left = {column: state for column, state in _READY.items() if column not in cleared.split(", ")}
     return "(" + " and ".join(f"{row}.{column} {state}" for column, state in left.items()) + ")"
+
+
+# Rules about one row, which the macro names: `{in_time task}`.
+ROW_RULES: Final[Mapping[str, Callable[[str], str]]] = {
+    "may_be_ready": may_be_ready,  # whether a task that is PENDING and due may be ready
+    "has_key": has_key,
+    "in_time": in_time,
+}

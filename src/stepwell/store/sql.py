@@ -17,7 +17,7 @@ from typing import Literal
 
 from stepwell.base.names import check_identifier
 from stepwell.store.driver import Call, Row, Value
-from stepwell.store.rules import GROUP, LIMITS, RULES, has_key, in_time, may_be_ready
+from stepwell.store.rules import GROUP, LIMITS, ROW_RULES, RULES
 
 Dialect = Literal["postgres", "sqlite"]
 _KEPT = 16  # schema names whose texts a process keeps: to render them takes longer than to open a store
@@ -205,17 +205,13 @@ class Macros:
             "hot": lambda: self._hot(argument),
             # The bucket of a length in microseconds, on a scale of 1, 2, 5, 10, 20, 50 and so on; 0 for null.
             "bucket": lambda: self._bucket(argument),
-            # The conditions that keep a task that is PENDING and due from being ready.
-            "may_be_ready": lambda: may_be_ready(argument),
-            # Whether a task has its key now, so that no other may be added with it.
-            "has_key": lambda: has_key(argument),
-            # Whether a task may still begin.
-            "in_time": lambda: self.fill(in_time(argument)),
         }
         if name in self._own:
             return self._own[name]
         if name in expand:
             return expand[name]()
+        if name in ROW_RULES:
+            return self.fill(ROW_RULES[name](argument))
         postgres, sqlite = _SPELLINGS.get(name, (None, None))
         if postgres is not None and sqlite is not None:
             return self.fill(postgres if self._postgres else sqlite)
