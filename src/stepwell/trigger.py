@@ -66,10 +66,12 @@ class Trigger(Asked[R_co]):
         """The same trigger with these options; an option that is not given stays.
 
         `key` names the run: a second trigger with it finds the first, and with another input raises
-        `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
-        first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `limit_key` is
-        whose limits it counts to, if its input does not say that. `require_worker` says what to do if no living worker
-        serves the workflow: "warn" (and write it), "error" (and write nothing) or "ignore".
+        `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished, `"waiting"` when it begins.
+        `on_conflict`, `debounce`, `once_per` and `newest` say what else a trigger does that finds its key taken; a run
+        that has not begun by `expires` is cancelled. A higher `priority` runs first. `delay` or `run_at` is when it is
+        due. `max_attempts` is how often it is tried in all. `limit_key` is whose limits it counts to, if its input does
+        not say that. `require_worker` says what to do if no living worker serves the workflow: "warn" (and write it),
+        "error" (and write nothing) or "ignore".
         """
         if unknown := options.keys() - OPTIONS:
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")

@@ -82,6 +82,8 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
+        For how long its key is taken, and what is done if it is, say `unique`, `on_conflict`, `debounce`, `once_per`
+        and `newest`; with `expires`, a message that has not begun by then is CANCELLED.
         """
         drafted = self.database.new_tasks.draft(queue, **options).one(payload, key)
         [task_id] = await self.database.new_tasks.add(drafted, tx)
