@@ -7,6 +7,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
+import msgspec
+
 from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.errors import InvalidOption
 from stepwell.store.rows import Conditions
@@ -47,6 +49,13 @@ def conditions_of(said: ConditionOptions) -> tuple[str, Conditions | None]:
     after, at = _expires(said.get("expires"))
     conditions = Conditions(unique == "waiting", on_conflict, latest, period, after, at)
     return "ever" if unique == "ever" else "unfinished", None if conditions == NOTHING_SAID else conditions
+
+
+def with_result(said: Conditions | None, queue: object) -> Conditions:
+    """The same, and that what the handler returns is kept; refused for one that takes several messages at once."""
+    if getattr(queue, "batch", None) is not None:
+        raise InvalidOption("result", True, "its handler takes several messages at once, and returns nothing of each")
+    return msgspec.structs.replace(said or NOTHING_SAID, keeps_result=True)
 
 
 def check_keyed(said: Conditions) -> None:

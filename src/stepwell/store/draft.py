@@ -15,7 +15,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.names import check_key, check_max_attempts, check_name, check_priority, check_tags
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
-from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of
+from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of, with_result
 from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
@@ -120,6 +120,7 @@ class Draft:
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
         limit_key: str | None = None,
+        result: bool = False,
         **said: Unpack[ConditionOptions],
     ) -> None:
         if delay is not None and run_at is not None:
@@ -141,6 +142,8 @@ class Draft:
         checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
         self._scope, self._conditions = conditions_of(said) if said else ("ever", None)
+        if result:
+            self._conditions = with_result(self._conditions, queue)
         if self._conditions is not None:
             check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")

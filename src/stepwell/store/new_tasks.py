@@ -62,6 +62,7 @@ class MessageOptions(ConditionOptions, total=False):
     run_at: datetime | None
     max_attempts: int | None
     tags: Iterable[str]
+    result: bool  # keep what the handler returns, for `store.result`
     limit_key: str | None  # whose limits it counts to, if its queue has limits and the input does not say it
 
 

@@ -130,6 +130,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     cleanup_until: int | None = None  # it was cancelled, and may clean up until then
     generation: int = 0  # how often it has restarted
     group_key: str | None = None  # of its ordered group, if it stands or stood in one
+    keeps_result: bool = False  # what the handler of the message returns
 
     @property
     def lasting_key(self) -> str:

@@ -238,7 +238,8 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         """What a run returned, as soon as it is finished: as `as_`, else as the workflow says it, else as plain JSON.
 
         Raises `ExecutionFailed` with the run's error if it failed, `RunCancelled` if it was cancelled, `RunNotFound` if
-        there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on.
+        there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on. Takes
+        the id of a message, too, that was enqueued with `result=True`: then it is what its handler returned.
         """
         return await self.database.runs.result(await self.database.run_id(run), as_, timeout)
 

@@ -127,12 +127,13 @@ done as (
     returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
               case when cast(:worker as bigint) is null then task.scheduled_for else task.run_at end as run_at,
               task.key, task.input, task.wakes, task.parent_id, task.suspect, task.created_at, task.claimed_at,
-              task.started_at, task.cleanup_until, task.generation, task.group_key
+              task.started_at, task.cleanup_until, task.generation, task.group_key, task.keeps_result
 )
 select done.* from done
 union all
 select 0, case when exists (select 1 from held) then 'stale' when exists (select 1 from seen) then 'busy' else 'gone' end,
-       :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null
+       :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null,
+       false
  where exists (select 1 from waiting)
    and not exists (select 1 from held join seen on seen.turn = held.turn);
 
@@ -201,7 +202,7 @@ update {task}
  where id {among ids}
 returning id, kind, queue_id, turn, attempt, max_attempts, priority,
           case when :worker is null then scheduled_for else run_at end as run_at, key, input, wakes, parent_id, suspect,
-          created_at, claimed_at, started_at, cleanup_until, generation, group_key;
+          created_at, claimed_at, started_at, cleanup_until, generation, group_key, keeps_result;
 
 -- name: keep_limiter [sqlite]
 -- Note who was let in, and where the next claim begins.

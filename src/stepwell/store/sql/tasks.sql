@@ -234,7 +234,8 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
+          task.keeps_result;
 
 -- name: claim_above [postgres]
 -- bound: 12 + 22 a row
@@ -269,7 +270,8 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
+          task.keeps_result;
 
 -- name: claim [sqlite]
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
@@ -288,7 +290,7 @@ update {task} as task
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, wakes, parent_id, suspect, created_at, claimed_at, started_at,
-          cleanup_until, generation, group_key;
+          cleanup_until, generation, group_key, keeps_result;
 
 -- name: has_suspects
 -- bound: 12
@@ -331,7 +333,8 @@ update {task} as task
 returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}wakes,
           {own task}parent_id, {own task}suspect, {own task}created_at, {own task}claimed_at,
-          {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key;
+          {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key,
+          {own task}keeps_result;
 
 -- name: has_ready
 -- bound: 8
