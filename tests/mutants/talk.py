@@ -16,7 +16,7 @@ TALK_MUTANTS = (
         "R-18",
         "store/sql/runs.sql",
         "where task.queue_id = workflow.queue_id and task.key = :key and {has_key task}",
-        "where task.key = :key and {has_key task}",
+        "where task.queue_id <> workflow.queue_id and task.key = :key and {has_key task}",
         BY_KEY + "test_a_key_belongs_to_its_workflow_and_a_wrong_one_is_told",
     ),
     Mutant(
