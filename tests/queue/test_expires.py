@@ -7,6 +7,7 @@ import pytest
 from stepwell import RunCancelled, Store, TransientError, Worker, handler, workflow
 from stepwell.base.clock import TestClock
 from stepwell.base.durations import datetime_of
+from stepwell.testing import world
 from tests.ground.waiting import until
 from tests.queue.raw import ask
 from tests.queue.work import Work, of_both_kinds
@@ -106,6 +107,23 @@ async def test_a_worker_gives_it_up_by_itself(live_store: Store) -> None:
     message = await work.add(live_store, 1, expires="10ms")
     async with Worker(live_store, [work.target]):
         await until_cancelled(live_store, message)
+
+
+@pytest.mark.proves("arrivals-04", "arrivals-06")
+async def test_a_world_debounces_and_gives_up_at_its_own_moments() -> None:
+    messages, runs = Work("messages"), Work("runs")
+    async with world(messages.target, runs.target) as here:
+        await messages.add(here.store, 1, key="k", debounce="5m")
+        run = await runs.add(here.store, 1, delay="1h", expires="2h")
+        await here.store.pause_queue("flow")
+        await here.advance("4m")
+        await messages.add(here.store, 2, key="k", debounce="5m")
+        await here.advance("4m")
+        assert messages.done == []
+        await here.advance("1m")
+        assert messages.done == [2]
+        await here.advance("2h")
+        assert (await here.store.get_run(run)).status == "CANCELLED"
 
 
 @pytest.mark.proves("arrivals-06")

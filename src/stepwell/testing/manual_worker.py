@@ -85,4 +85,4 @@ async def live(worker: Worker, store: Store, clock: TestClock, until: int | None
 
 async def _next_due(store: Store) -> int | None:
     [row] = await store.database.driver.read(Call("next_due", store.database.params()))
-    return min((row[name] for name in ("wait", "tick") if row[name] is not None), default=None)
+    return min((row[name] for name in ("wait", "tick", "expires") if row[name] is not None), default=None)
