@@ -13,10 +13,11 @@ from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, timeout_of
 from stepwell.base.limits import Limits, checked_limits, declared_limits
 from stepwell.base.names import check_name, check_whole
+from stepwell.base.program import know
 from stepwell.errors import InvalidOption, SerializationError
 from stepwell.store.rows import Claimed
 from stepwell.values.codec import check_type, names_unknown_class
-from stepwell.values.stamp import read_value
+from stepwell.values.stamp import read_value, write_result
 from stepwell.values.upcasters import versions_at
 from stepwell.values.versions import check_place
 from stepwell.work.body import Served, Slot
@@ -55,6 +56,8 @@ class Handler(Generic[In_contra]):
         self.lease = lease
         self.limits = checked_limits(limits, queue, None)
         taken = _taken_type(fn)
+        self.returns: Any = typing.get_type_hints(fn).get("return", Any)
+        know(self.queue, self.returns)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
         check_place(self.payload_type, f"the payload of {self.queue}")
         self._is_async = inspect.iscoroutinefunction(fn)
@@ -94,25 +97,31 @@ class Handler(Generic[In_contra]):
         except SerializationError as error:
             raise Misfit(error, was_read=names_unknown_class(error)) from error
         if self.in_process:
-            return await self._elsewhere([task.input or "null" for task in tasks], threads, slot)
+            keeps = tasks[0].keeps_result and self.batch is None
+            return await self._elsewhere([task.input or "null" for task in tasks], threads, slot, keeps=keeps)
         argument = payloads[0] if self.batch is None else payloads
         if self._is_async:
-            await self.fn(argument)  # type: ignore[misc]
-            return DONE
-        result = await in_thread(lambda: self.fn(argument), threads, slot)
-        if inspect.isawaitable(result):
-            await result
-        return DONE
+            result: Any = await self.fn(argument)  # type: ignore[misc]
+        else:
+            result = await in_thread(lambda: self.fn(argument), threads, slot)
+            if inspect.isawaitable(result):
+                result = await result
+        return self._kept(result, slot) if tasks[0].keeps_result and self.batch is None else DONE
 
-    async def _elsewhere(self, texts: Sequence[str], threads: Threads, slot: Slot) -> Done:
+    def _kept(self, returned: Any, slot: Slot) -> Done:
+        options, what = slot.database.options, f"result of {self.queue}"
+        limit, codec = options.payload_limit, options.codec
+        return Done(write_result(returned, self.returns, what=what, limit=limit, codec=codec))
+
+    async def _elsewhere(self, texts: Sequence[str], threads: Threads, slot: Slot, *, keeps: bool) -> Done:
         """Call the function in another process, and kill that when the attempt is stopped or takes too long."""
-        asked = ProcessCall(self.fn, "handler", texts)
+        asked = ProcessCall(self.fn, "asked handler" if keeps else "handler", texts)
         try:
-            await in_thread(asked.run, threads, slot)
+            text = await in_thread(asked.run, threads, slot)
         except asyncio.CancelledError:
             asked.kill()
             raise
-        return DONE
+        return self._kept(read_value(text, self.returns), slot) if keeps else DONE
 
 
 @overload
@@ -160,7 +169,8 @@ def handler(
     worker. With `batch` it takes a list: up to that many messages, as many as there are. If that fails, each of them is
     delivered again alone, so that one bad message cannot spoil the others. `lease` is how long a worker that executes
     it may be silent before others take over, if that is not the store's. `limits` bounds how many of its messages are
-    handled at once over all workers (`Limits`). What it returns is not kept.
+    handled at once over all workers (`Limits`). What it returns is kept for messages that were enqueued with
+    `result=True`.
     With `executor="process"` a sync function that computes is called in another process, which is killed when its
     `timeout` is over.
     """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack, overload, runtime_checkable
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, Unpack, overload, runtime_checkable
 
 from stepwell.base.durations import Duration, seconds_of
 from stepwell.base.names import check_tags
@@ -15,7 +15,8 @@ from stepwell.errors import InvalidOption
 from stepwell.records import RunId
 from stepwell.runs.branches import Branch
 from stepwell.runs.context import Context, SyncContext, current_run
-from stepwell.store.draft import Asked, RequireWorker, Unique
+from stepwell.store.conditions import ConditionOptions
+from stepwell.store.draft import Asked, RequireWorker
 from stepwell.store.results import returned
 from stepwell.store.store import Store
 from stepwell.work.current import current_branch
@@ -40,7 +41,7 @@ class SyncFace(Protocol):
         """Write a run."""
 
 
-class TriggerOptions(TypedDict, total=False):
+class TriggerOptions(ConditionOptions, total=False):
     """How a run is queued."""
 
     key: str | None
@@ -49,12 +50,12 @@ class TriggerOptions(TypedDict, total=False):
     run_at: datetime | None
     max_attempts: int | None
     tags: Iterable[str]
-    unique: Unique
     limit_key: str | None
     cost: int | None
     require_worker: RequireWorker | None
 
 
+SAID: Final = frozenset(ConditionOptions.__annotations__)
 OPTIONS: Final = frozenset(TriggerOptions.__annotations__)
 
 
@@ -66,17 +67,22 @@ class Trigger(Asked[R_co]):
         """The same trigger with these options; an option that is not given stays.
 
         `key` names the run: a second trigger with it finds the first, and with another input raises
-        `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished. A higher `priority` runs
-        first. `delay` or `run_at` is when it is due. `max_attempts` is how often it is tried in all. `limit_key` is
-        whose limits it counts to, and `cost` how many units of a rate it costs, if its input does not say that; of a
-        workflow without limits neither counts. `require_worker` says what to do if no living worker
-        serves the workflow: "warn" (and write it), "error" (and write nothing) or "ignore".
+        `IdempotencyConflict`; `unique="unfinished"` frees the key when the run is finished, `"waiting"` when it begins.
+        `on_conflict`, `debounce`, `once_per` and `newest` say what else a trigger does that finds its key taken; a run
+        that has not begun by `expires` is cancelled. A higher `priority` runs first. `delay` or `run_at` is when it is
+        due. `max_attempts` is how often it is tried in all. `limit_key` is whose limits it counts to, and `cost` how
+        many units of a rate it costs, if its input does not say that; of a workflow without limits neither counts.
+        `require_worker` says what to do if no living worker serves the workflow: "warn" (and write it), "error" (and
+        write nothing) or "ignore".
         """
         if unknown := options.keys() - OPTIONS:
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
         if "tags" in options:
             options["tags"] = check_tags(options["tags"])
-        return replace(self, **options)
+        given: dict[str, Any] = dict(options)
+        if said := {name: given.pop(name) for name in SAID & given.keys()}:
+            given["said"] = {**self.said, **said}
+        return replace(self, **given)
 
     def wait(self, timeout: Duration | None = None) -> Waited[R_co]:
         """The same trigger, whose `execute` waits for what the run returns, for this long in all."""

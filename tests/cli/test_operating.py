@@ -25,6 +25,21 @@ def test_queues_are_listed_paused_and_purged(cli: Cli) -> None:
     assert "takes messages again" in cli("queue", "reopen", "emails").out
 
 
+@pytest.mark.proves("arrivals-02", "arrivals-04")
+def test_options_say_what_a_key_means(cli: Cli) -> None:
+    key = ("--key", "ada", "--debounce", "1h", "--debounce-max", "2h", "--expires", "1d")
+    first = cli("send", "emails", "ada@example.org", *key, "--json").json
+    again = cli("send", "emails", "bob@example.org", *key)
+    assert "it has the new input now" in again.out
+    [waiting] = cli("message", "ls", "emails", "--state", "waiting", "--json").json["messages"]
+    assert (waiting["id"], waiting["input"]) == (first["task"], "bob@example.org")
+    words = ("send", "emails", "eve@example.org", "--key", "ada", "--on-conflict", "error")
+    assert f"belongs to task {first['task']}" in cli(*words, code=4).error
+    newest = ("--key", "n", "--newest", "--json")
+    old, new = (cli("trigger", "welcome", "ada@example.org", *newest).json["run"] for _ in range(2))
+    assert f"superseded by {new}" in cli("why", old).out
+
+
 def test_messages_are_archived_deleted_and_restored_by_their_ids(cli: Cli) -> None:
     one, other = (cli("send", "emails", to, "--json").json["task"] for to in ("ada@example.org", "bob@example.org"))
     assert "is archived: never delivered again" in cli("message", "archive", one).out

@@ -6,6 +6,7 @@ from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.codecs import CODEC_MUTANTS
+from tests.mutants.conditions import CONDITION_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.dashboard import DASHBOARD_MUTANTS
 from tests.mutants.deciders import DECIDER_MUTANTS
@@ -658,6 +659,7 @@ MUTANTS = (
     *ENCRYPTION_MUTANTS,
     *CHILDREN_MUTANTS,
     *CLEANUP_MUTANTS,
+    *CONDITION_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,
     *DECIDER_MUTANTS,

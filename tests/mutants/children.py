@@ -289,8 +289,10 @@ CHILDREN_MUTANTS = (
         "a repeated key walks all keys",
         "protocol-16",
         "store/sql/tasks.sql",
-        "             where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null\n",
-        "             where task.queue_id = rows.queue_id and task.key || '' = rows.key and task.key is not null\n",
+        "             where task.queue_id = rows.queue_id and task.key = rows.key and {has_key task}\n"
+        "             limit 1) as id\n      from rows\n)\nselect there.asked, task.id, task.payload_hash",
+        "             where task.queue_id = rows.queue_id and task.key || '' = rows.key and {has_key task}\n"
+        "             limit 1) as id\n      from rows\n)\nselect there.asked, task.id, task.payload_hash",
         BOUNDS,
     ),
 )

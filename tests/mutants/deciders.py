@@ -296,7 +296,7 @@ DECIDER_MUTANTS = (
         "a decision's run is not written with it",
         "M-04",
         "store/decisions.py",
-        "            yield from add_joined(self._db.params(), drafted, self._db.living)\n",
+        "            yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))\n",
         "            pass\n",
         TOGETHER + "test_a_decision_triggers_a_run_and_sends_a_message_with_its_events",
     ),

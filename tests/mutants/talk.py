@@ -15,18 +15,16 @@ TALK_MUTANTS = (
         "a key means the run of any workflow",
         "R-18",
         "store/sql/runs.sql",
-        "where task.queue_id = workflow.queue_id and task.key = :key and task.key is not null",
-        "where task.key = :key and task.key is not null",
+        "where task.queue_id = workflow.queue_id and task.key = :key and {has_key task}",
+        "where task.queue_id <> workflow.queue_id and task.key = :key and {has_key task}",
         BY_KEY + "test_a_key_belongs_to_its_workflow_and_a_wrong_one_is_told",
     ),
     Mutant(
         "a key means a deleted run",
         "R-18",
         "store/sql/runs.sql",
-        "task.key is not null and task.deleted_at is null\n           and (task.key_scope = 'ever'"
-        " or task.finished_at is null) and (task.kind = 'RUN') is true\n         limit 1) as id",
-        "task.key is not null\n           and (task.key_scope = 'ever'"
-        " or task.finished_at is null) and (task.kind = 'RUN') is true\n         limit 1) as id",
+        "task.key = :key and {has_key task}\n           and (task.kind = 'RUN') is true\n",
+        "task.key = :key\n           and (task.kind = 'RUN') is true\n",
         BY_KEY + "test_verbs_take_the_key_of_a_run",
     ),
     Mutant(

@@ -93,7 +93,7 @@ UPCASTING_MUTANTS = (
     Mutant(
         "upcasting: a key of another version is a conflict",
         "U-07",
-        "store/add.py",
+        "store/held_keys.py",
         'not are_same_payload(row["payload_hash"], task.payload_hash)',
         'row["payload_hash"] != task.payload_hash',
         RUNS + "test_a_key_is_compared_with_a_payload_of_its_own_version_only",

@@ -116,7 +116,7 @@ OPTIONS: list[tuple[dict[str, Any], type[StepwellError], str]] = [
     ({"max_attempts": -1}, InvalidOption, "max_attempts cannot be -1"),
     ({"max_attempts": 1001}, InvalidOption, "max_attempts cannot be 1001"),
     ({"max_attempts": "3"}, InvalidOption, "max_attempts cannot be '3'"),
-    ({"unique": "always"}, InvalidOption, "unique cannot be 'always': it is 'ever' or 'unfinished'"),
+    ({"unique": "always"}, InvalidOption, "unique cannot be 'always': it is 'ever', 'unfinished' or 'waiting'"),
     ({"tags": "abc"}, InvalidOption, "tags cannot be 'abc'"),
     ({"tags": [str(n) for n in range(21)]}, InvalidOption, "at most 20 tags, not 21"),
     ({"tags": [""]}, InvalidName, "'' cannot name a tag"),

@@ -43,7 +43,7 @@ def keep_every_promise(user: User) -> None:
         user.run(promise(user))
 
 
-@pytest.mark.proves("Q-25", "protocol-22")
+@pytest.mark.proves("Q-25", "protocol-22", "arrivals-02", "arrivals-03", "arrivals-04")
 @pytest.mark.backends("postgres", reason="these libraries' connections belong to Postgres")
 @pytest.mark.parametrize("library", ON_POSTGRES, ids=named)
 def test_every_promise_on_postgres(library: type[User], store_url: str) -> None:
@@ -51,7 +51,7 @@ def test_every_promise_on_postgres(library: type[User], store_url: str) -> None:
     keep_every_promise(library(store_url))
 
 
-@pytest.mark.proves("Q-25", "protocol-22")
+@pytest.mark.proves("Q-25", "protocol-22", "arrivals-02", "arrivals-03", "arrivals-04")
 @pytest.mark.backends("sqlite", reason="these libraries' connections belong to SQLite")
 @pytest.mark.parametrize("library", ON_SQLITE, ids=named)
 def test_every_promise_on_sqlite(library: type[User], store_url: str) -> None:

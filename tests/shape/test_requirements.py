@@ -28,6 +28,7 @@ OTHERS = {
     "dashboard": 6,
     "logs": 4,
     "messages": 3,
+    "arrivals": 7,
     "types": 2,
     "rule": 35,
     "protocol": 26,

@@ -19,7 +19,7 @@ from stepwell.store.postgres.compose import Composer, Shape
 from stepwell.store.sql import Statements
 
 Piece = tuple[str, str | None, bool]  # a statement, the one that feeds it, and whether it has rows of its own
-ADDING = frozenset(("add_tasks", "add_tasks_once", "hand_over"))  # their tasks are not there yet
+ADDING = frozenset(("add_tasks", "add_tasks_once", "add_with_conditions", "hand_over"))  # their tasks are not there yet
 RECORDING = frozenset(("settle", "add_reports"))  # with steps of their tasks
 Rows = dict[str, Sequence[Sequence[Value]]]  # of each part
 

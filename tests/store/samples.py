@@ -10,7 +10,7 @@ from typing import Any
 from stepwell.store.driver import Call, Value
 from stepwell.store.rows import NEVER
 from stepwell.store.sql import Parameter, Statement
-from tests.store.world import CROWD, FAR, FEW, NOW, TYPE, Subjects
+from tests.store.world import CROWD, FAR, FEW, FIRST, NOW, TYPE, Subjects
 
 NEW = 2 * 10**9  # ids that nothing has
 
@@ -236,6 +236,12 @@ def _columns(of: Subjects) -> dict[str, Any]:
         "started_at": None,
         "paused_at": None,
         "finished_at": None,
+        "until_begun": 1,
+        "expires_after": None,
+        "expires_at": FAR,
+        "keeps_result": 0,
+        "asked": range(NEW, NEW + FEW),
+        "latest": 1,
     }
 
 
@@ -258,6 +264,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
     asleep, empty = ([f"{name}-{number}" for number in of.instances] for name in ("asleep", "empty"))
     ordered = range(NEW + 300, NEW + 300 + FEW)
     moved = range(NEW + 400, NEW + 400 + FEW)
+    conditional = range(NEW + 500, NEW + 500 + FEW)
     return {
         "add_in_order": {"id": ordered, "queue_id": of.inputs, "key": [f"free-{number}" for number in ordered]},
         "asleep_groups": {"queue_id": [of.inputs, of.idle]},
@@ -390,6 +397,11 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "add_steps": {"key": "new#1", "place": 3},
         "add_tasks": {"id": new, "key": free},
         "add_tasks_once": {"id": once, "key": free_once},
+        "add_with_conditions": {"id": conditional, "key": [f"free-{number}" for number in conditional]},
+        "added_before": {"id": [number + FIRST for number in of.set_timers]},
+        "lock_waiting": {"id": conditional, "queue_id": of.timers, "key": timers},
+        "replace_waiting": {"id": of.set_timers, "queue_id": of.timers},
+        "lock_expired": {"id": of.set_timers},
         "add_workflow": {"queue_id": of.messages},
         "append_events": {"version": 3, "type_version": 1, "data": "1", "cause": "cause"},
         "beat": {"worker": crowd},

@@ -46,7 +46,7 @@ def test_every_statement_says_what_it_may_cost() -> None:
     assert not unsaid, "a line below the name says either `-- bound: 12 + 8 a row` or `-- unbounded: why`"
 
 
-@pytest.mark.proves("protocol-16", "promise-18", "PR-15")
+@pytest.mark.proves("protocol-16", "promise-18", "PR-15", "messages-03")
 @pytest.mark.parametrize("analysed", [False, True], ids=["never analysed", "analysed while empty"])
 async def test_with_plans_made_on_an_empty_database_every_statement_keeps_to_its_bound(
     live_store: Store, prepared: Prepared, scale: Scale, measured: Callable[..., None], analysed: bool

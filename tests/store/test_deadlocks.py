@@ -161,6 +161,16 @@ async def enqueue_many(stage: Stage, of: str) -> None:
     await stage.stores[of].enqueue_many("q", [1] * len(KEYS), keys=stage.chance.sample(KEYS, len(KEYS)))
 
 
+async def replace(stage: Stage, of: str) -> None:
+    keys = stage.chance.sample(KEYS, len(KEYS))
+    await stage.stores[of].enqueue_many("q", [2] * len(KEYS), keys=keys, unique="waiting", on_conflict="replace")
+
+
+async def supersede(stage: Stage, of: str) -> None:
+    keys = stage.chance.sample(KEYS, len(KEYS))
+    await stage.stores[of].enqueue_many("q", [3] * len(KEYS), keys=keys, newest=True)
+
+
 async def trigger_many(stage: Stage, of: str) -> None:
     keys = stage.chance.sample(KEYS, len(KEYS))
     await stage.stores[of].trigger_many([tree.trigger().options(key=key, require_worker="ignore") for key in keys])
@@ -267,6 +277,8 @@ VERBS: Final[dict[str, Verb]] = {
     "enqueue": enqueue,
     "enqueue many": enqueue_many,
     "trigger many": trigger_many,
+    "replace": replace,
+    "supersede": supersede,
     "claim": claim,
     "claim alone": claim_alone,
     "acquit": acquit,

@@ -326,6 +326,7 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(of.ended, "RUN", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
         _rows(of.deleted, "RUN", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
         _rows(of.set_timers, "TIMER", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
+        f"update {{task}} set turn = 0, expires_at = 1, replaced_by = id + {FIRST} where id {_between(of.set_timers)}",
         _rows(SUBMITTED, "INPUT", of.inputs, "PENDING", run_at=str(FAR)),
         f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {SUBMITTED[0]}',
         _rows(of.dead_effects, "EFFECT", of.effects, "ERROR", finished="n"),
@@ -475,6 +476,10 @@ def _instances(of: Subjects) -> list[str]:
             f" {numbers} select 'flow', n, 1, 'error', n from numbers"
         ),
     ]
+
+
+def _between(ids: range) -> str:
+    return f"between {ids[0]} and {ids[-1]}"
 
 
 def _rows(

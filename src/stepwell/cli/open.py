@@ -123,7 +123,7 @@ def stop_for(error: BaseException) -> Stop:
             return Stop(NOT_FOUND, f"no queue is named {error.name}", "stepwell queue ls")
         case errors.RunNotFound():
             return Stop(NOT_FOUND, str(error), "stepwell runs")
-        case errors.IdempotencyConflict() | errors.KeyTaken():
+        case errors.IdempotencyConflict() | errors.KeyInUse() | errors.KeyTaken():
             return Stop(REFUSED, str(error), f"stepwell show {error.existing}")
         case errors.ExecutionFailed():
             return Stop(FAILED, str(error).partition("; `store.")[0], f"stepwell show {int(error.run_id)}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,28 @@ if TYPE_CHECKING:
     from stepwell.trigger import Trigger
 
 
+def of_its_key(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say what a key means, and until when the work is worth beginning."""
+    for option in reversed(KEY_OPTIONS):
+        command = option(command)
+    return command
+
+
+KEY_OPTIONS: Final = (
+    click.option("--unique", type=click.Choice(["ever", "unfinished", "waiting"]), help="How long the key is taken."),
+    click.option(
+        "--on-conflict",
+        type=click.Choice(["existing", "replace", "error"]),
+        help="If the key is taken: return that one, give it the new input if it has not begun, or fail.",
+    ),
+    click.option("--debounce", metavar="SPAN", help="Start this long after the last one with this key."),
+    click.option("--debounce-max", metavar="SPAN", help="With --debounce: at the latest this long after the first."),
+    click.option("--once-per", metavar="SPAN", help="Only the first with this key in each period of this length."),
+    click.option("--newest", is_flag=True, help="Cancel those with this key that have not begun."),
+    click.option("--expires", metavar="SPAN", help="Do not begin after this time."),
+)
+
+
 @click.command()
 @click.argument("name")
 @click.argument("input", nargs=-1)
@@ -23,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--key", help="Key of the run: a second trigger with this key finds the first run.")
 @click.option("--delay", metavar="SPAN", help="Start after this time: 90s, 15m, 24h, 7d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="A higher priority runs first.")
+@of_its_key
 @click.option("--tag", "tags", multiple=True, help="A word to find the run by; may be repeated.")
 @click.option("--wait", is_flag=True, help="Wait for the result; exit code 1 if the run fails.")
 @click.option("--timeout", metavar="SPAN", help="With --wait: maximum time to wait.")
@@ -57,6 +80,7 @@ def trigger(
 @click.option("--key", help="Key of the message: a second message with this key finds the first.")
 @click.option("--delay", metavar="SPAN", help="Start after this time: 90s, 15m, 24h, 7d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="A higher priority runs first.")
+@of_its_key
 @asks_store
 def send(asked: Invocation, queue: str, payload: Sequence[str], **options: Any) -> None:
     """Send a message to a queue.
@@ -98,13 +122,20 @@ async def _trigger(
     if run_id.created:
         say(f"run {run_id} of {name} is written, and will be executed even if every process dies")
     else:
-        say(f"run {run_id} of {name} has this key already: nothing was written, and nothing is done twice")
+        say(f"run {run_id} of {name} has this key already: {_found(options)}")
     if served:
         say_next(f"stepwell show {run_id} -f")
     else:
         say(f"no living worker serves {name}: it waits for one")
         say_next(f"stepwell worker {app or 'APP'}")
     return None
+
+
+def _found(options: dict[str, Any]) -> str:
+    """What became of work whose key another one has."""
+    if options["on_conflict"] == "replace" or options["debounce"] is not None:
+        return "if it had not begun, it has the new input now"
+    return "nothing was written, and nothing is done twice"
 
 
 def _check_name(what: str, name: str, names: Sequence[str], *, defined: bool = False) -> None:
@@ -172,7 +203,7 @@ async def _send(store: Store, asked: Invocation, queue: str, given: Sequence[str
     if task_id.created:
         say(f"message {task_id} is in {queue}, and will be handled even if every process dies")
     else:
-        say(f"message {task_id} of {queue} has this key already: nothing was written, and nothing is done twice")
+        say(f"message {task_id} of {queue} has this key already: {_found(options)}")
     if not served:
         say(f"no living worker serves {queue}: it waits for one")
     say_next("stepwell queue ls" if served else "stepwell worker APP")

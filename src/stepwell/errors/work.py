@@ -78,6 +78,19 @@ class IdempotencyConflict(StepwellError):
         self.existing = existing
 
 
+class KeyInUse(StepwellError):
+    """A key is taken, and the add was to fail then."""
+
+    def __init__(self, queue: str, key: str, existing: int) -> None:
+        super().__init__(
+            f"key {shown(key)} in {shown(queue)} belongs to task {existing}, so nothing was written; look at that "
+            "task, or leave `on_conflict` out to get its id"
+        )
+        self.queue = queue
+        self.key = key
+        self.existing = existing
+
+
 class KeyTaken(StepwellError):
     """A deleted task cannot be restored while another one has its key."""
 

@@ -21,8 +21,7 @@ from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import names_unknown_class
-from stepwell.values.lossless import refuse_cut, refuse_unnamed
-from stepwell.values.stamp import read_value, write_value
+from stepwell.values.stamp import write_result
 from stepwell.work.body import Body, Slot
 from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
@@ -110,12 +109,8 @@ def _done(workflow: WorkflowDefinition, run: RunTurn, returned: Any) -> Done:
     if unasked := run.journal.unasked:
         database.telemetry.emit(StepsUnasked(task.id, workflow.name, unasked))
     what, returns = f"result of {workflow.name}", workflow.arguments.returns
-    options = database.options
-    output = write_value(returned, returns, limit=options.payload_limit, what=what, codec=options.codec)
-    refuse_unnamed(returned, returns, what=what, codec=options.codec)
-    if returns is not Any and type(returned) is not returns:
-        refuse_cut(returned, read_value(output, returns, what=what), what=what)  # raises if it could not be read back
-    return Done(output)
+    limit, codec = database.options.payload_limit, database.options.codec
+    return Done(write_result(returned, returns, what=what, limit=limit, codec=codec))
 
 
 def _unwound(run: RunTurn) -> Ended | None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from stepwell.base.names import LONGEST_NAME
-from stepwell.errors import IdempotencyConflict, QueueDraining, QueueNotFound, Refused, WorkflowNotFound
+from stepwell.errors import QueueNotFound, Refused, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.draft import Alike, Drafted, examples, inputs
 from stepwell.store.driver import Call, Columns, Row, Same, Script, Value
+from stepwell.store.held_keys import (
+    Ended,
+    Numbered,
+    add_with_conditions,
+    asking_after,
+    asking_whether_closed,
+    found_among,
+    keyed_by_period,
+    latest_of_keys,
+    refuse_closed,
+)
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.ordered_groups import OrderedRow, add_in_order
-from stepwell.store.rows import NewTask
+from stepwell.store.rows import ROW_BYTES, NewTask, row_of, size_of
 from stepwell.store.workflows import Living, create_workflow, find_workflow
-from stepwell.values.versions import are_same_payload
 
 CHUNK: Final = 1000
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 LOAD_BYTES: Final = 16 * 1024 * 1024
-ROW_BYTES: Final = 200 + LONGEST_NAME  # the size of a row without its JSON
 SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take; after that the database counts as away
 
 
@@ -62,55 +70,48 @@ def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
     # fmt: on
 
 
-def add_chunks(statement: str, params: dict[str, Value], numbered: Sequence[tuple[NewTask, int]]) -> Script[set[int]]:
-    """Add tasks with several statements of one transaction, each of a size that a statement can carry."""
-    written: set[int] = set()
-    chunk: list[tuple[NewTask, int]] = []
+def add_chunks(
+    statement: str, params: dict[str, Value], numbered: Sequence[Numbered], ended: Ended
+) -> Script[dict[int, TaskId]]:
+    """Add tasks with several statements of one transaction, each of a size that a statement can carry.
+
+    Returns, by the number that was reserved for each, the task that was written or that stands in its place. A number
+    that is missing has lost a race for its key.
+    """
+    done: dict[int, TaskId] = {}
+    numbered, same = latest_of_keys((yield from keyed_by_period(params, numbered)))
+    for chunk in _chunks(numbered):
+        done |= {row["id"]: TaskId(row["id"]) for row in (yield from _added(statement, params, chunk))}
+        if conditional := [(task, task_id) for task, task_id in chunk if task.conditions is not None]:
+            done |= yield from add_with_conditions(params, conditional, ended)
+    # Asked before the commit: if a key has another payload, the whole transaction is rolled back.
+    if missing := [(task, task_id) for task, task_id in numbered if task_id not in done]:
+        done |= found_among(missing, (yield asking_after(missing)))
+        unfound = [task for task, task_id in missing if task_id not in done]
+        if unfound:
+            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
+    return done | {task_id: TaskId.found(done[last]) for task_id, last in same.items() if last in done}
+
+
+def _chunks(numbered: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    """The tasks in pieces that a statement can carry."""
+    chunk: list[Numbered] = []
     size = 0
     for task, task_id in numbered:
         if chunk and (len(chunk) == CHUNK or size + size_of(task) > CHUNK_BYTES):
-            written.update(row["id"] for row in (yield from _added(statement, params, chunk)))
+            yield chunk
             chunk, size = [], 0
         chunk.append((task, task_id))
         size += size_of(task)
     if chunk:
-        written.update(row["id"] for row in (yield from _added(statement, params, chunk)))
-    # Asked before the commit: if a key has another payload, the whole transaction is rolled back.
-    if missing := [(task, task_id) for task, task_id in numbered if task_id not in written]:
-        found = found_among(missing, (yield asking_after(missing)))
-        unfound = [task for task, task_id in missing if task_id not in found]
-        if unfound:
-            refuse_closed(unfound, (yield asking_whether_closed(unfound)))
-    return written
+        yield chunk
 
 
-def _added(statement: str, params: dict[str, Value], chunk: Sequence[tuple[NewTask, int]]) -> Script[list[Row]]:
+def _added(statement: str, params: dict[str, Value], chunk: Sequence[Numbered]) -> Script[list[Row]]:
     ordered = [ordered_row_of(task, task_id) for task, task_id in chunk if task.group_key is not None]
-    rows = [row_of(task, task_id) for task, task_id in chunk if task.group_key is None]
-    added = (yield Call(statement, params, rows)) if rows else []
+    plain = [pair for pair in chunk if pair[0].group_key is None and pair[0].conditions is None]
+    added = (yield Call(statement, params, [row_of(*pair) for pair in plain])) if plain else []
     return [*added, *((yield from add_in_order(params, ordered)) if ordered else ())]
-
-
-def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
-    """A new task as the row set `new_task` of tasks.sql."""
-    return (
-        task_id,
-        str(task.kind),
-        task.queue_id,
-        task.priority,
-        task.delay,
-        task.run_at,
-        task.max_attempts,
-        task.key,
-        task.key_scope,
-        task.payload_hash,
-        task.input,
-        task.tags,
-        task.parent_id,
-        int(task.inside),
-        task.limit_key,
-        task.cost,
-    )
 
 
 def ordered_row_of(task: NewTask, task_id: int) -> OrderedRow:
@@ -123,62 +124,24 @@ def in_lock_order(numbered: Sequence[tuple[NewTask, int]]) -> list[tuple[NewTask
     return sorted(numbered, key=lambda pair: (pair[0].queue_id, pair[0].key or "", pair[1]))
 
 
-def size_of(task: NewTask) -> int:
-    return ROW_BYTES + len(task.input)
-
-
-def asking_after(missing: Sequence[tuple[NewTask, int]]) -> Call:
-    """Ask which task stands where each of these was to be written."""
-    return Call("find_added", rows=[(task_id, task.queue_id, task.key) for task, task_id in missing])
-
-
-def found_among(missing: Sequence[tuple[NewTask, int]], rows: Sequence[Row]) -> dict[int, TaskId]:
-    """The task by the id that was to be written: our own if it was written, else the one that has the key."""
-    asked = {task_id: task for task, task_id in missing}
-    found: dict[int, TaskId] = {}
-    for row in rows:
-        task, own = asked[row["asked"]], row["asked"] == row["id"]
-        if not own and not are_same_payload(row["payload_hash"], task.payload_hash):
-            raise IdempotencyConflict(task.queue, task.key or "", row["id"])
-        if own or row["asked"] not in found:
-            found[row["asked"]] = TaskId(row["id"]) if own else TaskId.found(row["id"])
-    return found
-
-
-def asking_whether_closed(tasks: Sequence[NewTask]) -> Call:
-    """Ask which queues of these tasks are closed: a task that is neither written nor found may be refused for that."""
-    return Call("closed_queues", rows=[(queue_id,) for queue_id in sorted({task.queue_id for task in tasks})])
-
-
-def refuse_closed(tasks: Sequence[NewTask], rows: Sequence[Row]) -> None:
-    """Raise if a queue is being drained or was deleted; return if all are open, and a race for a key was lost."""
-    for row in rows:
-        queue = next(task.queue for task in tasks if task.queue_id == row["id"])
-        if row["draining"] is None:
-            raise Refused(f"the queue {queue} is not there any more")
-        raise QueueDraining(queue)
-
-
-def add_joined(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[list[TaskId]]:
+def add_joined(params: dict[str, Value], drafted: Drafted, living: Living, ended: Ended) -> Script[list[TaskId]]:
     """Write tasks inside the user's own transaction: reserve ids, find or create their queues, and add the rows."""
     blocks = yield from reserve_blocks(-(-len(drafted.tasks) // BLOCK))
     ids = [task_id for block in sorted(blocks) for task_id in ids_in(block)]
-    return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living))
+    return (yield from add_together(params, drafted, ids[: len(drafted.tasks)], living, ended))
 
 
 def add_together(
-    params: dict[str, Value], drafted: Drafted, ids: Sequence[int], living: Living
+    params: dict[str, Value], drafted: Drafted, ids: Sequence[int], living: Living, ended: Ended
 ) -> Script[list[TaskId]]:
     """Write tasks of one or several queues, all or none, with these ids. It may be repeated with the same ids."""
     queues = yield from _queues(params, drafted, living)
     tasks = [msgspec.structs.replace(task, queue_id=queues[task.queue]) for task in drafted.tasks]
     numbered = in_lock_order(list(zip(tasks, ids, strict=True)))
-    written = yield from add_chunks("add_tasks_once", params, numbered)
-    missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
-    found = found_among(missing, (yield asking_after(missing))) if missing else {}
-    if len(found) < len(missing):
+    done = yield from add_chunks("add_tasks_once", params, numbered, ended)
+    if len(done) < len(numbered):
         raise Refused("a key was taken by a transaction that this one cannot see; roll back and try again")
-    return [found.get(task_id) or TaskId(task_id) for task_id in ids]
+    return [done[task_id] for task_id in ids]
 
 
 def _queues(params: dict[str, Value], drafted: Drafted, living: Living) -> Script[dict[str, int]]:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
 from stepwell.errors import InvalidOption, StoreBusy, StoreUnavailable, TaskInUse
 from stepwell.records import RunStatus, TaskId, TaskKind
-from stepwell.store.add import ROW_BYTES
 from stepwell.store.audit import By, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.pending import Operation
 from stepwell.store.poll import SWEEP_EVERY, Fairness, Polling
 from stepwell.store.recovery import Recovery
+from stepwell.store.rows import ROW_BYTES
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.tasks import in_claim_order, wanted_of
 from stepwell.values.stamp import read_value

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 MOST_LET_GO: Final = 500
+MOST_EXPIRED: Final = 500
 
 
 @dataclass(eq=False)
@@ -38,6 +39,16 @@ class Control:
         if status is None:
             return CancelAnswer.TOO_LATE
         return CancelAnswer.CANCELLED if status == RunStatus.CANCELLED else CancelAnswer.REQUESTED
+
+    async def expire(self) -> tuple[bool, set[int]]:
+        """Cancel tasks that were not begun in time, a bounded number at once; whether any was, and what that woke."""
+        params, woken = self._db.params(limit=MOST_EXPIRED), set[int]()
+        ids = [row["id"] for row in await self._db.driver.read(Call("expired", params))]
+        if not ids:
+            return False, woken
+        ended = await self._db.driver.transact(partial(self._expiring, ids, woken))
+        self.tell_cancelled(ended, woken)
+        return bool(ended), woken
 
     async def pause(self, run_id: int, by: By) -> bool:
         """Hold a run back; False if it is finished, or is being cancelled."""
@@ -109,6 +120,13 @@ class Control:
             return list(found)  # an earlier try whose reply was lost did it: its answer is true
         before = set() if found[0]["cancel_requested_at"] is None else {run_id}
         return (yield from cancelling(self._db.params(), [run_id], by, woken, self._db.audit, before=before))
+
+    def _expiring(self, ids: Sequence[int], woken: set[int]) -> Script[list[Row]]:
+        params, rows = self._db.params(), [(task_id,) for task_id in ids]
+        yield Call("lock_trees", {}, rows)
+        late = [row["id"] for row in (yield Call("lock_expired", params, rows))]
+        by = By(reason="it expired before it had begun")
+        return (yield from cancelling(params, late, by, woken, self._db.audit, before=set())) if late else []
 
     def _holding(self, run_id: int, by: By, *, again: bool) -> Script[list[Row] | None]:
         found = yield Call("lock_run", self._db.params(id=run_id, or_message=False))

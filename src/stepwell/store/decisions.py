@@ -15,6 +15,7 @@ from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.store.add import add_joined
 from stepwell.store.deliveries import Deliveries
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.held_keys import Ended
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
 from stepwell.store.instances import (
     Change,
@@ -211,7 +212,7 @@ class Decisions:
         ruling = proposed.conclude({row["key"]: row["id"] for row in pending}, queues)
         woken |= yield from self._write(ruling.changes, supply)
         for drafted in ruling.drafted:
-            yield from add_joined(self._db.params(), drafted, self._db.living)
+            yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
         if ruling.emissions:
             woken |= yield from self._db.outboxes.writing(ruling.emissions)
         if ruling.inline:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -16,6 +16,7 @@ from stepwell.base.names import check_key, check_max_attempts, check_name, check
 from stepwell.base.rates import MOST_UNITS
 from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
+from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of, with_result
 from stepwell.store.rows import NewTask
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
@@ -31,7 +32,6 @@ from stepwell.values.stamp import (
 
 In_contra = TypeVar("In_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
-Unique = Literal["ever", "unfinished"]
 RequireWorker = Literal["ignore", "warn", "error"]
 STRICTEST_LAST: Final[tuple[RequireWorker, ...]] = ("ignore", "warn", "error")
 
@@ -66,10 +66,10 @@ class Asked(Generic[R_co]):
     run_at: datetime | None = None
     max_attempts: int | None = None
     tags: Iterable[str] = ()
-    unique: Unique = "ever"
     limit_key: str | None = None
     cost: int | None = None
     require_worker: RequireWorker | None = None
+    said: ConditionOptions = field(default_factory=ConditionOptions, hash=False)  # of its key, and of coming too late
 
 
 def ordered_input(asked: Asked[Any]) -> str:
@@ -121,28 +121,34 @@ class Draft:
         run_at: datetime | None = None,
         max_attempts: int | None = None,
         tags: Iterable[str] = (),
-        unique: Unique = "ever",
         limit_key: str | None = None,
         cost: int | None = None,
+        result: bool = False,
+        **said: Unpack[ConditionOptions],
     ) -> None:
         if delay is not None and run_at is not None:
             raise InvalidOption("delay", delay, "give `delay` or `run_at`, not both")
-        if unique not in ("ever", "unfinished"):
-            raise InvalidOption("unique", unique, "it is 'ever' or 'unfinished'")
+        if (debounce := said.get("debounce")) is not None and (delay is not None or run_at is not None):
+            raise InvalidOption("debounce", debounce, "it says when the work is due: leave `delay` and `run_at` out")
         self._kind = kind
         self._queue = check_name("queue", queue if isinstance(queue, str) else getattr(queue, "queue", queue))
         self._defines_queue = not isinstance(queue, str)
-        said = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
-        self._max_attempts = check_max_attempts(default_attempts if said is None else said)
+        attempts = max_attempts if max_attempts is not None or isinstance(queue, str) else queue.max_attempts
+        self._max_attempts = check_max_attempts(default_attempts if attempts is None else attempts)
         self._type: Any = Any if isinstance(queue, str) else getattr(queue, "payload_type", Any)
         self._payload_limit = payload_limit
         self._codec = codec
         self._priority = check_priority(priority)
-        self._delay = 0 if delay is None else microseconds_of(delay, "delay")
+        wait, named = (delay, "delay") if debounce is None else (debounce, "debounce")
+        self._delay = 0 if wait is None else microseconds_of(wait, named)
         self._run_at = None if run_at is None else moment_of(run_at)
         checked = () if isinstance(tags, tuple) and not tags else check_tags(tags)
         self._tags = encode(checked) if checked else None
-        self._unique = unique
+        self._scope, self._conditions = conditions_of(said) if said else ("ever", None)
+        if result:
+            self._conditions = with_result(self._conditions, queue)
+        if self._conditions is not None:
+            check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
         self._cost = None if cost is None else check_whole("cost", cost, 1, MOST_UNITS)
 
@@ -156,6 +162,8 @@ class Draft:
             raise InvalidOption("keys", keys, "keys are texts in the order of the payloads: pass a list")
         if keys is not None and len(keys) != len(payloads):
             raise InvalidOption("keys", keys, f"that is {len(keys)} for {len(payloads)} payloads; give each its key")
+        if keys is None and self._conditions is not None:
+            check_keyed(self._conditions)
         texts = write_values(payloads, self._type, limit=self._payload_limit, codec=self._codec)
         for payload, text in zip(payloads, texts, strict=True):
             self._check(payload, text)
@@ -172,6 +180,8 @@ class Draft:
         text = write_value(payload, self._type, limit=self._payload_limit, codec=self._codec)
         self._check(payload, text)
         hashed = None if key is None else hash_with_version(value_hash(payload, text), text)
+        if key is None and self._conditions is not None:
+            check_keyed(self._conditions)
         task = self._of(text, None if key is None else check_key(key), hashed)
         return Drafted(self._kind, [task], {self._queue: self._defines_queue})
 
@@ -181,6 +191,8 @@ class Draft:
         if len(asked.input) > self._payload_limit // 4 and (size := len(asked.input.encode())) > self._payload_limit:
             raise PayloadTooLarge(size, self._payload_limit, what="input")
         if key is None:
+            if self._conditions is not None:
+                check_keyed(self._conditions)
             return self._of(text)
         ordered = ordered_input(asked)
         return self._of(text, check_key(key), hash_with_version(payload_hash(ordered), ordered))
@@ -194,9 +206,12 @@ class Draft:
 
     def _of(self, text: str, key: str | None = None, hashed: str | None = None) -> NewTask:
         """The task, without the number of its queue."""
+        if self._conditions is not None and self._conditions.period is not None:
+            hashed = None  # the first of a period counts, whatever the others say
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
-                       key, self._unique, hashed, self._tags, limit_key=self._limit_key, cost=self._cost)
+                       key, self._scope, hashed, self._tags, limit_key=self._limit_key, cost=self._cost,
+                       conditions=self._conditions)
         # fmt: on
 
 
@@ -237,9 +252,9 @@ def drafted_runs(
             run_at=one.run_at,
             max_attempts=one.max_attempts,
             tags=one.tags,
-            unique=one.unique,
             limit_key=one.limit_key,
             cost=one.cost,
+            **one.said,
         )
         tasks.append(draft.run(one))
         queues[name] = queues.get(name, False) or one.defines

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stepwell.records import RunStatus, TaskKind
-from stepwell.store.add import row_of
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.emission import Emission
 from stepwell.store.ids import BLOCK, ids_in, reserve_blocks
-from stepwell.store.rows import NewTask
+from stepwell.store.rows import NewTask, row_of
 from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:

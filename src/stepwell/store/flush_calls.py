@@ -16,6 +16,7 @@ from stepwell.store.settle import ending_rows
 PARTS: Final = (
     "add_tasks",
     "add_tasks_once",
+    "add_with_conditions",
     "hand_over",
     "add_steps",
     "change_steps",

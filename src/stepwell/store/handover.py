@@ -16,9 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stepwell.store.add import row_of, size_of
 from stepwell.store.pending import Answer, Operation
-from stepwell.store.rows import Claimed, NewTask
+from stepwell.store.rows import Claimed, NewTask, row_of, size_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -53,7 +52,7 @@ class HandOver:
 
     def seat_for(self, task: NewTask, task_id: int) -> Seat | None:
         """A free place for a task that is due at once; None for a task with a key, since that key may exist."""
-        if task.group_key is not None:  # the first of its group is claimed, and no other
+        if task.group_key is not None or task.conditions is not None:  # of a group the first is claimed, and no other
             return None
         if not self._offers or task.key is not None or task.delay or task.run_at is not None:
             return None

@@ -4,46 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 
 from stepwell.base.durations import Duration
 from stepwell.base.events import StoreLost
-from stepwell.errors import QueueNotFound, Refused, StepwellError, StoreBusy, StoreUnavailable, WorkflowNotFound
+from stepwell.errors import (
+    InvalidOption,
+    QueueNotFound,
+    Refused,
+    StepwellError,
+    StoreBusy,
+    StoreUnavailable,
+    WorkflowNotFound,
+)
 from stepwell.records import TaskId, TaskKind
 from stepwell.store.add import (
     SLOWEST_ROW,
     add_chunks,
     add_joined,
     add_together,
-    asking_after,
-    asking_whether_closed,
-    found_among,
     in_lock_order,
     load,
     ordered_row_of,
-    refuse_closed,
-    row_of,
-    size_of,
 )
-from stepwell.store.draft import Addressed, Asked, Draft, Drafted, Unique, drafted_runs, examples
+from stepwell.store.conditions import ConditionOptions
+from stepwell.store.draft import Addressed, Asked, Draft, Drafted, drafted_runs, examples
 from stepwell.store.driver import LOCKS, Call, Row, Script, only_reads, refused_write
+from stepwell.store.held_keys import (
+    MOST_RACES,
+    Ended,
+    asking_after,
+    asking_whether_closed,
+    conditional_row_of,
+    found_among,
+    refuse_closed,
+)
 from stepwell.store.pending import Answer, Operation
-from stepwell.store.rows import NewTask
+from stepwell.store.rows import NewTask, row_of, size_of
 from stepwell.store.transaction import Tx
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 READ_COMMITTED: Final = "read committed"
-MOST_RACES: Final = 10
 
 
-class MessageOptions(TypedDict, total=False):
+class MessageOptions(ConditionOptions, total=False):
     """How a message is queued; the default is 0, none, or that of the handler and the store."""
 
     priority: int  # a higher one is handled first
@@ -51,7 +62,7 @@ class MessageOptions(TypedDict, total=False):
     run_at: datetime | None
     max_attempts: int | None
     tags: Iterable[str]
-    unique: Unique  # for how long a key is taken
+    result: bool  # keep what the handler returns, for `store.result`
     limit_key: str | None  # whose limits it counts to, if its queue has limits and the input does not say it
     cost: int | None  # how many units of the rates of its queue it costs, if the input does not say it
 
@@ -90,7 +101,8 @@ class NewTasks:
             return await self._write_together(drafted)
         [(name, create)] = drafted.queues.items()
         queue_id = await self._number(drafted, name, create=create)
-        if len(drafted.tasks) > 1:
+        said = drafted.tasks[0].conditions
+        if len(drafted.tasks) > 1 or (said is not None and said.changes_others):
             return await self.add_many(queue_id, drafted.tasks)
         return [await self.add_one(msgspec.structs.replace(drafted.tasks[0], queue_id=queue_id))]
 
@@ -100,7 +112,7 @@ class NewTasks:
         for _ in range(MOST_RACES):
             answer = await self._added(task, task_id)
             if answer.value is not None:
-                self._due_after([task.delay])
+                self._due_after([task.delay] if task.conditions is None else _spans([task]))
                 return TaskId(task_id)
             if found := await self._found([(task, task_id)]):
                 return found[task_id]
@@ -110,19 +122,17 @@ class NewTasks:
     async def add_many(self, queue_id: int, tasks: Sequence[NewTask]) -> list[TaskId]:
         """Write all the tasks to a queue or none, in one transaction apart from the flushes; the ids are in order."""
         ids = await self._db.ids.take(len(tasks))
-        self._due_after([tasks[0].delay])
+        self._due_after(_spans(tasks[:1]))
         if await self._loaded(queue_id, tasks, ids):
             self._db.wakeups.hint({queue_id})
             return list(map(TaskId, ids))
         placed = (msgspec.structs.replace(task, queue_id=queue_id) for task in tasks)
         numbered = list(zip(placed, ids, strict=True))
         for _ in range(MOST_RACES):
-            written = await self._write_all(numbered)
-            missing = [(task, task_id) for task, task_id in numbered if task_id not in written]
-            found = await self._found(missing) if missing else {}
-            if len(found) == len(missing):
+            done = await self._write_all(numbered)
+            if len(done) == len(ids):
                 self._db.wakeups.hint({queue_id})
-                return [found.get(task_id) or TaskId(task_id) for task_id in ids]
+                return [done[task_id] for task_id in ids]
         raise Refused(f"a key was taken and freed {MOST_RACES} times while it was being used")
 
     async def _added(self, task: NewTask, task_id: int) -> Answer:
@@ -134,10 +144,14 @@ class NewTasks:
         return await self._db.flusher.submit(self._adding(task, task_id))
 
     def _adding(self, task: NewTask, task_id: int) -> Operation:
-        in_order = task.group_key is not None
+        statement, row = "add_tasks" if task.key is None else "add_tasks_once", row_of(task, task_id)
+        if task.group_key is not None:
+            statement, row = "add_in_order", ordered_row_of(task, task_id)
+        elif task.conditions is not None:
+            statement, row = "add_with_conditions", conditional_row_of(task, task_id)
         return Operation(
-            "add_in_order" if in_order else "add_tasks" if task.key is None else "add_tasks_once",
-            ordered_row_of(task, task_id) if in_order else row_of(task, task_id),
+            statement,
+            row,
             row_id=task_id,
             size=size_of(task),
             # Time for one try that hangs until its own deadline, and one that answers.
@@ -155,7 +169,7 @@ class NewTasks:
 
     async def _loaded(self, queue_id: int, tasks: Sequence[NewTask], ids: Sequence[int]) -> bool:
         """Write the tasks in bulk; False if that is not possible, or if it is unknown whether they were written."""
-        if any(task.key is not None for task in examples(tasks)):
+        if any(task.key is not None or task.conditions is not None for task in examples(tasks)):
             return False
         script = partial(load, self._db.params(queue_id=queue_id), tasks, ids)
         try:
@@ -164,11 +178,25 @@ class NewTasks:
             self._db.telemetry.emit(StoreLost.by(error))
             return False
 
-    async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> set[int]:
+    async def _write_all(self, numbered: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
         """Write those that are not there yet, however often it was tried before."""
-        script = partial(add_chunks, "add_tasks_once", self._db.params(), in_lock_order(numbered))
+        ended, params, ordered = Ended(self._db.audit), self._db.params(), in_lock_order(numbered)
         timeout = self._patience(numbered)
-        return await self._db.repeat(lambda: self._db.driver.transact(script, timeout=timeout))
+
+        async def tried() -> dict[int, TaskId]:
+            script = partial(add_chunks, "add_tasks_once", params, ordered, ended)
+            try:
+                return await self._db.driver.transact(script, timeout=timeout)
+            finally:
+                ended.again = True
+
+        done = await self._db.repeat(tried)
+        self._tell(ended)
+        return done
+
+    def _tell(self, ended: Ended) -> None:
+        if ended.rows:
+            self._db.control.tell_cancelled(ended.rows, ended.woken)
 
     def _patience(self, rows: Sequence[object]) -> float:
         return self._db.options.timeout + len(rows) * SLOWEST_ROW
@@ -185,9 +213,16 @@ class NewTasks:
         """Write tasks of several queues in one transaction; their ids are known before, so it may be repeated."""
         params, asked = self._db.params(), dataclasses.replace(drafted, required={})  # that was checked already
         numbers = await self._db.ids.take(len(drafted.tasks))
-        ids = await self._db.transact(lambda: add_together(params, asked, numbers, self._db.living))
+        ended = Ended(self._db.audit)
+
+        def script(*, again: bool) -> Script[list[TaskId]]:
+            ended.again = again
+            return add_together(params, asked, numbers, self._db.living, ended)
+
+        ids = await self._db.transact_again(script)
+        self._tell(ended)
         self._db.wakeups.hint({await self._number(drafted, name, create=False) for name in drafted.queues})
-        self._due_after(task.delay for task in drafted.tasks)
+        self._due_after(_spans(drafted.tasks))
         return ids
 
     def add_here(self, drafted: Drafted, tx: object) -> list[TaskId]:
@@ -203,6 +238,8 @@ class NewTasks:
         await self.check_workflows(drafted)
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
         self._due_after(task.delay for task in drafted.tasks)
+        if any(task.conditions is not None and task.conditions.on_conflict == "newest" for task in drafted.tasks):
+            raise InvalidOption("newest", True, "a run waits for its children, and cancels none: trigger it in a step")
         tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
         children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was checked already
         return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))
@@ -276,7 +313,7 @@ class NewTasks:
 
     def joining(self, drafted: Drafted) -> Script[list[TaskId]]:
         """Write tasks as part of a transaction that the caller has begun."""
-        return add_joined(self._db.params(), drafted, self._db.living)
+        return add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
 
     async def _explain(self, drafted: Drafted, error: Refused) -> None:
         """Raise the reason why nothing was written, unless a queue was deleted meanwhile that may be created again."""
@@ -296,6 +333,14 @@ class NewTasks:
     async def _number(self, drafted: Drafted, name: str, *, create: bool) -> int:
         of = self._db.workflow_id if drafted.kind is TaskKind.RUN else self._db.queue_id
         return await of(name, create=create)
+
+
+def _spans(tasks: Iterable[NewTask]) -> Iterator[int]:
+    """After how long upkeep has to look at these: they are due, or not worth beginning any more."""
+    for task in tasks:
+        yield task.delay
+        if task.conditions is not None:
+            yield task.conditions.expires_after or 0
 
 
 def _isolation() -> Script[str]:

@@ -14,6 +14,7 @@ from stepwell.errors import QueueNotFound
 from stepwell.store.add import add_joined
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.emission import KEPT, Emission, EventOptions, Route, emission_of, kept_only, together
+from stepwell.store.held_keys import Ended
 from stepwell.store.transaction import Tx
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Outboxes:
     def writing(self, emissions: Sequence[Emission]) -> Script[set[int]]:
         """Write events as results of pending work, in a transaction that the caller has begun; their queues."""
         routes = yield from self.reading()
-        yield from add_joined(self._db.params(), together(emissions, routes).led_to(), self._db.living)
+        drafted = together(emissions, routes).led_to()
+        yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
         return {one.queue_id for one in routes for each in emissions if one.takes(each.type)}
 
     def locking(self, emissions: Sequence[Emission]) -> Script[None]:
@@ -127,7 +129,7 @@ class Outboxes:
 
     def _joining(self, emission: Emission) -> Script[Collection[str]]:
         drafted = emission.drafted((yield from self.reading()))
-        yield from add_joined(self._db.params(), drafted, self._db.living)
+        yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
         return drafted.queues.keys()
 
     async def _is_missing(self, emission: Emission) -> bool:
@@ -161,7 +163,8 @@ class Outboxes:
         if first:
             yield Call("remove_kept", {}, [(row["id"],) for row in first])
             again = [Emission.again(row["input"], row["created_at"]) for row in first]
-            yield from add_joined(self._db.params(), together(again, routes).led_to(), self._db.living)
+            drafted = together(again, routes).led_to()
+            yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
         return len(first)
 
 

@@ -21,11 +21,10 @@ from stepwell.base.futures import begin_apart
 from stepwell.base.names import check_id, check_name, check_whole
 from stepwell.errors import ChunksRemoved, RunNotFound, StepwellError, Timeout, ValueNotSet
 from stepwell.records import Run, RunStatus
-from stepwell.store.add import ROW_BYTES
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.results import Awaiting
-from stepwell.store.rows import Claimed, StepRow
+from stepwell.store.rows import ROW_BYTES, Claimed, StepRow
 from stepwell.store.run_key import WhichRun
 from stepwell.store.settle import size_of_step
 from stepwell.values.named_codecs import shown_value

@@ -12,8 +12,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from stepwell.base.names import LONGEST_NAME
 from stepwell.records import RunStatus, TaskKind
+from stepwell.store.driver import Value
 
+ROW_BYTES: Final = 200 + LONGEST_NAME  # the size of a row without its JSON
 # The due time of a run that is held for its code: the year 9999, by which the index of due tasks finds it.
 NEVER: Final = 253_370_764_800_000_000
 # Marks among the steps of a run that are no steps, since no step's name can hold this sign: that an operator lets the
@@ -32,6 +35,23 @@ class Wish(StrEnum):
 
     CANCEL = "cancel"
     PAUSE = "pause"
+
+
+class Conditions(msgspec.Struct, frozen=True, gc=False):
+    """What is said of a task besides how it is queued; of most tasks nothing is."""
+
+    until_begun: bool = False  # its key is free as soon as it has been claimed for the first time
+    on_conflict: str = "existing"  # what an add does that finds its key taken; newest: it cancels the one that waits
+    latest: int | None = None  # how long after the first add it is due at the latest, however often it is replaced
+    period: int | None = None  # its key is taken in this period alone
+    expires_after: int | None = None  # from now on, until when it is worth beginning ...
+    expires_at: int | None = None  # ... or the moment itself
+    keeps_result: bool = False  # what its handler returns
+
+    @property
+    def changes_others(self) -> bool:
+        """True if the add may change the task that has the key, or first has to ask for the time."""
+        return self.period is not None or self.on_conflict in ("replace", "newest")
 
 
 class NewTask(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +78,34 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     after_failure: str = "wait"  # ... and whether the others of the group wait for it when it fails, or continue
     limit_key: str | None = None  # of a limited queue, if it is said with the task ...
     cost: int | None = None  # ... and how many units of its rates it costs
+    conditions: Conditions | None = None
+
+
+def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
+    """A new task as the row set `new_task` of tasks.sql."""
+    return (
+        task_id,
+        str(task.kind),
+        task.queue_id,
+        task.priority,
+        task.delay,
+        task.run_at,
+        task.max_attempts,
+        task.key,
+        task.key_scope,
+        task.payload_hash,
+        task.input,
+        task.tags,
+        task.parent_id,
+        int(task.inside),
+        task.limit_key,
+        task.cost,
+    )
+
+
+def size_of(task: NewTask) -> int:
+    """Bytes that a new task takes while it waits to be written."""
+    return ROW_BYTES + len(task.input)
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +132,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     cleanup_until: int | None = None  # it was cancelled, and may clean up until then
     generation: int = 0  # how often it has restarted
     group_key: str | None = None  # of its ordered group, if it stands or stood in one
+    keeps_result: bool = False  # what the handler of the message returns
 
     @property
     def lasting_key(self) -> str:

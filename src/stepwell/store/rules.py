@@ -25,6 +25,12 @@ _CLEANUP_UNTIL = (
     " {now} + (select workflow.cleanup from {workflow} as workflow where workflow.queue_id = task.queue_id))"
 )
 _CLEANS_UP = f"(task.kind = 'RUN' and task.turn > 0 and coalesce({_CLEANUP_UNTIL} > {{now}}, false))"
+# When a task that waits is due, once another add has replaced what it says: a debounced one not later than `latest`
+# after the first add.
+_DUE_AGAIN = (
+    "case when task.created_at + rows.latest < {now} + rows.delay then task.created_at + rows.latest"
+    " else coalesce(rows.run_at, {now} + rows.delay) end"
+)
 # Whether the run restarts with it.
 _RESTARTS = "rows.input is not null and task.cancel_requested_at is null and task.held_at is null"
 # Whether a task in an ordered group leaves it with the end of its turn, and the others go on: it is done, or it failed
@@ -54,6 +60,7 @@ RULES: Final[Mapping[str, str]] = {
     "is_to_clean_up": _IS_TO_CLEAN_UP,
     "cleanup_until": _CLEANUP_UNTIL,
     "cleans_up": _CLEANS_UP,
+    "due_again": f"({_DUE_AGAIN})",
     "restarts": _RESTARTS,  # whether a row of `settle` lets its task restart
     "leaves_group": _LEAVES_GROUP,
     "continues_after_dead": f"({_CONTINUES_AFTER_FAILURE} or {_SKIPS_DEAD})",
@@ -136,6 +143,20 @@ LIMITS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+def has_key(row: str) -> str:
+    """Whether the task has its key now: the words of the index `task_key`, without which a plan does not use it."""
+    return (
+        f"{row}.key is not null and {row}.deleted_at is null"
+        f" and ({row}.key_scope = 'ever' or {row}.finished_at is null)"
+        f" and ({row}.turn = 0 or not {row}.key_until_begun)"
+    )
+
+
+def in_time(row: str) -> str:
+    """Whether the task may be claimed: it has begun before, or it is not too late to begin."""
+    return f"({row}.expires_at is null or {row}.turn > 0 or {row}.expires_at > {{now}})"
+
+
 def may_be_ready(argument: str) -> str:
     """Whether the row `ROW` may be ready, once the statement has made it what it `clears`; a `new` one may."""
     row, _, cleared = argument.partition(" clears ")
@@ -185,9 +206,11 @@ def paid_by(key: str) -> str:
     return _PAID_BY.replace("{key}", key)
 
 
-# Rules with an argument, by the name of the macro.
+# Rules with an argument, by the name of the macro: `{in_time task}`.
 SPELLED: Final[Mapping[str, Callable[[str], str]]] = {
     "may_be_ready": may_be_ready,
+    "has_key": has_key,
+    "in_time": in_time,
     "cost_of": cost_of,
     "rates": rates,
     "price": price,

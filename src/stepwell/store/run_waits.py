@@ -19,6 +19,7 @@ from stepwell.store.add import SLOWEST_ROW, add_together
 from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.draft import together
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.held_keys import Ended
 from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.rows import ANSWERED
 from stepwell.store.steps import step_of, values_of
@@ -296,9 +297,8 @@ class RunWaits:
         if not asked:
             return answers
         numbers = [child for one in asked for child in one.ids]
-        added = iter(
-            (yield from add_together(params, together([one.drafted for one in asked]), numbers, self._db.living))
-        )
+        drafted, ended = together([one.drafted for one in asked]), Ended(self._db.audit)
+        added = iter((yield from add_together(params, drafted, numbers, self._db.living, ended)))
         for one in asked:
             ids = list(itertools.islice(added, len(one.ids)))
             own = not again and all(child.created for child in ids)

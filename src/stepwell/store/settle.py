@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from stepwell.records import RunStatus
-from stepwell.store.add import ROW_BYTES
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.pending import Operation
-from stepwell.store.rows import Settlement, SettleRow, StepRow
+from stepwell.store.rows import ROW_BYTES, Settlement, SettleRow, StepRow
 
 CUT_SHORT: Final = (RunStatus.ERROR, RunStatus.CANCELLED)  # ends of a run whose steps may still be executed
 

@@ -82,6 +82,8 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         payload under the same key raises `IdempotencyConflict`. With `tx`, your own connection in a transaction, the
         message is there if that commits and never was if it does not. Bad input is refused before anything is written.
         It is tried as often as `max_attempts` says, else the handler, else the store's own policy (three times).
+        For how long its key is taken, and what is done if it is, say `unique`, `on_conflict`, `debounce`, `once_per`
+        and `newest`; with `expires`, a message that has not begun by then is CANCELLED.
         """
         drafted = self.database.new_tasks.draft(queue, **options).one(payload, key)
         [task_id] = await self.database.new_tasks.add(drafted, tx)
@@ -236,7 +238,8 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         """What a run returned, as soon as it is finished: as `as_`, else as the workflow says it, else as plain JSON.
 
         Raises `ExecutionFailed` with the run's error if it failed, `RunCancelled` if it was cancelled, `RunNotFound` if
-        there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on.
+        there is no such run, and `Timeout` if it is not finished in time (0 looks once); the run itself goes on. Takes
+        the id of a message, too, that was enqueued with `result=True`: then it is what its handler returned.
         """
         return await self.database.runs.result(await self.database.run_id(run), as_, timeout)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from stepwell.base.names import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from stepwell.errors import LeaseLost
 from stepwell.records import TaskKind
-from stepwell.store.add import ROW_BYTES
 from stepwell.store.audit import Note, rows_of
 from stepwell.store.bisection import one_by_one
 from stepwell.store.driver import Call, Row, Script, Value
@@ -20,7 +19,7 @@ from stepwell.store.handover import HandOver
 from stepwell.store.hints.wakeups import Alarm, Listener
 from stepwell.store.ordered_groups import let_next_go, lock_groups
 from stepwell.store.pending import REQUESTS, Answer, GroupKey, Heard, Operation, Requested, tell_requests
-from stepwell.store.rows import Claimed, Settlement, Wish
+from stepwell.store.rows import ROW_BYTES, Claimed, Settlement, Wish
 from stepwell.store.settle import ending_rows, settle_row, settled_step, size_of_step, wake_parents
 
 if TYPE_CHECKING:
@@ -226,6 +225,12 @@ class Tasks:
         if left["taken"]:
             woken |= await self.wake()
         waits = [] if left["wait"] is None else [max(0.0, left["wait"] / 1_000_000)]
+        if left["expires"] is not None:
+            waits.append(left["expires"] / 1_000_000)
+            if left["expires"] <= 0:
+                any_expired, parents = await self._db.control.expire()
+                woken |= parents
+                waits[-1] = 0.0 if any_expired else TICK_AGAIN
         if left["buffered"] or (left["tick"] is not None and left["tick"] <= 0):
             fired = await self._db.ticks.fire()
             woken |= fired
@@ -358,9 +363,9 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, wakes,
                 bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation,
-                group_key)
+                group_key, bool(keeps_result))
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, wakes, parent_id,
              suspect, created_at, claimed_at, started_at, cleanup_until, generation,
-             group_key) in in_claim_order(rows, queues)
+             group_key, keeps_result) in in_claim_order(rows, queues)
     ]
     # fmt: on

@@ -20,11 +20,10 @@ from stepwell.base.events import InternalTaskFailed
 from stepwell.base.timetable import jittered
 from stepwell.errors import InvalidOption
 from stepwell.records import TaskKind
-from stepwell.store.add import row_of
 from stepwell.store.audit import By
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.plan import MOST_FIRED, DueTicks, Plan, due_now, plan_of
-from stepwell.store.rows import NewTask
+from stepwell.store.rows import NewTask, row_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database

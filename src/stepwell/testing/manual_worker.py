@@ -86,7 +86,7 @@ async def live(worker: Worker, store: Store, clock: TestClock, until: int | None
 async def _next_due(store: Store) -> int | None:
     database = store.database
     [row] = await database.driver.read(Call("next_due", database.params()))
-    waits = [row[name] for name in ("wait", "tick") if row[name] is not None]
+    waits = [row[name] for name in ("wait", "tick", "expires") if row[name] is not None]
     if (at := database.limited.next_begin()) is not None:  # when a rate allows more
         waits.append(at - (database.clock.now() or at))
     return min(waits, default=None)

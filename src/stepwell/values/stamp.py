@@ -18,6 +18,7 @@ from stepwell.values.codec import (
     encode_many,
     encode_ordered,
 )
+from stepwell.values.lossless import refuse_cut, refuse_unnamed
 from stepwell.values.named_codecs import Codec, Protobuf, is_message, read_coded, write_coded
 from stepwell.values.upcasters import upcasted
 from stepwell.values.versions import (
@@ -64,6 +65,15 @@ def write_value(
     if VERSION not in type(value).__dict__ and not has_version(type_) and not text.startswith(MARK):
         return text  # nearly every value
     return _stamped(text, type_, value, limit, what)
+
+
+def write_result(returned: Any, returns: Any, *, what: str, limit: int, codec: Codec | None) -> str:
+    """What a body returned, as it is kept; refused is what could not be read back as its type."""
+    text = write_value(returned, returns, limit=limit, what=what, codec=codec)
+    refuse_unnamed(returned, returns, what=what, codec=codec)
+    if returns is not Any and type(returned) is not returns:
+        refuse_cut(returned, read_value(text, returns, what=what), what=what)  # raises if it could not be read back
+    return text
 
 
 def write_ordered(value: Any, type_: Any = Any, /, *, limit: int = PAYLOAD_LIMIT, what: str = "payload") -> str:

@@ -361,7 +361,7 @@ class Execution:
     def _tell(self, task: Claimed, outcome: Outcome, status: str) -> None:
         self.settled += 1
         self.gave_back |= status == "PENDING"
-        if task.kind is TaskKind.RUN:
+        if task.kind is TaskKind.RUN or task.keeps_result:
             self._tell_waiters(task, outcome, status)
         error = outcome.said if isinstance(outcome, Held) else getattr(outcome, "error", None)
         if error is None:

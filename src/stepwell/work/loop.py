@@ -241,8 +241,8 @@ class Runtime:
         return self.executed - before
 
     async def _due(self) -> set[int]:
-        """Make due tasks ready, and fire the ticks of schedules; return the queues."""
-        queues = await self._db.tasks.wake()
+        """Make due tasks ready, give up those that are too late, fire the ticks of schedules; return the queues."""
+        queues = await self._db.tasks.wake() | (await self._db.control.expire())[1]
         return queues | await self._db.ticks.fire() if self._scheduled else queues
 
     def freed(self) -> None:

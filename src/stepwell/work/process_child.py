@@ -49,7 +49,9 @@ def _answer(request: dict[str, Any], main_path: str | None) -> dict[str, Any]:
             result = found.fn(**found.definition.arguments.decode(request["input"][0]))
             return {"result": write_value(result, found.definition.returns)}
         payloads = [read_value(text, found.payload_type) for text in request["input"]]
-        found.fn(payloads[0] if found.batch is None else payloads)
+        returned = found.fn(payloads[0] if found.batch is None else payloads)
+        if request["kind"] == "asked handler":
+            return {"result": write_value(returned, found.returns)}
     except BaseException as error:  # noqa: BLE001 - whatever a body raises is its outcome
         return {"error": _told_of(error)}
     return {"result": "null"}

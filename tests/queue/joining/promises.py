@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stepwell
-from stepwell import IdempotencyConflict, InvalidOption, QueueNotFound, connect, handler
+from stepwell import IdempotencyConflict, InvalidOption, KeyInUse, QueueNotFound, connect, handler
 from stepwell.store.driver import Call
 from tests.queue.joining.users import User
 
@@ -163,6 +163,29 @@ async def an_event_is_emitted_if_the_transaction_commits(user: User) -> None:
         assert await user.do("counts", "outbox:order.placed") == {"PENDING": 2}
 
 
+async def what_a_key_means_holds_in_it(user: User) -> None:
+    async with user:
+        await user.do("create_queue", "keyed")
+        replaced = await user.do("enqueue", "keyed", "old", key="r", unique="waiting")
+        ended = await user.do("enqueue", "keyed", "old", key="n", newest=True)
+        for finish in (user.rollback, user.commit):
+            await user.begin()
+            await user.ask("insert into orders values (1)")
+            with nothing_of_its_own(user):
+                again = await user.add("keyed", AWKWARD, key="r", debounce="1h", expires="2h")
+                newest = await user.add("keyed", AWKWARD, key="n", newest=True, result=True)
+                hourly = await user.add("keyed", 1, key="p", once_per="1h")
+                with pytest.raises(KeyInUse):
+                    await user.add("keyed", AWKWARD, key="n", on_conflict="error")
+            await finish()
+            assert again == replaced
+            found = [await user.do("get", one) for one in (replaced, ended, newest, hourly)]
+            is_there = finish == user.commit
+            assert found[0].input == (AWKWARD if is_there else "old")
+            assert found[1].status == ("CANCELLED" if is_there else "PENDING")
+            assert [one is not None for one in found[2:]] == [is_there, is_there]
+
+
 PROMISES = (
     commit_shows_it_and_rollback_leaves_nothing,
     the_first_call_joins_a_transaction_that_has_written,
@@ -171,6 +194,7 @@ PROMISES = (
     an_event_is_emitted_if_the_transaction_commits,
     a_refused_call_leaves_the_transaction_as_it_was,
     the_other_face_refuses_it,
+    what_a_key_means_holds_in_it,
 )
 
 

@@ -12,7 +12,7 @@ picked as materialized (
      cross join lateral (
         select task.ctid as place from {task} as task
          where task.queue_id = rows.queue_id and task.ready and task.priority between rows.least and rows.most
-           and task.position is null
+           and task.position is null and {in_time task} is true
          order by task.priority desc, task.run_at, task.id
          limit rows.capacity
            for update skip locked
@@ -41,7 +41,7 @@ update {task} as task
        started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
                     where walk.queue_id = :queue_id and walk.ready and walk.priority between :least and :most
-                      and walk.position is null
+                      and walk.position is null and {in_time walk}
                     order by walk.priority desc, walk.run_at, walk.id
                     limit :limit)
    and exists (select 1 from {queue} where id = :queue_id and not paused and not limited

@@ -102,8 +102,7 @@ select task.id, task.position from rows join {task} as task on task.id = rows.id
 with rows as ({rows queue_id bigint, key text}),
 keyed as materialized (
     select rows.key, (select task.id from {task} as task
-                       where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
-                         and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+                       where task.queue_id = rows.queue_id and task.key = rows.key and {has_key task}
                          and task.kind = 'TIMER' and (task.finished_at is null) is true
                        limit 1) as id
       from rows

@@ -111,7 +111,7 @@ picked as materialized (
         select task.id, task.ctid as spot, task.priority, task.run_at, {cost_of task open.wakes_cost} as cost from {task} as task
          where task.queue_id = :queue_id and task.ready and task.limit_key is not null
            and task.limit_key >= line.limit_key and task.limit_key <= line.limit_key
-           and (cast(:worker as bigint) is not null or task.position is null) is true
+           and (cast(:worker as bigint) is not null or task.position is null) is true and {in_time task} is true
          order by task.limit_key, task.priority desc, task.run_at, task.id
          limit least(line.free, line.weight * ((open.room + line.weights - 1) / line.weights))
            for update skip locked) as walked
@@ -165,12 +165,13 @@ done as (
     returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority,
               case when cast(:worker as bigint) is null then task.scheduled_for else task.run_at end as run_at,
               task.key, task.input, task.wakes, task.parent_id, task.suspect, task.created_at, task.claimed_at,
-              task.started_at, task.cleanup_until, task.generation, task.group_key
+              task.started_at, task.cleanup_until, task.generation, task.group_key, task.keeps_result
 )
 select done.* from done
 union all
 select 0, case when exists (select 1 from held) then 'stale' when exists (select 1 from seen) then 'busy' else 'gone' end,
-       :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null
+       :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null,
+       false
  where exists (select 1 from waiting)
    and not exists (select 1 from held join seen on seen.turn = held.turn)
 union all
@@ -241,7 +242,7 @@ select step.limit_key,
 -- The ready tasks of a key, in the order in which they are taken, and what each costs; by hand none of an ordered group.
 select task.id, {cost_of task :wakes_cost} as cost from {task} as task
  where task.queue_id = :queue_id and task.ready and task.limit_key is not null and task.limit_key = :limit_key
-   and (:worker is not null or task.position is null)
+   and (:worker is not null or task.position is null) and {in_time task}
  order by task.priority desc, task.run_at, task.id
  limit :limit;
 
@@ -255,7 +256,7 @@ update {task}
  where id {among ids}
 returning id, kind, queue_id, turn, attempt, max_attempts, priority,
           case when :worker is null then scheduled_for else run_at end as run_at, key, input, wakes, parent_id, suspect,
-          created_at, claimed_at, started_at, cleanup_until, generation, group_key;
+          created_at, claimed_at, started_at, cleanup_until, generation, group_key, keeps_result;
 
 -- name: keep_limiter [sqlite]
 -- Note who was let in, where the next claim begins, and until when the rate is paid.

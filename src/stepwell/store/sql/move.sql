@@ -6,8 +6,7 @@
 with rows as ({rows queue_id bigint, key text})
 select rows.key,
        (select task.created_at from {task} as task
-         where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
-           and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+         where task.queue_id = rows.queue_id and task.key = rows.key and {has_key task}
          limit 1) as created_at
   from rows;
 

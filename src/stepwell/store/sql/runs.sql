@@ -56,8 +56,8 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
 -- bound: 16
 -- Find the run of a workflow that has the key now: null if none has; nothing comes back if there is no such workflow.
 select (select task.id from {task} as task
-         where task.queue_id = workflow.queue_id and task.key = :key and task.key is not null and task.deleted_at is null
-           and (task.key_scope = 'ever' or task.finished_at is null) and (task.kind = 'RUN') is true
+         where task.queue_id = workflow.queue_id and task.key = :key and {has_key task}
+           and (task.kind = 'RUN') is true
          limit 1) as id
   from {queue} as queue join {workflow} as workflow on workflow.queue_id = queue.id
  where queue.tenant = :tenant and queue.name = :name;

@@ -2,7 +2,11 @@
 -- A statement that can share a flush with others returns exactly (id, answer) first.
 
 -- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
---     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint, limit_key text, cost bigint
+--     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint,
+--     limit_key text, cost bigint
+-- rows waiting_task: id bigint, asked bigint, queue_id bigint, priority bigint, delay bigint, run_at bigint,
+--     max_attempts bigint, payload_hash name, input json, tags json, limit_key text, cost bigint, latest bigint,
+--     expires_after bigint, expires_at bigint, keeps_result bigint
 
 -- name: reserve_blocks [postgres]
 -- bound: 12 + 9 a row
@@ -57,6 +61,81 @@ select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.del
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
 on conflict do nothing
 returning id, status as answer;
+
+-- name: add_with_conditions
+-- bound: 6 + 29 a row
+-- As `add_tasks_once`, of tasks of which more is said: a key that is free as soon as the task has begun, until when it is
+-- worth beginning, that its result is kept.
+with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
+                    max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, until_begun bigint, expires_after bigint,
+                    expires_at bigint, keeps_result bigint}),
+taking as materialized (
+    select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
+     where queue.id {any_of rows.queue_id} {for_key_share}
+)
+insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
+                    parent_id, created_at, updated_at, limit_key, cost, key_until_begun, expires_at, keeps_result)
+select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
+       rows.priority,
+       coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.until_begun = 1,
+       coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1
+  from rows
+ where rows.queue_id in (select taking.id from taking where not taking.draining)
+    or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
+on conflict do nothing
+returning id, status as answer;
+
+-- name: added_before
+-- bound: 6 + 14 a row
+-- Which of these numbers an earlier try whose reply was lost has used: for a task of its own, or to replace one.
+with rows as ({rows id bigint}),
+used as materialized (
+    select rows.id as asked, (select task.id from {task} as task where task.id = rows.id) as id from rows
+    union all
+    select rows.id as asked,
+           (select task.id from {task} as task
+             where task.replaced_by = rows.id and task.replaced_by is not null limit 1) as id
+      from rows
+)
+select used.asked, used.id from used where used.id is not null;
+
+-- name: lock_waiting
+-- bound: 6 + 17 a row
+-- Lock the tasks that have these keys and have not begun: from here on none of them is claimed before this transaction ends.
+-- One that was claimed meanwhile does not come back.
+with rows as ({rows id bigint, queue_id bigint, key text}),
+there as materialized (
+    select rows.id as asked,
+           (select task.id from {task} as task
+             where task.queue_id = rows.queue_id and task.key = rows.key and {has_key task} limit 1) as id
+      from rows
+)
+select there.asked, task.id from there join {task} as task on task.id = there.id and task.id {any_of there}
+ where (task.turn = 0 and task.finished_at is null) is true
+ order by task.id
+ {for_update_of_task};
+
+-- name: replace_waiting
+-- bound: 6 + 29 a row
+-- Let these tasks, which `lock_waiting` has locked, be what was added last: its input and its options. One that an operator
+-- holds back stays so.
+with rows as ({rows waiting_task}),
+taking as materialized (
+    select queue.id, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
+     where queue.id {any_of rows.queue_id} {for_key_share}
+)
+update {task} as task
+   set input = rows.input, payload_hash = rows.payload_hash, priority = rows.priority, tags = rows.tags,
+       max_attempts = rows.max_attempts, limit_key = {limit_key}, cost = {cost}, run_at = {due_again},
+       ready = {due_again} <= {now} and task.status = 'PENDING' and {may_be_ready task},
+       expires_at = coalesce(rows.expires_at, {now} + rows.expires_after), keeps_result = rows.keeps_result = 1,
+       replaced_by = rows.asked, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows}
+   and (task.turn = 0 and task.finished_at is null) is true
+returning {own task}id, {own task}status as answer;
 
 -- name: hand_over
 -- bound: 9 + 15 a row
@@ -116,12 +195,11 @@ there as materialized (
     union
     select rows.id as asked,
            (select task.id from {task} as task
-             where task.queue_id = rows.queue_id and task.key = rows.key and task.key is not null
-               and task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+             where task.queue_id = rows.queue_id and task.key = rows.key and {has_key task}
              limit 1) as id
       from rows
 )
-select there.asked, task.id, task.payload_hash from there {one_of task.id there.id};
+select there.asked, task.id, task.payload_hash, task.turn = 0 and task.finished_at is null as waits from there {one_of task.id there.id};
 
 -- name: claim [postgres]
 -- bound: 12 + 18 a row
@@ -141,6 +219,7 @@ picked as materialized (
      cross join lateral (
         select task.ctid as place from {task} as task
          where task.queue_id = rows.queue_id and task.ready and task.priority between rows.least and rows.most
+           and {in_time task} is true
          order by task.priority desc, task.run_at, task.id
          limit rows.capacity
            for update skip locked
@@ -156,7 +235,8 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
+          task.keeps_result;
 
 -- name: claim_above [postgres]
 -- bound: 12 + 22 a row
@@ -175,6 +255,7 @@ picked as materialized (
         select task.ctid as place from {task} as task
          where task.queue_id = rows.queue_id and task.ready
            and task.priority = rows.priority and (task.run_at, task.id) > (rows.run_at, rows.id)
+           and {in_time task} is true
          order by task.run_at, task.id
          limit rows.capacity
            for update skip locked
@@ -190,7 +271,8 @@ update {task} as task
  where task.ctid = any(array(select picked.place from picked))
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
-          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key;
+          task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
+          task.keeps_result;
 
 -- name: claim [sqlite]
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
@@ -201,6 +283,7 @@ update {task} as task
        attempt = task.attempt + 1, claimed_at = {now}, started_at = coalesce(task.started_at, {now}), updated_at = {now}
  where task.id in (select walk.id from {task} as walk
                     where walk.queue_id = :queue_id and walk.ready and walk.priority between :least and :most
+                      and {in_time walk}
                     order by walk.priority desc, walk.run_at, walk.id
                     limit :limit)
    and exists (select 1 from {fence} where worker_id = :worker and slot = :slot)
@@ -208,7 +291,7 @@ update {task} as task
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, wakes, parent_id, suspect, created_at, claimed_at, started_at,
-          cleanup_until, generation, group_key;
+          cleanup_until, generation, group_key, keeps_result;
 
 -- name: has_suspects
 -- bound: 12
@@ -251,7 +334,8 @@ update {task} as task
 returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own task}attempt, {own task}max_attempts,
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}wakes,
           {own task}parent_id, {own task}suspect, {own task}created_at, {own task}claimed_at,
-          {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key;
+          {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key,
+          {own task}keeps_result;
 
 -- name: has_ready
 -- bound: 8
@@ -438,6 +522,24 @@ update {task} as task
 returning {own task}id, {own task}status as answer, {own task}queue_id, {own task}parent_id as parent_id,
           coalesce({own task}last_error = 'VisibilityTimeout: not acknowledged in time', false) as unacknowledged;
 
+-- name: expired
+-- bound: 12 + 6 a row
+-- Up to :limit tasks that were not begun in time, the first first.
+select task.id from {task} as task
+ where task.expires_at is not null and task.turn = 0 and task.finished_at is null and task.deleted_at is null
+   and task.expires_at <= {now}
+ order by task.expires_at
+ limit :limit;
+
+-- name: lock_expired
+-- bound: 6 + 6 a row
+-- Lock those of these tasks that have not begun: none of them is claimed any more.
+with rows as ({rows id bigint})
+select task.id from {task} as task
+ where task.id {any_of rows} and (task.turn = 0 and task.finished_at is null and task.expires_at <= {now}) is true
+ order by task.id
+ {for_update_of_task};
+
 -- name: next_due
 -- bound: 16
 -- scans task: Turso; the first entries of the index, and no more.
@@ -448,7 +550,7 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
 -- hides none behind it. A search for the first that was taken, with a condition on the status, has a plan for parallel
 -- workers once the table is analysed: 127 pages instead of 4.
 -- Of schedules it says when the next tick comes, and whether one waits for the run before it; of limits, whether any queue
--- has some.
+-- has some; and when the next task is to be given up because it has not begun.
 select min(first.run_at) - {now} as wait,
        count(case when first.status = 'RUNNING' and first.run_at <= {now} then 1 end) > 0 as taken,
        (select schedule.next_at from {schedule} as schedule
@@ -457,7 +559,10 @@ select min(first.run_at) - {now} as wait,
        exists (select 1 from {schedule} as schedule
                 where schedule.tenant = :tenant and schedule.buffered_at is not null
                   and schedule.paused_at is null) as buffered,
-       exists (select 1 from {limiter}) as limited
+       exists (select 1 from {limiter}) as limited,
+       (select task.expires_at from {task} as task
+         where task.expires_at is not null and task.turn = 0 and task.finished_at is null and task.deleted_at is null
+         order by task.expires_at limit 1) - {now} as expires
   from (select task.run_at, task.status from {task} as task
          where not task.ready and task.owner is null and task.deleted_at is null and task.held_at is null
            and task.losses = 0 and not task.waits_for_previous and task.status in ('PENDING', 'PAUSED', 'RUNNING')

@@ -176,8 +176,7 @@ returning id, queue_id, ready;
 with asked as materialized (
     select task.queue_id, task.key,
            (select holder.id from {task} as holder
-             where holder.queue_id = task.queue_id and holder.key = task.key and holder.key is not null
-               and holder.deleted_at is null and (holder.key_scope = 'ever' or holder.finished_at is null)
+             where holder.queue_id = task.queue_id and holder.key = task.key and {has_key holder}
                and holder.id <> task.id
              limit 1) as holder_id
       from {task} as task where task.id = :id

@@ -1,0 +1,138 @@
+"""The rules of keys that are taken, of work that comes too late, and of messages whose result is kept."""
+
+from tests.mutants.mutant import Mutant
+
+KEYS = "tests/queue/test_taken_keys.py::"
+EXPIRES = "tests/queue/test_expires.py::"
+RESULTS = "tests/queue/test_message_results.py::"
+
+CONDITION_MUTANTS = (
+    Mutant(
+        "a task that runs keeps the key of one that waits",
+        "arrivals-01",
+        "store/sql/schema/0016_conditions.sql",
+        "\n      and (turn = 0 or not key_until_begun);",
+        ";",
+        KEYS + "test_one_that_has_begun_does_not_swallow_the_next",
+    ),
+    Mutant(
+        "a task that has begun is replaced",
+        "arrivals-02",
+        "store/sql/tasks.sql",
+        " where (task.turn = 0 and task.finished_at is null) is true\n order by task.id",
+        " where (task.finished_at is null) is true\n order by task.id",
+        KEYS + "test_replace_does_not_touch_one_that_has_begun",
+    ),
+    Mutant(
+        "a replaced task that is held is ready",
+        "arrivals-02",
+        "store/sql/tasks.sql",
+        "ready = {due_again} <= {now} and task.status = 'PENDING' and {may_be_ready task},",
+        "ready = {due_again} <= {now}, status = 'PENDING', held_at = null,",
+        KEYS + "test_what_an_operator_holds_back_stays_held_when_it_is_replaced",
+    ),
+    Mutant(
+        "an add that is to fail returns the one with its key",
+        "arrivals-02",
+        "store/held_keys.py",
+        'if _said(task) == "error":',
+        "if False:",
+        KEYS + "test_error_names_who_has_the_key_and_writes_nothing",
+    ),
+    Mutant(
+        "in bulk the first of a key counts",
+        "arrivals-02",
+        "store/held_keys.py",
+        "last[place] = max(task_id, last.get(place, 0))",
+        "last.setdefault(place, task_id)",
+        KEYS + "test_in_bulk_the_last_of_a_key_counts",
+    ),
+    Mutant(
+        "a queue that is drained takes replacements",
+        "arrivals-02",
+        "store/held_keys.py",
+        "        if outside:\n",
+        "        if False:\n",
+        KEYS + "test_a_queue_that_is_drained_takes_no_replacement",
+    ),
+    Mutant(
+        "the newest leaves the others waiting",
+        "arrivals-03",
+        "store/held_keys.py",
+        "        if task_id not in replaced:\n",
+        "        if False:\n",
+        KEYS + "test_the_newest_of_a_key_supersedes_those_that_wait",
+    ),
+    Mutant(
+        "a debounced task is put off without end",
+        "arrivals-04",
+        "store/rules.py",
+        "case when task.created_at + rows.latest < {now} + rows.delay then",
+        "case when false then",
+        KEYS + "test_a_debounced_add_waits_no_longer_than_its_bound",
+    ),
+    Mutant(
+        "a debounced task that is due is not put off",
+        "arrivals-04",
+        "store/sql/tasks.sql",
+        "ready = {due_again} <= {now} and task.status",
+        "ready = task.ready and task.status",
+        KEYS + "test_one_that_is_due_and_not_claimed_is_put_off_again",
+    ),
+    Mutant(
+        "a replacement whose reply is lost is made twice",
+        "arrivals-04",
+        "store/held_keys.py",
+        "    if ended.again:\n",
+        "    if False:\n",
+        KEYS + "test_a_replacement_whose_reply_is_lost_is_made_once",
+    ),
+    Mutant(
+        "a period begins with its first task",
+        "arrivals-05",
+        "store/held_keys.py",
+        "datetime_of(now - now % period)",
+        "datetime_of(now)",
+        KEYS + "test_one_of_a_key_in_each_period",
+    ),
+    Mutant(
+        "a worker takes what is too late",
+        "arrivals-06",
+        "store/rules.py",
+        "({row}.expires_at is null or {row}.turn > 0 or {row}.expires_at > {{now}})",
+        "({row}.expires_at is null or {{now}} > 0)",
+        EXPIRES + "test_no_road_leads_to_one_that_is_too_late",
+    ),
+    Mutant(
+        "a task that is tried again comes too late",
+        "arrivals-06",
+        "store/rules.py",
+        "({row}.expires_at is null or {row}.turn > 0 or {row}.expires_at > {{now}})",
+        "({row}.expires_at is null or {row}.expires_at > {{now}})",
+        EXPIRES + "test_one_that_has_begun_is_tried_again_however_late",
+    ),
+    Mutant(
+        "upkeep does not give up what is too late",
+        "arrivals-06",
+        "store/tasks.py",
+        'if left["expires"] <= 0:',
+        "if False:",
+        EXPIRES + "test_a_worker_gives_it_up_by_itself",
+    ),
+    Mutant(
+        "who waits for a message is not told",
+        "arrivals-07",
+        "store/sql/results.sql",
+        "(task.kind = 'RUN' or task.keeps_result)",
+        "(task.kind = 'RUN')",
+        RESULTS + "test_what_a_handler_returns_is_read_as_its_type",
+    ),
+    Mutant(
+        "the result of every message is kept",
+        "arrivals-07",
+        "queue.py",
+        "if tasks[0].keeps_result and self.batch is None else DONE",
+        "if self.batch is None else DONE",
+        RESULTS + "test_what_cannot_be_kept_fails_the_message",
+    ),
+)
