@@ -131,6 +131,16 @@ PROMISES = {
             f"0 chunks lost, 0 read twice, in {of['seconds']:.0f} s"
         ),
     ),
+    "burst": Promise(
+        "The last of a debounced burst is handled, and none twice",
+        "A producer for each key sends debounced messages, and workers handle them; producers and workers are "
+        "SIGKILLed in turn and replaced; lease 2 s. The last message of each key is handled; no message changes after "
+        "it has begun, and no call is handled under two ids. Void unless enough of them were killed.",
+        lambda of: (
+            f"{of['calls']:,} calls, {of['kills']} kills: {of['handled']:,} turns, 0 calls lost, 0 handled twice, "
+            f"in {of['seconds']:.0f} s"
+        ),
+    ),
     "versions": Promise(
         "An old worker beside a new one spends no attempt",
         "Messages, runs, inputs and effects of version 3 of a program, claimed by a worker of version 1 again and "

@@ -310,9 +310,9 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that returns more than it declares is a success",
         "S-19",
-        "runs/body.py",
-        "refuse_cut(returned, read_value(output, returns, what=what), what=what)",
-        "read_value(output, returns, what=what)",
+        "values/stamp.py",
+        "refuse_cut(returned, read_value(text, returns, what=what), what=what)",
+        "read_value(text, returns, what=what)",
         VALUES + "test_a_run_that_returns_more_than_it_declares_is_no_success",
     ),
     Mutant(
