@@ -175,10 +175,10 @@ select 0, case when exists (select 1 from held) then 'stale' when exists (select
  where exists (select 1 from waiting)
    and not exists (select 1 from held join seen on seen.turn = held.turn)
 union all
-select 0, 'back', :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null
+select 0, 'back', :queue_id, 0, 0, 0, 0, 0, null, null, 0, null, false, 0, 0, 0, null, 0, null, false
   from rated where rated.now < rated.paid_at
 union all
-select 0, 'wait', :queue_id, 0, 0, 0, 0, until.wait, null, null, 0, null, false, 0, 0, 0, null, 0, null
+select 0, 'wait', :queue_id, 0, 0, 0, 0, until.wait, null, null, 0, null, false, 0, 0, 0, null, 0, null, false
   from (select coalesce((select {wait all open.paid ranked.cost ranked.all_cost} from ranked
                           where ranked.rank = 1 and open.rate is not null),
                         (select min(walk.wait) from walk where walk.wait > 0),
