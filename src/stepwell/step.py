@@ -232,11 +232,11 @@ class BackgroundStep(Generic[R_co]):
 
     def __init__(self, run: RunTurn, task: asyncio.Task[Any]) -> None:
         self._run = run
-        self._task = task
+        self.task = task
 
     def result(self) -> R_co:
         """Wait for the step and return what it returned, or raise as the step itself would."""
-        result: R_co = wait_in_thread(self._run, _result_of(self._task))
+        result: R_co = wait_in_thread(self._run, _result_of(self.task))
         return result
 
 

@@ -36,9 +36,9 @@ wanted as materialized (
       from rows
 )
 select wanted.run_id, wanted.name, wanted.key, wanted.place,
-       (select signal.data from {signal} as signal
-         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data
-  from wanted where wanted.place is not null;
+       signal.data, signal.arrival, signal.sent_at
+  from wanted join {signal} as signal
+    on signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place;
 
 -- name: take_signals
 -- bound: 6 + 9 a row
@@ -129,9 +129,10 @@ select step.key, {text_of step.output} as output, {text_of step.accepts} as acce
 
 -- name: add_signal
 -- bound: 14
--- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
-insert into {signal} (run_id, name, place, key, data, sent_at)
-select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}
+-- Keep a signal for a run, behind those of its name, with its number among all that came for the run; the run is locked,
+-- so two never get one place or one number.
+insert into {signal} (run_id, name, place, key, data, sent_at, arrival)
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, :arrival
   from {signal} as signal where signal.run_id = :id and signal.name = :name
 returning run_id as id;
 
