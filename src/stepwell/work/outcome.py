@@ -153,12 +153,13 @@ def interrupted(error: KeyboardInterrupt) -> RuntimeError:
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
     """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent."""
+    is_final = is_permanent(error, policy)  # first: `when` may leave a note on the error
     described = error_of(error)
     if steps := steps_behind(error):
         described["steps"] = steps  # a retry of the run executes them again
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
-    if is_permanent(error, policy) or attempt >= max_attempts:
+    if is_final or attempt >= max_attempts:
         return Failed(described)
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
         return Again(retry_after, described)
@@ -222,7 +223,9 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
         return all(is_permanent(one, policy) for one in error.exceptions)
     # A payload that does not fit the handler's type will not fit it next time, and a step that gave up is recorded.
     certain = isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
-    return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))
+    if certain or isinstance(error, TransientError):
+        return certain
+    return bool(steps_behind(error)) or policy.refuses(error)
 
 
 def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:
