@@ -24,6 +24,7 @@ from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.joins.source import check_source
 from stepwell.values.arguments import Arguments
+from stepwell.values.own_exceptions import check_raises
 from stepwell.work.current import current_branch
 from stepwell.work.processes import Executor, check_executor
 
@@ -131,7 +132,7 @@ class StepWithOptions(Step[P, R_co]):
             mark_as_async(self)
 
     @property
-    def definition(self) -> StepDefinition:  # type: ignore[override]  # as the step is now: a test may have faked it
+    def definition(self) -> StepDefinition:  # as the step is now: a test may have faked it
         """What it is, with its options."""
         return replace(self._step.definition, **self._options) if self._put is None else self._put
 
@@ -233,8 +234,7 @@ def step(
         raise InvalidOption("limits", limits, why)
     policy = Retry.of(1) if at_most_once else None if retry is None else Retry.of(retry)
     seconds = timeout_of(timeout)
-    if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
-        raise InvalidOption("raises", raises, "it is a tuple of exception classes")
+    check_raises(raises)
     _check_combination(tx, queue, retry, at_most_once=at_most_once, reconcile=reconcile)
     if tx is not None and executor != "thread":
         raise InvalidOption("tx", tx, "a step in another process has none")

@@ -564,7 +564,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception is what its class makes of its message",
         "S-20",
-        "runs/step_errors.py",
+        "values/own_exceptions.py",
         'if str(made) == told.get("message") and',
         "if True or",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
@@ -572,9 +572,9 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception below a class that is named is not caught as that",
         "S-20",
-        "runs/step_errors.py",
-        'named = told.get("as", kind)',
-        "named = kind",
+        "values/own_exceptions.py",
+        'named = told.get("as", told.get("type"))',
+        'named = told.get("type")',
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
     ),
     Mutant(

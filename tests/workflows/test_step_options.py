@@ -141,7 +141,7 @@ def test_options_that_do_not_fit_are_refused_and_a_plain_call_stays_one() -> Non
         fetch.options(queue="other", retry=2)
     for wrong in ({"retry": 2}, {"queue": "gpu"}):
         with pytest.raises(InvalidOption, match="at_most_once"):
-            once.options(**wrong)  # type: ignore[arg-type]
+            once.options(**wrong)
     with pytest.raises(InvalidOption):
         fetch.options(timeout=-1)
     assert elsewhere.options(queue=None).definition.queue is None

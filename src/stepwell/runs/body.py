@@ -21,9 +21,10 @@ from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import names_unknown_class
+from stepwell.values.own_exceptions import kept_of
 from stepwell.values.stamp import write_result
 from stepwell.work.body import Body, Slot
-from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
+from stepwell.work.outcome import KEPT, Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
 from stepwell.work.unreadable import Misfit
 
@@ -50,6 +51,10 @@ class WorkflowDefinition(Protocol):
     @property
     def retry(self) -> Retry | None:
         """Its retry policy; None for that of the store."""
+
+    @property
+    def raises(self) -> tuple[type[Exception], ...]:
+        """The classes of its exceptions that its callers get."""
 
     @property
     def cleanup(self) -> float | None:
@@ -88,6 +93,8 @@ async def _execute(
             raise  # raised by the workflow itself
         return Cancelled()
     except Exception as error:  # noqa: BLE001 - raised again unless it means a pause
+        if kept := kept_of(error, workflow.raises):
+            BaseException.__setattr__(error, KEPT, kept)  # also on one that is frozen
         return _set_aside(run, error, workflow.retry or slot.database.options.retry)
     finally:
         if run.journal.contradiction is not None:

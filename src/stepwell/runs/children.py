@@ -38,6 +38,7 @@ from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 from stepwell.values.codec import decode, encode
+from stepwell.values.own_exceptions import failure_of_run
 from stepwell.values.stamp import read_value
 from stepwell.work.outcome import GAVE_UP
 
@@ -276,14 +277,15 @@ def _all_returned(row: StepRow, types: Sequence[Any], limit: int, ends: Sequence
 
 def _told_of(end: End) -> str:
     told = decode(end.error or "{}") or {}
-    return encode({**told, "run_id": end.id, "ended": str(end.status)})
+    workflow = {"workflow": end.workflow} if "args" in told else {}  # it raises the program's own exceptions
+    return encode({**told, "run_id": end.id, "ended": str(end.status), **workflow})
 
 
 def _failure_of(key: str, error: str) -> Exception:
     """The exception of a child that failed, was cancelled or took too long; the same on every replay."""
     told: dict[str, Any] = decode(error)
     run_id = int(told.pop("run_id", 0))
-    ended = told.pop("ended", None)
+    ended, workflow = told.pop("ended", None), str(told.pop("workflow", ""))
     failure: Exception
     if told.get("type") == "Timeout" and ended is None:
         failure = Timeout(str(told.get("message", "")))
@@ -295,8 +297,8 @@ def _failure_of(key: str, error: str) -> Exception:
     elif ended == RunStatus.CANCELLED:
         failure = RunCancelled(run_id, told)
     else:
-        failure = ExecutionFailed(run_id, told)
-    setattr(failure, GAVE_UP, key)
+        failure = failure_of_run(run_id, workflow, told)
+    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
     return failure
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import types
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Awaitable, Generator, Sequence
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -17,7 +16,7 @@ import msgspec
 from stepwell.base.names import is_shielded
 from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.runs.background_writes import noted
+from stepwell.runs.background_writes import kept, noted
 from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
@@ -30,7 +29,7 @@ from stepwell.store.pending import Answer
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.values.stamp import read_value, write_value
-from stepwell.work.current import current_branch
+from stepwell.work.current import current_branch, in_context
 from stepwell.work.processes import ProcessCall
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound, or code that retries would spin
@@ -305,22 +304,7 @@ def _submitted(request: Record) -> Awaitable[Answer]:
     run, attempt = request.run, request.attempt
     begun = None if attempt is None else attempt.shown
     writing = run.slot.database.steps.submitted(request.row, run.task.owner, begun, has_row=request.has_row)
-    return writing if attempt is None or run.is_sync else _kept(run, writing)
-
-
-async def _kept(run: RunTurn, writing: Awaitable[Answer]) -> Answer:
-    """The answer to the write of a result; a cancel of the step that comes meanwhile is too late, also for a replay."""
-    answer = asyncio.ensure_future(writing)
-    try:
-        return await asyncio.shield(answer)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if run.unwinding or task is None or getattr(task.get_coro(), "cr_code", None) not in CALLS:
-            raise
-        await asyncio.wait([answer])
-        if run.unwinding:
-            raise
-        return answer.result()
+    return writing if attempt is None or run.is_sync else kept(run, writing)
 
 
 async def _recorded(request: Record) -> Answer:
@@ -405,24 +389,3 @@ async def _in_process(attempt: Attempt, limit: asyncio.Timeout | None) -> Any:
     except asyncio.CancelledError:
         asked.kill()
         raise
-
-
-@types.coroutine
-def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Await the coroutine with its context variables in `context`: the caller does not see those that it sets.
-
-    A new task would do that too, at nine times the cost (8 us), and would be another current task.
-    """
-    go_on, given = coroutine.send, None
-    try:
-        while True:
-            waits_for = context.run(go_on, given)
-            try:
-                go_on, given = coroutine.send, (yield waits_for)
-            except GeneratorExit:
-                context.run(coroutine.close)
-                raise
-            except BaseException as error:  # noqa: BLE001 - what is thrown in is for the coroutine
-                go_on, given = coroutine.throw, error
-    except StopIteration as end:
-        return end.value

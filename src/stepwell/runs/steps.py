@@ -43,7 +43,7 @@ from stepwell.runs.requests import (
     unrecorded,
     waited_until,
 )
-from stepwell.runs.step_errors import failure_of, kept_of
+from stepwell.runs.step_errors import failure_of
 from stepwell.runs.step_transaction import Committed, StepTransaction
 from stepwell.runs.turn import RunTurn, is_stopped
 from stepwell.runs.wait import WantedSignal, accepts, told_misfits
@@ -51,6 +51,7 @@ from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Recorded, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
+from stepwell.values.own_exceptions import kept_of
 from stepwell.values.stamp import read_value, write_value
 from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
 

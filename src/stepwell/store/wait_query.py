@@ -133,6 +133,7 @@ class End(msgspec.Struct, frozen=True):
     status: RunStatus
     output: str | None = None
     error: str | None = None
+    workflow: str = ""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -255,14 +256,16 @@ def seen_children(
 def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
     if row is None and kept is not None:
         told = json.loads(kept)
-        return End(child, RunStatus(told["ended"]), told["output"], told["error"])
+        return End(child, RunStatus(told["ended"]), told["output"], told["error"], told.get("workflow", ""))
     if row is None:
         missing = {"type": "RunNotFound", "message": f"there is no run {child}"}
         return End(child, RunStatus.CANCELLED, None, encode(missing))
     if row["ended"] is None and row["deleted_at"] is not None:
         gone = {"type": "Deleted", "message": f"run {child} was deleted before it ended"}
         return End(child, RunStatus.CANCELLED, None, encode(gone))
-    return None if row["ended"] is None else End(child, RunStatus(row["ended"]), row["output"], row["error"])
+    if row["ended"] is None:
+        return None
+    return End(child, RunStatus(row["ended"]), row["output"], row["error"], row["workflow"])
 
 
 def with_misfit(noted: str | None, why: str) -> str:

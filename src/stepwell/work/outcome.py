@@ -20,6 +20,7 @@ DEEPEST_CAUSE: Final = 10  # an error may have itself as its cause
 SOONEST_OFFER: Final = 1.0  # seconds until a task that this code cannot read is offered to other code
 LATEST_OFFER: Final = 60.0
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it
+KEPT: Final = "__stepwell_kept__"  # on an exception that callers of its workflow get: what is needed to build it again
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
 
@@ -157,6 +158,8 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     described = error_of(error)
     if steps := steps_behind(error):
         described["steps"] = steps  # a retry of the run executes them again
+    if kept := getattr(error, KEPT, None):
+        described |= kept  # for whoever waits for the run
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
     if is_final or attempt >= max_attempts:
