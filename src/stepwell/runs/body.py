@@ -15,6 +15,7 @@ from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
 from stepwell.runs.long_steps import LongSteps
 from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.stalls import Stalls
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
 from stepwell.runs.turn import RunTurn
@@ -67,13 +68,17 @@ class WorkflowDefinition(Protocol):
 
 def run_body(workflow: WorkflowDefinition) -> Body:
     """The body that a worker calls for a run of this workflow."""
-    return partial(_execute, workflow, LongSteps())
+    return partial(_execute, workflow, (LongSteps(), Stalls()))
 
 
 async def _execute(
-    workflow: WorkflowDefinition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
+    workflow: WorkflowDefinition,
+    looks: tuple[LongSteps, Stalls],
+    tasks: Sequence[Claimed],
+    threads: Threads,
+    slot: Slot,
 ) -> Ended:
-    [task] = tasks
+    [task], (long_steps, stalls) = tasks, looks
     # Before its first turn a run has recorded nothing. Read after the claim: no other worker records for it then.
     recorded = await slot.database.steps.of(task.id, task.generation) if task.turn > 1 else ()
     arguments = _arguments(workflow, task, recorded)
@@ -82,6 +87,7 @@ async def _execute(
     run.arguments, run.long_steps = workflow.arguments, long_steps
     if workflow.cleanup is not None or task.cleanup_until is not None:
         run.cleanup = Cleanup(run, workflow.cleanup)
+    stalls.begin(run)
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
@@ -97,6 +103,7 @@ async def _execute(
             BaseException.__setattr__(error, KEPT, kept)  # also on one that is frozen
         return _set_aside(run, error, workflow.retry or slot.database.options.retry)
     finally:
+        stalls.end(run)
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # even if the workflow has caught it
     return _done(workflow, run, returned)

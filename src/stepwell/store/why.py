@@ -14,7 +14,7 @@ from stepwell.base.names import REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Row
 from stepwell.store.limits_info import LimitedPlace
-from stepwell.store.rows import IN_DOUBT, NEVER
+from stepwell.store.rows import IN_DOUBT, NEVER, OUTSIDE
 from stepwell.store.signals import names_of
 
 
@@ -217,7 +217,11 @@ def _running(run: Standing) -> Why:
         return Why(Reason.CANCELLING, f"{worker} was asked to stop it", run.cleanup_until, names, "it ends CANCELLED")
     if task["held_at"] is not None:
         return Why(Reason.PAUSING, f"{worker} was asked to give it back", None, names, "it is PAUSED until `unpause`")
-    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING]
+    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING and step.key != OUTSIDE]
+    if (outside := [step for step in run.steps if step.key == OUTSIDE]) and not busy:
+        message = f"{worker} executes it; for some time it has waited for {outside[0].error.get('message')}"
+        after = "it keeps its place until that comes: a wait that is to outlast a restart is `ctx.wait` or a step"
+        return Why(Reason.RUNNING, message, None, names, after)
     at = f", at {', '.join(busy)}" if busy else ""
     return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
 
