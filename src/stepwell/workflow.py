@@ -268,7 +268,7 @@ def workflow(
     the store's; `limits` bounds how many run at once over all workers. `lifecycle` names what is emitted of its runs,
     in the transaction that it tells of: "succeeded", "failed" for each attempt, "dead_letter" and "no_handler"; their
     types are `zip_files.failed.v1` and the like. `schedule` triggers it again and again: a `Cron`, `Every` or `Once`,
-    or several that have names. `raises` names classes of exceptions that whoever waits for a run gets as they are, in
+    or several that have names. `raises` names classes of exceptions that those who wait for a run get as they are, in
     place of `ExecutionFailed`, in every process that defines the workflow.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.

@@ -25,13 +25,12 @@ from stepwell.errors import (
 )
 from stepwell.records import RunId, RunStatus
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import StepCall
+from stepwell.runs.call import StepCall, failure_of
 from stepwell.runs.doubt import course_at_most_once
 from stepwell.runs.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared, in_order
 from stepwell.runs.requests import Adding, Course, Wait, asked
-from stepwell.runs.step_errors import failure_of
 from stepwell.runs.steps import course_of
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked, ordered_input

@@ -16,11 +16,10 @@ import msgspec
 from stepwell.base.events import StepInDoubt
 from stepwell.errors import SerializationError, StepFailed
 from stepwell.records import RunStatus
-from stepwell.runs.call import StepCall
+from stepwell.runs.call import StepCall, failure_of
 from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Course, Request, recorded
-from stepwell.runs.step_errors import failure_of
 from stepwell.runs.steps import attempted, course_of, resumed, stopped_again, stored_as
 from stepwell.runs.wait import NOTHING, WantedSignal, misfit_of, wait_of
 from stepwell.store.rows import IN_DOUBT, StepRow

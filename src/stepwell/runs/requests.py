@@ -87,7 +87,7 @@ class Noted(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
-class Rest(msgspec.Struct, frozen=True, eq=False):
+class MemoryWait(msgspec.Struct, frozen=True, eq=False):
     """Asks to wait some seconds in memory: the run is not given back meanwhile."""
 
     run: RunTurn
@@ -106,7 +106,7 @@ class Read(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
-Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Rest | Renewal | Read
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | MemoryWait | Renewal | Read
 Course = Generator[Request, Any, Any]
 # The race that a call takes part in, and its place there.
 at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
@@ -245,7 +245,7 @@ def _answer_to(request: Request) -> Awaitable[Any]:
             return run.slot.database.new_tasks.draft_children(triggers, run.task.id)
         case Check(run, condition, type_):
             return is_met(run, condition, type_)
-        case Wait() | Noted() | Rest():
+        case Wait() | Noted() | MemoryWait():
             return _waited(request)
         case Renewal(run):
             return run.slot.session.renew(run.slot.session.lease)
@@ -343,9 +343,9 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
     return running if cleanup is None or is_shielded(call.key) else cleanup.stoppable(running)
 
 
-async def _waited(request: Wait | Noted | Rest) -> None:
+async def _waited(request: Wait | Noted | MemoryWait) -> None:
     match request:
-        case Rest(_, seconds):
+        case MemoryWait(_, seconds):
             await asyncio.sleep(seconds)
         case Wait(run, pause):
             await run.park(pause)

@@ -39,7 +39,8 @@ class Stalls:
     def end(self, run: RunTurn) -> None:
         """It has ended."""
         del self._seen[run]
-        self._clear(run)
+        if run in self._noted:
+            self._clear(run)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         for run, before in self._seen.items():
@@ -49,7 +50,7 @@ class Stalls:
                 self._noted.add(run)
                 told = {"type": "Outside", "message": place_of_wait(lasting[0])}
                 _write(run, RunStatus.RUNNING, encode(told))
-            elif not lasting:
+            elif run in self._noted and not lasting:
                 self._clear(run)
             self._seen[run] = now
         self._looking = bool(self._seen)
@@ -57,9 +58,8 @@ class Stalls:
             loop.call_later(LOOK_EVERY, self._look, loop)
 
     def _clear(self, run: RunTurn) -> None:
-        if run in self._noted:
-            self._noted.discard(run)
-            _write(run, RunStatus.CANCELLED, None)
+        self._noted.discard(run)
+        _write(run, RunStatus.CANCELLED, None)
 
 
 def _write(run: RunTurn, status: RunStatus, error: str | None) -> None:

@@ -20,7 +20,7 @@ from stepwell.base.durations import microseconds_of
 from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus
 from stepwell.runs.background_writes import note
-from stepwell.runs.call import Attempt, StepCall
+from stepwell.runs.call import Attempt, StepCall, failure_of
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.emit import recording_with
 from stepwell.runs.journal import Due, GaveUp, Replay, StoppedStep, Verdict, Waiting
@@ -29,11 +29,11 @@ from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import (
     Course,
+    MemoryWait,
     Noted,
     Record,
     Renewal,
     Request,
-    Rest,
     Wait,
     asked,
     at_stake,
@@ -43,7 +43,6 @@ from stepwell.runs.requests import (
     unrecorded,
     waited_until,
 )
-from stepwell.runs.step_errors import failure_of
 from stepwell.runs.step_transaction import Committed, StepTransaction
 from stepwell.runs.turn import RunTurn, is_stopped
 from stepwell.runs.wait import WantedSignal, accepts, told_misfits
@@ -69,7 +68,8 @@ def course_of(call: StepCall) -> Course:
         match verdict:
             case Due():
                 run.admit(call.key)
-                yield from _waited_until_due(call, verdict)
+                if verdict.has_row:
+                    yield from _waited_until_due(call, verdict)
                 run.enter(call.key)
                 try:
                     row, value = yield from attempted(call, verdict.attempt, has_row=verdict.has_row)
@@ -169,7 +169,7 @@ def stopped_again(run: RunTurn, told: StoppedStep) -> Generator[Request, Any, No
     What has cancelled it may have been a timeout of asyncio, which on a replay begins anew.
     """
     if told.attempt == run.task.attempt:
-        yield Rest(run, max(0.0, min(told.after + GRACE, LONGEST_REST) - (monotonic() - run.began)))
+        yield MemoryWait(run, max(0.0, min(told.after + GRACE, LONGEST_REST) - (monotonic() - run.began)))
     yield Wait(run, Pause(hesitates=True))
 
 

@@ -159,7 +159,7 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
     if steps := steps_behind(error):
         described["steps"] = steps  # a retry of the run executes them again
     if kept := getattr(error, KEPT, None):
-        described |= kept  # for whoever waits for the run
+        described |= kept  # for those who wait for the run
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
     if is_final or attempt >= max_attempts:
