@@ -184,6 +184,7 @@ async def test_a_step_is_cancelled_between_two_attempts_too(store: Store, clock:
 async def test_a_cancel_that_comes_while_the_result_is_written_is_too_late(store: Store, clock: TestClock) -> None:
     submitted = store.database.steps.submitted
     tasks: list[asyncio.Task[str]] = []
+    was_cancelled: list[bool] = []
 
     def cancelling(row: Any, *args: Any, **options: Any) -> Any:
         answer = submitted(row, *args, **options)
@@ -197,6 +198,7 @@ async def test_a_cancel_that_comes_while_the_result_is_written_is_too_late(store
     async def late(ctx: Context) -> list[str]:
         tasks.insert(0, task := asyncio.create_task(quick("a")))
         await asyncio.wait([task])
+        was_cancelled.append(task.cancelled())
         await ctx.sleep("1h")
         return [await task, await quick("b")]
 
@@ -206,6 +208,7 @@ async def test_a_cancel_that_comes_while_the_result_is_written_is_too_late(store
     await drained(store, late)
     assert (await store.get_run(run_id)).output() == ["a", "b"]
     assert began == ["a", "b"]
+    assert was_cancelled == [False, False]
 
 
 @workflow

@@ -44,7 +44,9 @@ class Stalls:
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         for run, before in self._seen.items():
-            now: Waits = {task: waited_for(task) for task in run.stuck()}
+            if (stuck := run.stuck()) is None:
+                continue
+            now: Waits = {task: waited_for(task) for task in stuck}
             lasting = [task for task, waiter in now.items() if before.get(task) is waiter]
             if lasting and run not in self._noted:
                 self._noted.add(run)

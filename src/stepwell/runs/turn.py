@@ -274,9 +274,9 @@ class RunTurn:
         calling = set(self._under_way.values())
         return [task for task in self._parts() if task not in calling and waited_for(task) and not self._waits(task)]
 
-    def stuck(self) -> list[asyncio.Task[Any]]:
-        """The tasks that keep the place of a run of which nothing is under way: they wait for something outside it."""
-        return [] if self.is_sync or self._under_way or self.unwinding else self.outside()
+    def stuck(self) -> list[asyncio.Task[Any]] | None:
+        """The tasks that wait for something outside the run; None while something of it is under way."""
+        return None if self.is_sync or self._under_way or self.unwinding else self.outside()
 
     def _woken(self) -> None:
         for waiting, pause in tuple(self._parked.items()):
