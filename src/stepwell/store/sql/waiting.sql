@@ -36,9 +36,13 @@ wanted as materialized (
       from rows
 )
 select wanted.run_id, wanted.name, wanted.key, wanted.place,
-       signal.data, signal.arrival, signal.sent_at
-  from wanted join {signal} as signal
-    on signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place;
+       (select signal.data from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data,
+       (select signal.arrival from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as arrival,
+       (select signal.sent_at from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as sent_at
+  from wanted where wanted.place is not null;
 
 -- name: take_signals
 -- bound: 6 + 9 a row
