@@ -31,6 +31,7 @@ from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
 from stepwell.values.arguments import Arguments, Write, text_by_name
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.own_exceptions import check_raises, check_rebuilt
 from stepwell.values.stamp import write_value
 from stepwell.values.upcasters import versions_at
 from stepwell.work.body import Served, told_of
@@ -61,6 +62,7 @@ class Workflow(Generic[P, R_co]):
         limits: Limits | None = None,
         schedule: When | Sequence[When] = (),
         of_steps: bool = False,
+        raises: tuple[type[Exception], ...] = (),
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -73,6 +75,7 @@ class Workflow(Generic[P, R_co]):
         self.strict = strict
         self.cleanup = cleanup
         self.lease = lease
+        self.raises = _checked_raises(raises)
         self.limits = checked_limits(limits, name, self.arguments.names)
         self._of_steps = of_steps
         self.lifecycle = _checked_lifecycle(name, lifecycle)
@@ -80,7 +83,7 @@ class Workflow(Generic[P, R_co]):
         declare(self, f"{self.name}()", fn)
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
-            know(name, self.arguments.returns)
+            know(name, self.arguments.returns, raises)
             _defined.add(self)
         self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
 
@@ -234,6 +237,7 @@ def workflow(
     lifecycle: Collection[Lifecycle] = (),
     limits: Limits | None = None,
     schedule: When | Sequence[When] = (),
+    raises: tuple[type[Exception], ...] = (),
 ) -> _Decorator: ...
 def workflow(
     of: str | Callable[..., Any] | None = None,
@@ -250,6 +254,7 @@ def workflow(
     lifecycle: Collection[Lifecycle] = (),
     limits: Limits | None = None,
     schedule: When | Sequence[When] = (),
+    raises: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
 
@@ -263,13 +268,14 @@ def workflow(
     the store's; `limits` bounds how many run at once over all workers. `lifecycle` names what is emitted of its runs,
     in the transaction that it tells of: "succeeded", "failed" for each attempt, "dead_letter" and "no_handler"; their
     types are `zip_files.failed.v1` and the like. `schedule` triggers it again and again: a `Cron`, `Every` or `Once`,
-    or several that have names.
+    or several that have names. `raises` names classes of exceptions that those who wait for a run get as they are, in
+    place of `ExecutionFailed`, in every process that defines the workflow.
 
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
         given = (name, retry, timeout, concurrency, dead_letter, cleanup, lease, limits)
-        if strict or lifecycle or schedule or any(one is not None for one in given):
+        if strict or lifecycle or schedule or raises or any(one is not None for one in given):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
     if name is not None:
@@ -294,7 +300,7 @@ def workflow(
         # fmt: off
         return Workflow(called, fn, retry=policy, timeout=seconds, concurrency=concurrency, dead_letter=dead_letter,
                         strict=bool(strict), cleanup=clean, lease=silent, lifecycle=lifecycle, limits=limits,
-                        schedule=schedule)
+                        schedule=schedule, raises=raises)
         # fmt: on
 
     return decorate if of is None else decorate(of)
@@ -351,6 +357,12 @@ def _limit_of(option: str, given: Duration | None, why: str) -> float | None:
     if seconds == 0:
         raise InvalidOption(option, given, why)
     return seconds
+
+
+def _checked_raises(raises: tuple[type[Exception], ...]) -> tuple[type[Exception], ...]:
+    for one in check_raises(raises):
+        check_rebuilt(one)
+    return raises
 
 
 def _checked_lifecycle(workflow: str, names: Collection[str]) -> tuple[str, ...]:

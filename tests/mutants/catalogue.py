@@ -6,6 +6,7 @@ from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.codecs import CODEC_MUTANTS
+from tests.mutants.composition import COMPOSITION_MUTANTS
 from tests.mutants.conditions import CONDITION_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.dashboard import DASHBOARD_MUTANTS
@@ -659,6 +660,7 @@ MUTANTS = (
     *ENCRYPTION_MUTANTS,
     *CHILDREN_MUTANTS,
     *CLEANUP_MUTANTS,
+    *COMPOSITION_MUTANTS,
     *CONDITION_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,

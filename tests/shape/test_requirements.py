@@ -30,6 +30,7 @@ OTHERS = {
     "messages": 3,
     "arrivals": 7,
     "types": 2,
+    "compose": 6,
     "rule": 35,
     "protocol": 26,
 }

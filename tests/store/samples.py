@@ -382,7 +382,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "add_receipts": {"outcome": "applied", "first_version": 1, "last_version": 2},
         "answer_requests": {"reply": "1", "refused": None},
         "answers": {"key": "k"},
-        "add_signal": {"name": "word", "key": "new"},
+        "add_signal": {"name": "word", "key": "new", "arrival": 2},
         "add_seal": {"id": NEW},
         "data_keys": {"tenant": "other"},
         "add_data_key": {"tenant": "new"},

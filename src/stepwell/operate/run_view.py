@@ -16,6 +16,7 @@ from stepwell.operate.format import span
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.reports import ValueInfo
+from stepwell.store.signals import RECEIVED
 from stepwell.store.store import Store
 from stepwell.store.why import Reason, Why
 
@@ -27,7 +28,7 @@ LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
 NARROWEST_FOLD: Final = 0.1  # seconds; a lower value would exaggerate the rest
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
-AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # recorded in a moment; not a wait that is over
+AT_ONCE: Final = ("sleep", "race()", "as_completed()", "trigger_many()")  # recorded in a moment; no wait that is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ def _awaited(step: StepInfo) -> str:
     if "resume_condition" in (step.error or {}):
         condition = (step.error or {}).get("resume_condition")
         return f"{condition}, or a resume" if condition else "a resume"
-    if step.name.endswith("()") or isinstance(step.output, dict):
+    if isinstance(step.output, dict) or (step.name.endswith("()") and step.name != RECEIVED):
         return "runs"
     return "a request" if step.name.startswith("?") else "a signal"
 

@@ -26,6 +26,7 @@ from stepwell.runs.children import (
     waiting_for_child,
     waiting_for_results,
 )
+from stepwell.runs.composition import ComposesAsync, ComposesSync
 from stepwell.runs.emit import EmitsAsync, EmitsSync
 from stepwell.runs.manual_steps import Execute, Skipped, SyncExecute, acquired
 from stepwell.runs.other_run import OthersAsync, OthersSync
@@ -150,7 +151,7 @@ class Current(Tells):
         return f"{task.id}/{born}/{branch_of(self._run, name).key(f':{name}')}"
 
 
-class Context(AnswersAsync, OthersAsync, EmitsAsync, Current):
+class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, Current):
     """The context of an async workflow."""
 
     @overload
@@ -258,7 +259,7 @@ class Context(AnswersAsync, OthersAsync, EmitsAsync, Current):
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
-class SyncContext(AnswersSync, OthersSync, EmitsSync, Current):
+class SyncContext(ComposesSync, AnswersSync, OthersSync, EmitsSync, Current):
     """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload

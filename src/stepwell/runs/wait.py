@@ -106,13 +106,13 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
     if timeout is None and default is not NOTHING:
         raise InvalidOption("default", default, "it needs a `timeout` too")
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
-    return _waiting(branch, WantedSignal(check_name("signal", name), type_, limit, default))
+    return _waiting(branch, WantedSignal((check_name("signal", name),), type_, limit, default))
 
 
 def waiting_for_request(branch: Branch, name: str, type_: Any, timeout: Duration | None) -> Course:
     """The course of a wait for a request; it returns the place of the request and its data, or None after `timeout`."""
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
-    return _waiting(branch, WantedRequest(REQUEST + check_name("request", name), type_, limit, None))
+    return _waiting(branch, WantedRequest((REQUEST + check_name("request", name),), type_, limit, None))
 
 
 def _waiting(branch: Branch, wanted: WantedSignal) -> Course:
@@ -125,26 +125,36 @@ def _waiting(branch: Branch, wanted: WantedSignal) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class WantedSignal:
-    """The type that a wait returns, and its default if no signal comes in time."""
+    """The names that a wait takes signals of, the type that it returns, and its default if none comes in time."""
 
-    name: str
+    names: tuple[str, ...]
     type: Any
     limit: int | None
     default: Any
+    takes_any: bool = False  # the first of several names, which it returns too
 
-    def misfit(self, data: str) -> str | None:
+    @property
+    def name(self) -> str:
+        """The name, of a wait that has one; else all of them, for people."""
+        return ", ".join(self.names)
+
+    def misfit(self, name: str, data: str) -> str | None:
         """Why the data of a signal does not fit the wait; None if it does."""
-        return misfit_of(self.name, self.type, data)
+        return misfit_of(name, self.type, data)
 
     def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
         """What the wait returns, from its record; a default that is an exception is raised."""
         if error is not None:
-            if isinstance(self.default, type) and issubclass(self.default, Exception):
-                raise self.default(f"no signal {self.name} came in time")
-            if isinstance(self.default, Exception):
-                raise self.default
-            return None if self.default is NOTHING else self.default
+            return self.missed()
         return run.read(output, self.type, f"signal {self.name}")
+
+    def missed(self) -> Any:
+        """What the wait returns if no signal has come in time: its default, which may be raised."""
+        if isinstance(self.default, type) and issubclass(self.default, Exception):
+            raise self.default(f"no signal {self.name} came in time")
+        if isinstance(self.default, Exception):
+            raise self.default
+        return None if self.default is NOTHING else self.default
 
 
 class WantedRequest(WantedSignal):
@@ -188,7 +198,7 @@ def misfit_of(name: str, type_: Any, data: str) -> str | None:
 def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
     """Report each signal that was set aside."""
     for why in asked.misfits:
-        run.slot.database.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
+        run.slot.database.telemetry.emit(SignalSetAside(run.task.id, run.workflow, *why))
 
 
 def wait_of(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
@@ -223,7 +233,10 @@ def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) ->
     """Wait until there is an answer, and record it."""
     due = None if row.output is None else decode(row.output, int)
     while True:
-        question = TakeSignal(run.task, row, wanted.name, due, is_new, *at_stake.get(), misfit=wanted.misfit)
+        fits, takes_any = wanted.misfit, wanted.takes_any
+        question = TakeSignal(
+            run.task, row, wanted.names, due, is_new, *at_stake.get(), misfit=fits, takes_any=takes_any
+        )
         answer = yield from asked(run, question)
         told_misfits(run, question)
         if isinstance(answer, Recorded):

@@ -16,7 +16,7 @@ from stepwell.errors import InvalidOption, RunNotFound
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
 from stepwell.store.runs import LAST, step_info
-from stepwell.store.signals import name_of
+from stepwell.store.signals import accepted_by, name_of, names_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -126,7 +126,7 @@ class Excerpts:
         if not rows:
             return None
         accepts = rows[0]["accepts"]
-        schema = None if accepts is None else json.loads(accepts)["schema"]
+        schema = None if accepts is None else json.loads(accepts).get("schema")  # of several signals, none is its own
         return StepRecord(step_info(rows[0]), rows[0]["place"], schema)
 
     async def spans(self, runs: Sequence[Run[Any]]) -> Mapping[int, Sequence[StepSpan]]:
@@ -153,8 +153,9 @@ class Excerpts:
                 continue  # it waits for runs
             if name_of(row["key"]).startswith(REQUEST):
                 continue
-            accepts = {} if row["accepts"] is None else json.loads(row["accepts"])
-            found.append(Awaited(row["key"], name_of(row["key"]), accepts.get("named"), accepts.get("schema")))
+            for name in names_of(row):
+                accepts = accepted_by(row, name) or {}
+                found.append(Awaited(row["key"], name, accepts.get("named"), accepts.get("schema")))
         return found
 
     async def failed_with(self, text: str, *, limit: int, after: str | None = None) -> Page[Run[Any]]:

@@ -36,6 +36,7 @@ from stepwell.store.wait_query import (
     TakeSignal,
     answered_before,
     does_not_fit,
+    in_order_of_arrival,
     note_stake,
     raced,
     refusal,
@@ -264,9 +265,10 @@ class RunWaits:
         for one in asked:
             one.misfits.clear()  # of a try that was rolled back
         while wanted:
-            names = [(run_id, one.name, key) for (run_id, key), one in wanted.items()]
-            found = {(row["run_id"], row["key"]): row for row in (yield Call("first_signals", params, names))}
-            aside = {place for place, row in found.items() if does_not_fit(wanted[place], row["data"])}
+            names = [(run_id, name, key) for (run_id, key), one in wanted.items() for name in one.names]
+            first = yield Call("first_signals", params, names)
+            found = {(row["run_id"], row["key"]): row for row in sorted(first, key=in_order_of_arrival, reverse=True)}
+            aside = {place for place, row in found.items() if does_not_fit(wanted[place], row)}
             taken = [
                 (run_id, row["name"], row["place"], f"{ASIDE}{key}" if (run_id, key) in aside else key)
                 for (run_id, key), row in found.items()

@@ -276,14 +276,17 @@ class Forks:
             yield from self._db.audit.noted(params, [forked, note(fork_id, detail=by.reason)])
         return queue_id
 
-    def _answers(self, run_id: int, fork_id: int, kept: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
+    def _answers(self, run_id: int, fork_id: int, steps: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
         """The results of finished children that the fork takes over, as marks: the children may be removed later."""
-        ids = sorted({child for row in kept for child in _children_in(row)})
+        ids = sorted({child for row in steps for child in _children_in(row)})
         found = (yield Call("ends_of", self._db.params(), [(child,) for child in ids])) if ids else []
         ended = {row["id"]: row for row in found if row["ended"] is not None and row["parent_id"] == run_id}
         if ended:
             yield Call("mark_run", self._db.params(), [(fork_id, 0, f"{ANSWERED}{child}") for child in ended])
-        told = {child: {name: row[name] for name in ("ended", "output", "error")} for child, row in ended.items()}
+        told = {
+            child: {name: row[name] for name in ("ended", "output", "error", "workflow")}
+            for child, row in ended.items()
+        }
         return [(fork_id, f"{ANSWERED}{child}", json.dumps(end)) for child, end in told.items()]
 
 

@@ -14,7 +14,8 @@ from stepwell.base.names import REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.driver import Row
 from stepwell.store.limits_info import LimitedPlace
-from stepwell.store.rows import IN_DOUBT, NEVER
+from stepwell.store.rows import IN_DOUBT, NEVER, OUTSIDE
+from stepwell.store.signals import names_of
 
 
 class Reason(StrEnum):
@@ -76,6 +77,7 @@ class OpenStep:
     attempt: int
     output: Any
     error: dict[str, Any]
+    names: tuple[str, ...]  # of the signals that it takes, if it waits
 
     @property
     def name(self) -> str:
@@ -85,7 +87,8 @@ class OpenStep:
     @property
     def awaits_runs(self) -> bool:
         """True if it waits for other runs: for children, for runs by their numbers, or as a step on any worker."""
-        return self.name.endswith("()") or (isinstance(self.output, dict) and "ids" in self.output)
+        awaited = isinstance(self.output, dict) and "ids" in self.output
+        return awaited or (self.name.endswith("()") and self.names == (self.name,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,8 @@ def why(run: Standing) -> Why:
 def _open_step(row: Row) -> OpenStep:
     error: dict[str, Any] = json.loads(row["step_error"] or "{}")
     output = json.loads(row["step_output"] or "null")
-    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error)
+    names = names_of({"key": row["step_key"], "accepts": row["step_accepts"]})
+    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error, names)
 
 
 def _behind(run: Standing) -> Why:
@@ -213,7 +217,11 @@ def _running(run: Standing) -> Why:
         return Why(Reason.CANCELLING, f"{worker} was asked to stop it", run.cleanup_until, names, "it ends CANCELLED")
     if task["held_at"] is not None:
         return Why(Reason.PAUSING, f"{worker} was asked to give it back", None, names, "it is PAUSED until `unpause`")
-    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING]
+    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING and step.key != OUTSIDE]
+    if (outside := [step for step in run.steps if step.key == OUTSIDE]) and not busy:
+        message = f"{worker} executes it; for some time it has waited for {outside[0].error.get('message')}"
+        after = "it keeps its place until that comes: a wait that is to outlast a restart is `ctx.wait` or a step"
+        return Why(Reason.RUNNING, message, None, names, after)
     at = f", at {', '.join(busy)}" if busy else ""
     return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
 
@@ -308,7 +316,7 @@ def _waiting(run: Standing) -> Why:
         message = f"step {doubts[0]} has begun and is not known to have ended{_misfit_in(waits)}"
         after = f"`store.resolve(run, {doubts[0]!r}, done=...)` says whether it is done"
         return Why(Reason.STEP_IN_DOUBT, message, run.until, doubts, after)
-    if names := tuple(step.name for step in waits if not step.awaits_runs):
+    if names := tuple(name for step in waits if not step.awaits_runs for name in step.names):
         signals = tuple(name for name in names if not name.startswith(REQUEST))
         requests = tuple(name.removeprefix(REQUEST) for name in names if name.startswith(REQUEST))
         if not signals:

@@ -20,6 +20,7 @@ DEEPEST_CAUSE: Final = 10  # an error may have itself as its cause
 SOONEST_OFFER: Final = 1.0  # seconds until a task that this code cannot read is offered to other code
 LATEST_OFFER: Final = 60.0
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it
+KEPT: Final = "__stepwell_kept__"  # on an exception that callers of its workflow get: what is needed to build it again
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
 
@@ -153,12 +154,15 @@ def interrupted(error: KeyboardInterrupt) -> RuntimeError:
 
 def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
     """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent."""
+    is_final = is_permanent(error, policy)  # first: `when` may leave a note on the error
     described = error_of(error)
     if steps := steps_behind(error):
         described["steps"] = steps  # a retry of the run executes them again
+    if kept := getattr(error, KEPT, None):
+        described |= kept  # for those who wait for the run
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
-    if is_permanent(error, policy) or attempt >= max_attempts:
+    if is_final or attempt >= max_attempts:
         return Failed(described)
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
         return Again(retry_after, described)
@@ -222,7 +226,9 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
         return all(is_permanent(one, policy) for one in error.exceptions)
     # A payload that does not fit the handler's type will not fit it next time, and a step that gave up is recorded.
     certain = isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
-    return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))
+    if certain or isinstance(error, TransientError):
+        return certain
+    return bool(steps_behind(error)) or policy.refuses(error)
 
 
 def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:

@@ -37,7 +37,11 @@ wanted as materialized (
 )
 select wanted.run_id, wanted.name, wanted.key, wanted.place,
        (select signal.data from {signal} as signal
-         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data,
+       (select signal.arrival from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as arrival,
+       (select signal.sent_at from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as sent_at
   from wanted where wanted.place is not null;
 
 -- name: take_signals
@@ -129,9 +133,10 @@ select step.key, {text_of step.output} as output, {text_of step.accepts} as acce
 
 -- name: add_signal
 -- bound: 14
--- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
-insert into {signal} (run_id, name, place, key, data, sent_at)
-select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}
+-- Keep a signal for a run, behind those of its name, with its number among all that came for the run; the run is locked,
+-- so two never get one place or one number.
+insert into {signal} (run_id, name, place, key, data, sent_at, arrival)
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, :arrival
   from {signal} as signal where signal.run_id = :id and signal.name = :name
 returning run_id as id;
 
