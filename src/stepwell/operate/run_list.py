@@ -77,7 +77,7 @@ class RunQuery:
 async def listed(
     store: Store, query: RunQuery, *, limit: int, after: str | None = None, floor: datetime | None = None
 ) -> Page[Run[Any]]:
-    """The runs that fit, newest first; with an error, those of the newest 100,000 tasks that failed.
+    """The runs that fit, newest first, without payloads; with an error, those of the newest 100,000 tasks that failed.
 
     No run from before the `floor` is looked at.
     """
@@ -94,7 +94,7 @@ async def listed(
     word = None if query.status is None else query.status.lower()
     if word not in IN_PART:
         filters["after"] = after
-    page = await runs_in(store, word, limit, **filters, deleted=query.deleted is not None)
+    page = await runs_in(store, word, limit, whole=False, **filters, deleted=query.deleted is not None)
     if query.deleted is not None:
         return Page([run for run in page if run.deleted_at is not None], page.next)
     return page

@@ -69,7 +69,7 @@ async def page_of(
     steps = await excerpts.steps(run, skip=first, limit=STEPS)
     if record is None and (key := _worth_a_look(run, steps)) is not None:
         record = await excerpts.step(run, key)
-    children, more = await children_of(store, run, 1, iter(range(MOST_FAMILIES)))
+    children, more = await children_of(store, run, 1, iter(range(MOST_FAMILIES)), whole=False)
     by, logged = await _logged(store, run, None if all_logs or record is None else record.step.key)
     return RunPage(
         run=run,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
 from stepwell.operate.format import span
+from stepwell.operate.lookup import run_page
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.reports import ValueInfo
@@ -70,12 +71,15 @@ async def view_of(store: Store, run: Run[Any]) -> RunView:
     return RunView(run, steps, why, children, more, await marks_of(store, run), values)
 
 
-async def children_of(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
+async def children_of(
+    store: Store, run: Run[Any], depth: int, left: Iterator[int], *, whole: bool = True
+) -> tuple[list[ChildRun], bool]:
     """The children of a run, with theirs; `left` bounds how often the store is asked in all."""
     if depth > DEEPEST or next(left, None) is None:
         return [], False
-    page = await store.runs(parent=run.id, limit=MOST_CHILDREN)
-    children = [ChildRun(each, *await children_of(store, each, depth + 1, left)) for each in reversed(page)]
+    page = await run_page(store, MOST_CHILDREN, parent=int(run.id), whole=whole)
+    deeper = depth + 1
+    children = [ChildRun(each, *await children_of(store, each, deeper, left, whole=whole)) for each in reversed(page)]
     return children, page.next is not None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import REQUEST, check_id, check_whole
-from stepwell.errors import InvalidOption, RunNotFound
+from stepwell.errors import InvalidOption
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
 from stepwell.store.runs import LAST, step_info
@@ -77,6 +77,15 @@ class SettledSpan:
     retried: int
     waited: float
     took: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadError:
+    """How many dead letters of a queue failed of an error of this type."""
+
+    queue: str
+    type: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,7 @@ class Excerpts:
         time, task_id, _ = _place(after)
         place: dict[str, Value] = {"after_time": time, "after_id": task_id, "most": SEARCHED, "limit": limit + 1}
         rows = await self._read("runs_failed_with", text=f"%{_literal(text.lower())}%", **place)
-        ids = [row["id"] for row in rows[:limit]]
-        runs = [run for one in ids if (run := await self._run(one)) is not None]
+        runs = await self._db.runs.outlines([row["id"] for row in rows[:limit]])
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(runs, None if last is None else f"{last['finished_at']}-{last['id']}")
 
@@ -205,17 +213,18 @@ class Excerpts:
             for row in counted
         }
 
+    async def dead_by_error(self, queue: str | None, *, most: int, limit: int) -> tuple[Sequence[DeadError], int]:
+        """How many of the oldest dead letters failed of what, and how many were looked at: `most`, or all there are."""
+        queue_id = None if queue is None else await self._db.queue_id(queue)
+        rows = await self._read("dead_by_error", queue_id=queue_id, most=most, limit=limit)
+        found = [DeadError(row["queue"], row["type"] or "unknown", row["counted"]) for row in rows]
+        return found, rows[0]["looked_at"] if rows else 0
+
     async def tasks(self, queue: str, sort: Sort, *, limit: int) -> Sequence[TaskExcerpt]:
         """The first tasks of a queue that are ready, that wait, or that finished last."""
         queue_id = await self._db.queue_id(queue)
         rows = await self._read(f"{sort}_in", queue_id=queue_id, limit=limit)
         return [_task(row) for row in rows]
-
-    async def _run(self, run_id: int) -> Run[Any] | None:
-        try:
-            return await self._db.runs.get(run_id)
-        except RunNotFound:
-            return None  # removed meanwhile
 
     async def _read(self, statement: str, **params: Value) -> Sequence[Any]:
         self._db.check()

@@ -80,9 +80,16 @@ class Runs:
         return found[0]
 
     async def page(
-        self, which: RunFilter, *, parent: int | None, deleted: bool, limit: int, after: str | None
+        self,
+        which: RunFilter,
+        *,
+        parent: int | None = None,
+        deleted: bool = False,
+        limit: int,
+        after: str | None = None,
+        whole: bool = True,
     ) -> Page[Run[Any]]:
-        """The runs that match, newest first."""
+        """The runs that match, newest first; with what they took and returned only if they are to be whole."""
         after_time, after_id = place_of(after, (LAST, LAST))
         place = {"after_time": after_time, "after_id": after_id}
         size = check_whole("limit", limit, 1, 10_000) + 1
@@ -91,8 +98,8 @@ class Runs:
         statuses = list(RunStatus) if status is None else [status_of(status)]
         lines = await self.lines(which.get("workflow"), statuses)
         if parent is None:
-            return await self._page(Call("find_runs", params, lines), limit)
-        return await self._page(Call("find_children", {**params, "parent": check_id(parent)}, lines), limit)
+            return await self._page(Call("find_runs", params, lines), limit, whole=whole)
+        return await self._page(Call("find_children", {**params, "parent": check_id(parent)}, lines), limit, whole=whole)
 
     async def find(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has."""
@@ -119,17 +126,22 @@ class Runs:
             ids = [row["id"] for row in rows]
         return [(queue_id, str(status)) for queue_id in ids for status in statuses]
 
-    async def _page(self, finding: Call, limit: int) -> Page[Run[Any]]:
+    async def outlines(self, ids: Sequence[int]) -> list[Run[Any]]:
+        """These runs as they stand, in this order, without what they took and returned; one that is gone is left out."""
+        self._db.check()
+        return await self._read([check_id(one) for one in ids], deleted=True, whole=False)
+
+    async def _page(self, finding: Call, limit: int, *, whole: bool) -> Page[Run[Any]]:
         rows = await self._db.driver.read(finding) if finding.rows else []
         places = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)
-        found = await self._read([task_id for _, task_id in places[:limit]], deleted=True)
+        found = await self._read([task_id for _, task_id in places[:limit]], deleted=True, whole=whole)
         return Page(found, next="{}-{}".format(*places[limit - 1]) if len(places) > limit else None)
 
-    async def _read(self, ids: Sequence[int], *, deleted: bool) -> list[Run[Any]]:
+    async def _read(self, ids: Sequence[int], *, deleted: bool, whole: bool = True) -> list[Run[Any]]:
         """These runs as they stand, in this order; one that is gone is left out."""
         if not ids:
             return []
-        params: dict[str, Value] = {"tenant": self._db.options.tenant, "deleted": deleted}
+        params: dict[str, Value] = {"tenant": self._db.options.tenant, "deleted": deleted, "whole": whole}
         rows = await self._db.driver.read(Call("runs", params, [(task_id,) for task_id in ids]))
         found = {row["id"]: run_of(row) for row in rows}
         return [found[task_id] for task_id in ids if task_id in found]

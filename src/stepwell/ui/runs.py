@@ -119,7 +119,8 @@ async def preview(desk: Desk, request: Request) -> Response:
         found, more = await _matching(desk.store, RunQuery.parsed(said), statuses)
     else:
         ids = [one for one in request.query_params.getlist("id") if one.isdecimal() and len(one) < 19]
-        found, more = await _named(desk.store, ids[:MOST_AT_ONCE]), False
+        named = list(dict.fromkeys(int(one) for one in ids[:MOST_AT_ONCE]))
+        found, more = await desk.store.database.runs.outlines(named), False
     fitting = [run for run in found if run.status in statuses and run.deleted_at is None]
     return await desk.page(
         request,
@@ -146,16 +147,6 @@ async def _matching(store: Store, query: RunQuery, statuses: frozenset[RunStatus
         if page.next is not None:
             return found[:MOST_AT_ONCE], True
     return found[:MOST_AT_ONCE], len(found) > MOST_AT_ONCE
-
-
-async def _named(store: Store, ids: Sequence[str]) -> list[Run[Any]]:
-    found = []
-    for one in dict.fromkeys(ids):
-        try:
-            found.append(await store.get_run(int(one)))
-        except StepwellError:
-            continue  # removed since the list was read
-    return found
 
 
 async def bulk(desk: Desk, request: Request) -> Response:
