@@ -59,9 +59,7 @@ def called(run: Run[Any]) -> str:
     return f"run {run.id} ({run.workflow}{f' {run.key}' if run.key else ''})"
 
 
-async def runs_in(
-    store: Store, word: str | None, limit: int, *, whole: bool = True, **filters: Any
-) -> Page[Run[Any]]:
+async def runs_in(store: Store, word: str | None, limit: int, *, whole: bool = True, **filters: Any) -> Page[Run[Any]]:
     """The runs with this word for a status (None: all), newest first; without payloads unless they are to be whole.
 
     A word such as "waiting" means only some runs of a status: then only the first pages of it are read, and the result

@@ -15,8 +15,10 @@ from stepwell.base.names import REQUEST, check_id, check_whole
 from stepwell.errors import InvalidOption
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
+from stepwell.store.rows import IN_DOUBT
 from stepwell.store.runs import LAST, step_info
 from stepwell.store.signals import name_of
+from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -39,12 +41,16 @@ class StepCounts:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What an open call of a run waits for: a signal (or resume) of this name, of this type if the call says one."""
+    """What an open call of a run waits for, of this type if the call says one.
+
+    That is a signal (or resume) or a request of this name, or that a person says what became of the step of this key.
+    """
 
     key: str
     name: str
     type: str | None
     schema: Mapping[str, Any] | None
+    kind: Literal["signal", "request", "doubt"] = "signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +161,9 @@ class Excerpts:
         return found
 
     async def awaited(self, run: Run[Any]) -> Sequence[Awaited]:
-        """The signals that a run waits for just now; not the requests, nor the runs."""
-        found = []
-        for row in await self._read("paused_steps", **_of(run)):
-            if row["output"] is not None and row["output"].startswith("{"):
-                continue  # it waits for runs
-            if name_of(row["key"]).startswith(REQUEST):
-                continue
-            accepts = {} if row["accepts"] is None else json.loads(row["accepts"])
-            found.append(Awaited(row["key"], name_of(row["key"]), accepts.get("named"), accepts.get("schema")))
-        return found
+        """What a run waits for just now that a person can give: signals, requests, decisions; not the runs."""
+        rows = await self._read("paused_steps", **_of(run))
+        return [_awaited(row) for row in rows if not (row["output"] or "").startswith("{")]  # else it waits for runs
 
     async def failed_with(self, text: str, *, limit: int, after: str | None = None) -> Page[Run[Any]]:
         """Runs whose last error has this text, among the newest 100,000 tasks that failed; the last to fail first."""
@@ -233,6 +232,17 @@ class Excerpts:
 
 def _of(run: Run[Any]) -> dict[str, Value]:
     return {"id": int(check_id(run.id)), "generation": run.generation}
+
+
+def _awaited(row: Any) -> Awaited:
+    accepts = {} if row["accepts"] is None else json.loads(row["accepts"])
+    told = shown_value(row["error"])
+    name, type_, schema = name_of(row["key"]), accepts.get("named"), accepts.get("schema")
+    if isinstance(told, dict) and told.get("type") == IN_DOUBT:
+        return Awaited(row["key"], told["step"], type_, schema, "doubt")
+    if name.startswith(REQUEST):
+        return Awaited(row["key"], name.removeprefix(REQUEST), type_, schema, "request")
+    return Awaited(row["key"], name, type_, schema)
 
 
 def _moment(microseconds: int | None) -> datetime | None:

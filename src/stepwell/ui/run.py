@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,7 @@ from stepwell.operate.run_view import advice, length_of, unrecorded
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.step import Step
 from stepwell.store.excerpts import Awaited
+from stepwell.store.signals import name_of
 from stepwell.store.why import Reason
 from stepwell.ui.desk import Desk, principal_of
 from stepwell.ui.failure import Failure, failure_of
@@ -31,11 +33,17 @@ ACTIVE = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
 @dataclass(frozen=True, slots=True)
 class OpenWait:
-    """A signal that a run waits for, with the form for its data."""
+    """What a run waits for that a person can give, with the form for its data, and the same as a command."""
 
     awaited: Awaited
     resumes: bool  # a step that has paused the run: it is resumed, not signalled
     fields: Sequence[Field]
+    command: str
+
+    @property
+    def verb(self) -> str:
+        """What the form does."""
+        return {"signal": "signal", "request": "ask", "doubt": "resolve"}[self.awaited.kind]
 
 
 async def run(desk: Desk, request: Request) -> Response:
@@ -107,8 +115,17 @@ def _tried(page: RunPage) -> list[Any]:
 
 
 def _wait(one: Awaited, page: RunPage) -> OpenWait:
-    resumes = page.why.reason is Reason.STEP_PAUSED and one.schema is None
-    return OpenWait(one, resumes, fields_of_schema(one.schema))
+    resumes = page.why.reason is Reason.STEP_PAUSED and one.schema is None and one.kind == "signal"
+    verb = "resume" if resumes else {"signal": "signal", "request": "ask", "doubt": "resolve"}[one.kind]
+    words = ["stepwell", verb, str(page.run.id), one.name, *(["done"] if one.kind == "doubt" else []), "DATA"]
+    return OpenWait(one, resumes, fields_of_schema(schema_awaited(one)), shlex.join(words))
+
+
+def schema_awaited(one: Awaited) -> Mapping[str, Any] | None:
+    """The JSON schema of what a run waits for: what it says, else of a step in doubt what its code here returns."""
+    if one.kind != "doubt" or one.schema is not None:
+        return one.schema
+    return schema_of(returns_of(name_of(one.name)))
 
 
 def _kept(page: RunPage) -> list[str]:
@@ -132,11 +149,6 @@ def returns_of(name: str) -> Any:
     """The type that the step of this name returns, where its code is here; else Any."""
     found = {one.definition.returns for one in declared() if isinstance(one, Step) and one.id == name}
     return found.pop() if len(found) == 1 else Any
-
-
-def schema_of_step(name: str) -> Any:
-    """The JSON schema of what the step of this name returns, where that is known here."""
-    return schema_of(returns_of(name))
 
 
 def _facts(page: RunPage) -> list[tuple[str, str]]:
