@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,13 +22,17 @@ from stepwell.step import Step
 from stepwell.store.excerpts import Awaited
 from stepwell.store.signals import name_of
 from stepwell.store.why import Reason
-from stepwell.ui.desk import Desk, principal_of
+from stepwell.ui.desk import Desk, known_names, principal_of
 from stepwell.ui.failure import Failure, failure_of
 from stepwell.ui.fields import Field, fields_of_schema, fits
+from stepwell.ui.graph import graph_of
 from stepwell.ui.guard import Refusal
+from stepwell.ui.source import SourceView, source_of
+from stepwell.ui.source import view_of as source_view
 from stepwell.ui.timeline import shown_names, standing_of, timeline_of
 from stepwell.values.fields import schema_of
 
+TABS = ("timeline", "graph", "source")
 ACTIVE = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
 
@@ -47,26 +52,31 @@ class OpenWait:
 
 
 async def run(desk: Desk, request: Request) -> Response:
-    """The page `/runs/7`; `step` chooses one, `from` is the first step of the part that is shown."""
+    """The page `/runs/7`; `step` chooses one, `from` is the first step of the part that is shown, `tab` how."""
+    asked = request.query_params
     found = await desk.store.get_run(request.path_params["run"], deleted=True)
-    first = request.query_params.get("from", "")
-    chosen = request.query_params.get("step")
+    first, chosen, tab = asked.get("from", ""), asked.get("step"), known_names(TABS, asked.get("tab")) or TABS[0]
     page = await page_of(
         desk.store,
         found,
         first=int(first[:9]) if first[:9].isdecimal() else None,
         chosen=chosen or None,
-        all_logs=request.query_params.get("logs") == "run",
+        choose=asked.get("view") != "run",
+        all_logs=asked.get("logs") == "run",
     )
-    fold = request.query_params.get("fold") != "no"
-    now = datetime.now(UTC)
+    fold = asked.get("fold") != "no"
     hidden = desk.is_hidden(request, found.workflow)
+    timeline = timeline_of(page, datetime.now(UTC), fold=fold)
     return await desk.page(
         request,
         "run",
         run=found,
         page=page,
-        timeline=timeline_of(page, now, fold=fold),
+        tab=tab,
+        tabs=TABS,
+        timeline=timeline,
+        graph=graph_of(page.steps, timeline.lanes) if tab == "graph" else None,
+        sources=await asyncio.to_thread(_sources, desk, page) if tab == "source" else [],
         fold=fold,
         standing=standing_of(found, page.steps),
         names=shown_names([step.key for step in page.steps]),
@@ -84,8 +94,19 @@ async def run(desk: Desk, request: Request) -> Response:
         hidden=hidden,
         can_reveal=desk.hides(found.workflow),
         verbs=_verbs(found, page),
-        is_root=not request.query_params.get("step"),
     )
+
+
+def _sources(desk: Desk, page: RunPage) -> list[SourceView]:
+    """The source of the workflow, and of the chosen step, where their code is here."""
+    if (known := desk.workflows.get(page.run.workflow)) is None:
+        return []
+    step = page.chosen.step if page.chosen else page.failed
+    found = [(known.fn, failure_of(page.run.error))]
+    if step is not None and len(named := steps_named(step.name)) == 1:
+        found.append((named[0].fn, failure_of(step.error)))
+    read = [(source_of(fn), failure) for fn, failure in found]
+    return [source_view(source, page.steps, failure) for source, failure in read if source is not None]
 
 
 def _pages(page: RunPage) -> list[tuple[int, bool]]:
@@ -147,8 +168,13 @@ def _edited(step: StepInfo) -> str | None:
 
 def returns_of(name: str) -> Any:
     """The type that the step of this name returns, where its code is here; else Any."""
-    found = {one.definition.returns for one in declared() if isinstance(one, Step) and one.id == name}
+    found = {one.definition.returns for one in steps_named(name)}
     return found.pop() if len(found) == 1 else Any
+
+
+def steps_named(name: str) -> list[Step[..., Any]]:
+    """The steps of this name whose code is here."""
+    return [one for one in declared() if isinstance(one, Step) and one.id == name]
 
 
 def _facts(page: RunPage) -> list[tuple[str, str]]:

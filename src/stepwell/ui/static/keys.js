@@ -3,6 +3,7 @@
 (() => {
   const rows = () => [...document.querySelectorAll("main [data-row]")].filter((row) => row.offsetParent !== null);
   const typing = (target) => target.matches?.("input:not([type=checkbox]):not([type=range]), textarea, select");
+  const linkOf = (row) => row.matches("a") ? row : row.querySelector("a.main");
   let going = 0;
   const current = () => rows().findIndex((row) => row.classList.contains("at-row"));
   const stand = (at) => {
@@ -10,7 +11,7 @@
     if (!all.length) return;
     const place = Math.max(0, Math.min(all.length - 1, at));
     all.forEach((row, number) => row.classList.toggle("at-row", number === place));
-    all[place].querySelector("a.main")?.focus({ preventScroll: true });
+    linkOf(all[place])?.focus({ preventScroll: true });
     all[place].scrollIntoView({ block: "nearest" });
   };
   const press = (key) => {
@@ -23,7 +24,7 @@
     if (!failed.length) return press("e");
     const after = failed.find((row) => rows().indexOf(row) > current()) || failed[0];
     stand(rows().indexOf(after));
-    after.querySelector("a.main")?.click();
+    linkOf(after)?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     return true;
   };
   const travel = (by) => {
