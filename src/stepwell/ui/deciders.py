@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from stepwell.deciders.diagram import status_of
 from stepwell.deciders.history import InstanceInfo
@@ -15,7 +15,7 @@ from stepwell.engine import Engine
 from stepwell.errors import DeciderNotFound
 from stepwell.operate.instance import parts_of, value_as_json
 from stepwell.operate.travel import Visit, machine_of, visit
-from stepwell.ui.desk import Desk, answered, one_line, url_of
+from stepwell.ui.desk import Desk, answered, here, one_line, url_of
 from stepwell.ui.fields import Field, Unfit, fields_of_schema, value_of
 from stepwell.ui.guard import Form
 from stepwell.ui.layout import drawing_of
@@ -78,6 +78,8 @@ async def _status(engine: Engine | None, type_: str, id_: str) -> str | None:
 async def instance(desk: Desk, request: Request) -> Response:
     """One instance at a version: `at`; with `input` and its fields, what it would decide now."""
     asked = request.query_params
+    if "form_token" in asked:  # the form that tries an input has it, and no address should
+        return RedirectResponse(here(request, form_token=None, back=None), 303)
     type_, id_, at = asked.get("type", ""), asked.get("id", ""), asked.get("at", "")
     version = int(at) if at.isdecimal() and len(at) < 10 else None
     look = await visit(desk.store, desk.engine, type_, id_, version)

@@ -64,6 +64,7 @@ async def queue(desk: Desk, request: Request) -> Response:
         is_workflow=name in {one.name for one in await store.workflows()},
         did=(await store.queue_metrics(window="1h")).get(name),
         limits=await limits_of(store, name),
+        may_limit=not name.endswith((":inputs", ":effects")),
         hidden=desk.is_hidden(request, name),
     )
 

@@ -68,5 +68,15 @@
     if (event.target.id === "every") document.querySelectorAll('input[name="id"]').forEach((box) => { box.checked = event.target.checked; });
     count();
   });
+  // What is no JSON is said beside its field and stays there, in place of a page that has lost it.
+  const jsonFault = (text) => { try { if (text.trim()) JSON.parse(text); return ""; } catch (error) { return `This is no JSON: ${error.message}`; } };
+  document.addEventListener("submit", (event) => {
+    for (const field of event.target.querySelectorAll("textarea[data-json]")) {
+      const wrong = event.submitter?.formNoValidate ? "" : jsonFault(field.value);
+      field.setCustomValidity(wrong);
+      if (wrong) { event.preventDefault(); field.reportValidity(); return; }
+    }
+  });
+  document.addEventListener("input", (event) => { if (event.target.matches?.("textarea[data-json]")) event.target.setCustomValidity(""); });
   document.addEventListener("stepwell:read", count);
 })();

@@ -1,0 +1,128 @@
+"""Forms that keep what was typed, that change schedules and make ticks good, and that give a queue limits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from stepwell import Cron, Store, Worker
+from tests.ui import flows, shop
+from tests.ui.kit import Markup, dashboard
+
+
+@pytest.mark.proves("dashboard-09")
+async def test_what_was_typed_stays_when_it_is_refused_and_is_shown_as_a_command_and_as_python(store: Store) -> None:
+    async with dashboard(store, flows.ALL) as desk:
+        typed: dict[str, Any] = {"workflow": "configure", "typed": "1", "field__name": "ann <b>", "key": "k 7"}
+        answer = await desk.post("/trigger", field__size='"large"', field__count="many", field__loud="on", **typed)
+        assert answer.status_code == 400
+        page = Markup(answer.text)
+        assert "count is not JSON" in page.text
+        kept = {attrs.get("name"): attrs for tag, attrs in page.elements if tag == "input"}
+        shown = [kept[name]["value"] for name in ("field.name", "field.count", "key")]
+        assert shown == ["ann <b>", "many", "k 7"]
+        assert "checked" in kept["field.loud"]
+        assert '<option value="&#34;large&#34;" selected>' in answer.text
+        assert "<b>" not in answer.text.partition("<main")[2].partition("</main>")[0].replace('<b class="mono">', "")
+        answer = await desk.post("/trigger", field__size='"small"', field__count="7", show="1", **typed)
+        assert answer.status_code == 200
+        page = Markup(answer.text)
+        assert "stepwell trigger configure 'name=ann <b>' size=small count:=7 loud:=false" in page.text
+        assert "configure.trigger(name='ann <b>', size='small', count=7, loud=False)" in page.text
+        assert not await store.runs(), "nothing was triggered"
+        assert (await desk.post("/trigger", workflow="nothing", typed="1", field__="{}")).status_code == 404
+
+
+@pytest.mark.proves("dashboard-09")
+async def test_the_address_of_an_input_that_is_tried_has_no_token(store: Store) -> None:
+    await flows.filled(store)
+    async with dashboard(store, [shop.Subscriptions()]) as desk:
+        place = "/deciders/one?type=subscription&id=s-1&input=Cancel&field.subscription=s-1"
+        answer = await desk.client.get(f"{place}&form_token=secret&back=/x")
+        assert answer.status_code == 303
+        assert "secret" not in answer.headers["location"]
+        assert "If you sent Cancel now" in await desk.get(f"/deciders/one{answer.headers['location']}")
+
+
+@pytest.mark.proves("dashboard-10")
+async def test_a_schedule_is_changed_reset_made_good_and_deleted(store: Store) -> None:
+    when = Cron("0 7 * * *", tz="Europe/Riga", overlap="allow")
+    await store.schedule("mornings", flows.buy.trigger("bread"), when)
+    place, last = "/schedules/one?name=mornings", datetime.now(UTC) - timedelta(days=1)
+    span = {"start": f"{last - timedelta(days=3):%Y-%m-%d}T00:00", "end": f"{last:%Y-%m-%d}T00:00"}
+    given: dict[str, Any] = {"name": "mornings", "back": place}
+    async with dashboard(store, flows.ALL) as desk:
+        assert {"cron", "every", "tz", "start", "end"} <= set((await desk.page(place)).values("input", "name"))
+        stands = {"cron": "0 7 * * *", "every": "", "tz": "Europe/Riga", "overlap": "allow", "catch_up": "last"}
+        said = await desk.done("/schedules/change", verb="set", **{**stands, **given})
+        assert said.startswith("warning: Nothing was changed")
+        said = await desk.done("/schedules/change", verb="set", **{**stands, "overlap": "skip", "tz": "UTC", **given})
+        assert said.startswith("good: mornings is changed")
+        info = await store.get_schedule("mornings")
+        assert (info.overlap, info.tz, info.cron) == ("skip", "UTC", "0 7 * * *")
+        said = await desk.done("/schedules/change", verb="set", **{**stands, "cron": "at noon", **given})
+        assert said.startswith("problem")
+        said = await desk.done("/schedules/change", verb="reset", **given)
+        assert said.startswith("warning: Nothing was changed"), "no code declares it"
+
+        answer = await desk.post("/schedules/change", verb="count", **span, **given)
+        assert not await store.runs(), "they are counted first"
+        text = await desk.get(answer.headers["location"])
+        assert "3 ticks in that span; 0 have a run, 3 are to be made good" in text
+        assert 'value="backfill"' in text
+        said = await desk.done("/schedules/change", verb="backfill", **span, **given)
+        assert said.startswith("good: mornings has 3 runs more")
+        assert len(await store.runs()) == 3
+        said = await desk.done("/schedules/change", verb="count", **span, **given)
+        assert said.startswith("warning: 3 ticks in that span; 3 have a run, 0 are to be made good")
+        said = await desk.done("/schedules/change", verb="count", start="yesterday", end="", **given)
+        assert "it is a day and a time" in said
+        assert "is deleted" in await desk.done("/schedules/change", verb="delete", **given)
+        assert not await store.schedules()
+
+
+@pytest.mark.proves("dashboard-10")
+async def test_a_queue_without_limits_gets_some(store: Store) -> None:
+    await flows.filled(store)
+    async with dashboard(store, flows.ALL) as desk, dashboard(store, flows.ALL, read_only=True) as reader:
+        place = "/queues/one?name=emails"
+        assert "by" in (await desk.page(place)).values("input", "name")
+        assert "by" not in (await reader.page(place)).values("input", "name")
+        assert "by" not in (await desk.page("/queues/one?name=subscription:inputs")).values("input", "name")
+        given: dict[str, Any] = {"verb": "set", "queue": "emails", "back": place}
+        assert "say how many" in await desk.done("/queues/limits", running="", per_key="", by="", **given)
+        said = await desk.done("/queues/limits", running="4", per_key="2", by="tenant", **given)
+        assert said.startswith("good")
+        assert "0 of 4 at once over all workers, 2 of each tenant" in (await desk.page(place)).text
+
+
+@pytest.mark.proves("dashboard-11")
+async def test_lists_previews_and_groups_read_no_payload(store: Store) -> None:
+    long = "x" * 100_000
+    ids = [int(await store.trigger(flows.buy.trigger(long).options(require_worker="ignore"))) for _ in range(3)]
+    await store.create_queue("emails")
+    await store.enqueue("emails", {"to": long})
+    await Worker(store, flows.ALL).drain()
+    seen: list[int] = []
+    driver: Any = store.database.driver
+    read = driver.read
+
+    async def counted(call: Any) -> Any:
+        rows = await read(call)
+        seen.append(sum(len(str(value)) for row in rows for value in dict(row).values()))
+        return rows
+
+    driver.read = counted
+    try:
+        async with dashboard(store, flows.ALL) as desk:
+            for path in ("/", "/runs", "/runs?q=status:succeeded", "/runs?q=error:x", "/dead", "/dead?queue=emails"):
+                await desk.page(path)
+            await desk.page("/runs/bulk?do=delete&all=1&q=")
+            await desk.page(f"/runs/bulk?do=delete&id={ids[0]}&id={ids[1]}")
+            assert max(seen) < 20_000, "no payload"
+            await desk.page(f"/runs/{ids[0]}")
+            assert max(seen) > 100_000, "this would have been noticed"
+    finally:
+        driver.read = read
