@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Cron, Store, Worker
+from stepwell import Cron, Engine, Store, Worker
 from tests.ui import flows, shop
 from tests.ui.kit import Markup, dashboard
 
@@ -96,6 +96,31 @@ async def test_a_queue_without_limits_gets_some(store: Store) -> None:
         said = await desk.done("/queues/limits", running="4", per_key="2", by="tenant", **given)
         assert said.startswith("good")
         assert "0 of 4 at once over all workers, 2 of each tenant" in (await desk.page(place)).text
+
+
+@pytest.mark.proves("dashboard-10")
+async def test_a_paused_schedule_is_resumed_from_the_overview(store: Store) -> None:
+    await store.schedule("mornings", flows.buy.trigger("bread"), Cron("0 7 * * *"))
+    async with dashboard(store, flows.ALL) as desk:
+        await desk.done("/schedules/change", name="mornings", verb="pause")
+        page = await desk.page("/")
+        assert "/schedules/change" in page.values("form", "action")
+        assert "stepwell schedule resume mornings" in page.text
+        assert "goes on" in await desk.done("/schedules/change", name="mornings", verb="resume", back="/")
+
+
+async def test_instances_are_listed_by_state(store: Store) -> None:
+    engine = Engine(store).register(shop.Subscriptions())
+    for name in ("a", "b", "c"):
+        await engine.execute(shop.Start(name))
+    await engine.execute(shop.AddCard("b", "4242"))
+    async with dashboard(store, [shop.Subscriptions()]) as desk:
+        for state, ids in (("Active", ["b"]), ("Trial", ["a", "c"]), ("Suspended", []), ("nothing", ["a", "b", "c"])):
+            page = await desk.page(f"/deciders?type=subscription&state={state}")
+            found = [one for one in page.values("a", "href") if "/deciders/one" in one]
+            assert sorted(one.rpartition("id=")[2] for one in found) == ids, state
+        page = await desk.page("/deciders?type=subscription&state=Suspended")
+        assert "None of 3 instances that were looked at is Suspended" in page.text
 
 
 @pytest.mark.proves("dashboard-11")

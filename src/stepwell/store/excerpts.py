@@ -75,7 +75,10 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class SettledSpan:
-    """What was settled in a span of time that begins at `since`; the lengths are averages in seconds."""
+    """What was settled in a span of time that begins at `since`; the lengths are averages in seconds.
+
+    `in_line` is how many of it waited at once, on average: how long they waited in all, over the length of the span.
+    """
 
     since: datetime
     succeeded: int
@@ -83,6 +86,7 @@ class SettledSpan:
     retried: int
     waited: float
     took: float
+    in_line: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +291,7 @@ def _settled(row: Any, width: int) -> SettledSpan:
         retried=row["retried"],
         waited=row["wait_us"] / ended / 1e6,
         took=row["run_us"] / max(1, row["turns"]) / 1e6,
+        in_line=row["wait_us"] / (width * MINUTE),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from stepwell.engine import Engine
 from stepwell.errors import DeciderNotFound
 from stepwell.operate.instance import parts_of, value_as_json
 from stepwell.operate.travel import Visit, machine_of, visit
-from stepwell.ui.desk import Desk, answered, here, one_line, url_of
+from stepwell.ui.desk import Desk, answered, here, known_names, one_line, url_of
 from stepwell.ui.fields import Field, Unfit, fields_of_schema, value_of
 from stepwell.ui.guard import Form
 from stepwell.ui.layout import drawing_of
@@ -23,6 +24,7 @@ from stepwell.values.fields import schema_of
 
 PAGE: Final = 30
 MOST_READ: Final = 5_000  # events that a list reads for the states of its instances
+MOST_LOOKED_AT: Final = 90  # instances, for those in one state
 INPUTS: Final = ":inputs"
 
 
@@ -33,19 +35,45 @@ async def deciders(desk: Desk, request: Request) -> Response:
     known = desk.engine
     types = {one.name.removesuffix(INPUTS) for one in await store.queues() if one.name.endswith(INPUTS)}
     types |= {family.type for family in known.registry} if known else set()
-    page = await (known or Engine(store)).instances(type_, limit=PAGE, after=asked.get("after"))
     family = _family(known, type_)
     machine = None if family is None else machine_of(family)
+    states = () if machine is None else tuple(info.status for info in machine.states)
+    state = known_names(states, asked.get("state"))
+    found = await _instances(known or Engine(store), type_, asked.get("after"), state)
     return await desk.page(
         request,
         "deciders",
         types=sorted(types),
         type=type_,
         id=name,
-        instances=await _with_status(known, page),
-        following=page.next,
-        drawing=None if machine is None else drawing_of(machine, None, {}),
+        states=states,
+        state=state,
+        instances=found.rows,
+        looked_at=found.looked_at,
+        following=found.following,
+        drawing=None if machine is None else drawing_of(machine, state, {}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Instances with their status, of how many that were looked at, and where the list goes on."""
+
+    rows: Sequence[tuple[InstanceInfo, str | None]]
+    looked_at: int
+    following: str | None
+
+
+async def _instances(engine: Engine, type_: str | None, after: str | None, state: str | None) -> Listed:
+    """A page of instances; if a state is given, those in it of as many as may be looked at."""
+    rows: list[tuple[InstanceInfo, str | None]] = []
+    looked_at = 0
+    while True:
+        page = await engine.instances(type_, limit=PAGE, after=after)
+        looked_at, after = looked_at + len(page), page.next
+        rows += [one for one in await _with_status(engine, page) if state in (None, one[1])]
+        if state is None or after is None or len(rows) >= PAGE or looked_at >= MOST_LOOKED_AT:
+            return Listed(rows, looked_at, after)
 
 
 def _family(engine: Engine | None, type_: str | None) -> Family | None:

@@ -84,9 +84,19 @@ def _with_action(finding: Finding) -> dict[str, Any]:
                 "label": verb.capitalize(),
                 "fields": {"name": name.rstrip(","), "verb": verb},
             }
+        case ["stepwell", "schedule", "resume", name]:
+            action |= {"path": "/schedules/change", "label": "Resume", "fields": {"name": name, "verb": "resume"}}
         case _:
             pass
-    pages = {"dead letters": "/dead", "projection": "/projections", "workers": "/workers", "queue": "/queues"}
+    pages = {
+        "schedules": "/schedules",
+        "decider": "/deciders",
+        "order": "/dead",
+        "dead letters": "/dead",
+        "projection": "/projections",
+        "workers": "/workers",
+        "queue": "/queues",
+    }
     action["look"] = "/runs" if finding.about == "runs" else pages.get(finding.about)
     return action
 

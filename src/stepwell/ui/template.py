@@ -40,6 +40,7 @@ def environment() -> Environment:
         "clock": clock,
         "since": since,
         "number": number,
+        "amount": lambda value: f"{value:.2g}" if value < 10 else number(round(value)),
         "glyph": lambda words: words.partition(" ")[0],
         "word": lambda words: words.partition(" ")[2],
         "coded": coded,
