@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, Never
 
 import pytest
 
-from stepwell import Cron, Engine, Store, Worker
+from stepwell import Cron, Decider, Decision, Engine, Store, Worker
 from tests.ui import flows, shop
 from tests.ui.kit import Markup, dashboard
+
+
+class Light(Enum):
+    OFF = "off"
+    ON = "on"
+
+
+@dataclass(frozen=True)
+class Press:
+    lamp: str
+
+
+@dataclass(frozen=True)
+class Pressed:
+    then: Light
+
+
+@dataclass(frozen=True)
+class Lamp:
+    status: Light = Light.OFF
 
 
 @pytest.mark.proves("dashboard-09")
@@ -121,6 +143,33 @@ async def test_instances_are_listed_by_state(store: Store) -> None:
             assert sorted(one.rpartition("id=")[2] for one in found) == ids, state
         page = await desk.page("/deciders?type=subscription&state=Suspended")
         assert "None of 3 instances that were looked at is Suspended" in page.text
+
+
+class Plain(Decider[Lamp, Press, Pressed, Never]):
+    """It declares no states; its state has a status of its own."""
+
+    type = "lamp"
+    route = "lamp"
+
+    def initial(self) -> Lamp:
+        return Lamp()
+
+    def decide(self, state: Lamp, input: Press, now: datetime) -> Decision[Pressed, Never, Press]:
+        return Decision.event(Pressed(Light.OFF if state.status is Light.ON else Light.ON))
+
+    def evolve(self, state: Lamp, event: Pressed) -> Lamp:
+        return Lamp(event.then)
+
+
+async def test_the_states_of_a_decider_that_declares_none_are_drawn_as_observed(store: Store) -> None:
+    engine = Engine(store).register(Plain())
+    for _ in range(3):
+        await engine.execute(Press("hall"))
+    async with dashboard(store, [Plain()]) as desk:
+        page = await desk.page("/deciders/one?type=lamp&id=hall")
+        assert "observed; green" in page.text
+        [shown] = page.values("svg", "aria-label")[-1:]
+        assert shown == "States: OFF, ON (now)"
 
 
 @pytest.mark.proves("dashboard-11")

@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any, Final
 
-from stepwell.deciders.diagram import StateMachine, status_of
+from stepwell.deciders.diagram import StateInfo, StateMachine, status_of
 from stepwell.deciders.history import OutstandingInfo, outstanding_info
 from stepwell.deciders.registry import Family
 from stepwell.engine import Engine
@@ -86,7 +87,7 @@ async def visit(store: Store, engine: Engine | None, type: str, id: str, at: int
         events=[_past(row, status) for row, status in zip(rows, told.statuses, strict=True)],
         has_code=family is not None,
         state=value_as_json(told.after),
-        status=None if family is None or told.trouble else status_of(family.decider, told.after),
+        status=None if family is None or told.trouble else seen_status(family.decider, told.after),
         changes=[] if told.trouble else list(changed_fields(told.before, told.after)),
         machine=None if family is None else machine_of(family),
         way=told.way,
@@ -116,10 +117,10 @@ async def _told(engine: Engine, family: Family, id: str, rows: Sequence[EventRow
         statuses: list[str | None] = []
         way: Counter[Step] = Counter()
         for row in rows:
-            left, came_from = status_of(decider, state), state
+            left, came_from = seen_status(decider, state), state
             events = family.events.read(row.type, row.type_version, row.data, what=f"event {row.version}")
             state = family.evolved(state, events)
-            statuses.append(status_of(decider, state))
+            statuses.append(seen_status(decider, state))
             if row.version == at:
                 before, after = came_from, state
             if row.version <= at and left is not None and statuses[-1] is not None:
@@ -135,6 +136,21 @@ def machine_of(family: Family) -> StateMachine | None:
         return StateMachine.of(family.decider)
     except InvalidOption:
         return None
+
+
+def seen_status(decider: Any, state: Any) -> str | None:
+    """The status of a state: as its decider says it, else a `status` that the state itself has; None without either."""
+    if (declared := status_of(decider, state)) is not None:
+        return declared
+    found = state.get("status") if isinstance(state, Mapping) else getattr(state, "status", None)
+    return found.name if isinstance(found, Enum) else found if isinstance(found, str) else None
+
+
+def observed_machine(type: str, way: Mapping[Step, int]) -> StateMachine | None:
+    """The states that were observed, where none are declared; None if there were none."""
+    first = next(iter(way), None)
+    nobody: Any = None  # no view has declared it
+    return None if first is None else StateMachine(type, nobody, (StateInfo(first[0]),), {})
 
 
 def _types(engine: Engine) -> set[str]:

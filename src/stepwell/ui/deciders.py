@@ -15,7 +15,7 @@ from stepwell.deciders.registry import Family
 from stepwell.engine import Engine
 from stepwell.errors import DeciderNotFound
 from stepwell.operate.instance import parts_of, value_as_json
-from stepwell.operate.travel import Visit, machine_of, visit
+from stepwell.operate.travel import Visit, machine_of, observed_machine, visit
 from stepwell.ui.desk import Desk, answered, here, known_names, one_line, url_of
 from stepwell.ui.fields import Field, Unfit, fields_of_schema, value_of
 from stepwell.ui.guard import Form
@@ -113,12 +113,12 @@ async def instance(desk: Desk, request: Request) -> Response:
     look = await visit(desk.store, desk.engine, type_, id_, version)
     family = _family(desk.engine, type_)
     hidden = desk.is_hidden(request, type_)
-    current = look.status
+    current, machine = look.status, look.machine or observed_machine(type_, look.way)
     return await desk.page(
         request,
         "instance",
         look=look,
-        drawing=None if look.machine is None else drawing_of(look.machine, current, look.way),
+        drawing=None if machine is None else drawing_of(machine, current, look.way),
         inputs=[] if family is None else _inputs(family, id_, asked.get("input"), Form(list(asked.multi_items()))),
         tried=await _tried(desk, request, family),
         observed=await _observed(desk, look),

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 from stepwell.base.names import REQUEST
+from stepwell.operate.status import glyph_of
 from stepwell.records import RunStatus, StepInfo
 from stepwell.step import Step
 from stepwell.ui.failure import Failure
@@ -45,6 +46,7 @@ class Source:
 class SourceMark:
     """A recorded step at the line that calls it; of many of one name, the last."""
 
+    glyph: str
     word: str
     key: str
     count: int
@@ -117,7 +119,7 @@ def _left(source: Source, failure: Failure | None) -> int | None:
 def _mark(steps: Sequence[StepInfo]) -> SourceMark:
     failed = [step for step in steps if step.status is RunStatus.ERROR]
     one = (failed or [step for step in steps if not step.status.finished] or list(steps))[-1]
-    return SourceMark(WORDS[one.status], one.key, len(steps))
+    return SourceMark(glyph_of(one.status), WORDS[one.status], one.key, len(steps))
 
 
 def _calls(text: str, fn: Callable[..., Any]) -> Mapping[int, frozenset[str]]:
