@@ -68,6 +68,9 @@
     if (event.target.id === "every") document.querySelectorAll('input[name="id"]').forEach((box) => { box.checked = event.target.checked; });
     count();
   });
+  document.addEventListener("toggle", (event) => {
+    if (event.newState === "open") event.target.querySelector("input:not([type=hidden]), textarea, select, summary, button")?.focus();
+  }, true);
   // What is no JSON is said beside its field and stays there, in place of a page that has lost it.
   const jsonFault = (text) => { try { if (text.trim()) JSON.parse(text); return ""; } catch (error) { return `This is no JSON: ${error.message}`; } };
   document.addEventListener("submit", (event) => {
