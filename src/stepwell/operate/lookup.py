@@ -10,7 +10,6 @@ from stepwell.errors import RunNotFound, StepwellError
 from stepwell.operate.format import IN_PART, STATUS_WORDS
 from stepwell.operate.status import word_of
 from stepwell.records import Page, Run, RunStatus
-from stepwell.store.runs import RunFilter
 from stepwell.store.store import Store
 
 PAGES: Final = 20  # pages of each status that are read for a word such as "waiting"
@@ -87,8 +86,9 @@ async def run_page(
     **which: Any,
 ) -> Page[Run[Any]]:
     """As `store.runs`; for lists that show no payload these are not read."""
+    wanted: Any = which
     place: dict[str, Any] = {"limit": limit, "after": after, "whole": whole}
-    return await store.database.runs.page(RunFilter(**which), parent=parent, deleted=deleted, **place)
+    return await store.database.runs.page(wanted, parent=parent, deleted=deleted, **place)
 
 
 async def _in_part(store: Store, word: str, limit: int, filters: dict[str, Any]) -> list[Run[Any]]:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
 from stepwell.operate.format import span
-from stepwell.operate.lookup import run_page
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.reports import ValueInfo
@@ -77,7 +76,7 @@ async def children_of(
     """The children of a run, with theirs; `left` bounds how often the store is asked in all."""
     if depth > DEEPEST or next(left, None) is None:
         return [], False
-    page = await run_page(store, MOST_CHILDREN, parent=int(run.id), whole=whole)
+    page = await store.database.runs.page({}, parent=int(run.id), limit=MOST_CHILDREN, whole=whole)
     deeper = depth + 1
     children = [ChildRun(each, *await children_of(store, each, deeper, left, whole=whole)) for each in reversed(page)]
     return children, page.next is not None

@@ -149,8 +149,8 @@ def seen_status(decider: Any, state: Any) -> str | None:
 def observed_machine(type: str, way: Mapping[Step, int]) -> StateMachine | None:
     """The states that were observed, where none are declared; None if there were none."""
     first = next(iter(way), None)
-    nobody: Any = None  # no view has declared it
-    return None if first is None else StateMachine(type, nobody, (StateInfo(first[0]),), {})
+    unviewed: Any = None  # no decider has declared them
+    return None if first is None else StateMachine(type, unviewed, (StateInfo(first[0]),), {})
 
 
 def _types(engine: Engine) -> set[str]:

@@ -82,6 +82,7 @@ async def run(desk: Desk, request: Request) -> Response:
         names=shown_names([step.key for step in page.steps]),
         pages=_pages(page),
         failure=_banner(page),
+        ended_by=tuple((found.error or {}).get("steps", ())) if found.status is RunStatus.ERROR else (),
         step=page.chosen.step if page.chosen else None,
         tried=_tried(page),
         step_failure=failure_of(page.chosen.step.error) if page.chosen else None,
