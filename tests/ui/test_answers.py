@@ -80,6 +80,8 @@ async def test_a_step_in_doubt_is_said_to_be_done_by_the_form_of_what_it_returns
         fields = {"field__reference": "bank-4711", "field__cents": "5", "reason": "says the bank"}
         said = await desk.done(f"{path}/resolve", done="yes", **fields, **given)
         assert said == f"good: Run {run} goes on: wire#1 is done."
+        said = await desk.done(f"{path}/resolve", done="no", **given)
+        assert said.startswith("warning: Another person has said what became of wire#1"), "and the first one counts"
         await drained(store, pay)
         assert (await store.get_run(run)).output() == "bank-4711"
         assert seen == ["wire"]

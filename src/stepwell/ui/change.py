@@ -107,8 +107,12 @@ async def _resolve(desk: Desk, request: Request, run_id: int, back: str) -> Resp
         raise Refusal(400, "say whether the step is done")
     step, value = await _data(desk, request, run_id, "doubt") if done else (form.get("name", ""), None)
     answer = await desk.store.resolve(run_id, step, done=done, value=value, **by(request))
-    if not answer:
-        return answered(request, back, f"Run {run_id} is finished: nothing was changed.", level="warning")
+    match answer:
+        case SignalAnswer.TOO_LATE:
+            return answered(request, back, f"Run {run_id} is finished: nothing was changed.", level="warning")
+        case SignalAnswer.KEPT:  # another decision stands before it
+            told = f"Another person has said what became of {step} of run {run_id}: that counts, and not this."
+            return answered(request, back, told, level="warning")
     return answered(request, back, f"Run {run_id} goes on: {step} {'is done' if done else 'begins again'}.")
 
 
