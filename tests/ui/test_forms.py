@@ -10,6 +10,7 @@ from typing import Any, Never
 import pytest
 
 from stepwell import Cron, Decider, Decision, Engine, Store, Worker
+from stepwell.operate import travel
 from tests.ui import flows, shop
 from tests.ui.kit import Markup, dashboard
 
@@ -159,6 +160,27 @@ class Plain(Decider[Lamp, Press, Pressed, Never]):
 
     def evolve(self, state: Lamp, event: Pressed) -> Lamp:
         return Lamp(event.then)
+
+
+async def test_a_long_past_is_computed_once_and_travelled_in_short_ways(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(travel, "STRIDE", 20)
+    monkeypatch.setattr(travel, "BEFORE", 5)
+    engine = Engine(store).register(Plain())
+    for _ in range(50):
+        await engine.execute(Press("hall"))
+    folded: list[int] = []
+    evolve = Plain.evolve
+    monkeypatch.setattr(Plain, "evolve", lambda *given: folded.append(1) or evolve(*given))
+    async with dashboard(store, [Plain()]) as desk:
+        for at, most in ((50, 50), (50, 12), (49, 12), (46, 12), (27, 60), (46, 12), (50, 12), (3, 60), (1, 60)):
+            folded.clear()
+            page = await desk.page(f"/deciders/one?type=lamp&id=hall&at={at}")
+            light = "ON" if at % 2 else "OFF"
+            assert f'"status": "{light.lower()}"' in page.text, at
+            assert f"{light} (now)" in page.values("svg", "aria-label")[-1]
+            assert len(folded) <= most, at
 
 
 async def test_the_states_of_a_decider_that_declares_none_are_drawn_as_observed(store: Store) -> None:

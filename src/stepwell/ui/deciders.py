@@ -110,7 +110,7 @@ async def instance(desk: Desk, request: Request) -> Response:
         return RedirectResponse(here(request, form_token=None, back=None), 303)
     type_, id_, at = asked.get("type", ""), asked.get("id", ""), asked.get("at", "")
     version = int(at) if at.isdecimal() and len(at) < 10 else None
-    look = await visit(desk.store, desk.engine, type_, id_, version)
+    look = await visit(desk.store, desk.engine, type_, id_, version, waypoints=desk.waypoints)
     family = _family(desk.engine, type_)
     hidden = desk.is_hidden(request, type_)
     current, machine = look.status, look.machine or observed_machine(type_, look.way)
