@@ -25,7 +25,7 @@ GROUPS = {
 OTHERS = {
     "promise": 20,
     "security": 14,
-    "dashboard": 6,
+    "dashboard": 11,
     "logs": 4,
     "messages": 3,
     "arrivals": 7,

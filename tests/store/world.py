@@ -330,6 +330,7 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(SUBMITTED, "INPUT", of.inputs, "PENDING", run_at=str(FAR)),
         f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {SUBMITTED[0]}',
         _rows(of.dead_effects, "EFFECT", of.effects, "ERROR", finished="n"),
+        f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {of.dead_effects[0]}',
         _rows(of.held, "RUN", of.flow, "PAUSED"),
         _rows(of.suspects, "MESSAGE", of.messages, "PENDING", run_at="1"),
         _rows(of.accepting, "RUN", of.flow, "PAUSED", run_at=str(NEVER)),

@@ -71,12 +71,15 @@ async def view_of(store: Store, run: Run[Any]) -> RunView:
     return RunView(run, steps, why, children, more, await marks_of(store, run), values)
 
 
-async def children_of(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
+async def children_of(
+    store: Store, run: Run[Any], depth: int, left: Iterator[int], *, whole: bool = True
+) -> tuple[list[ChildRun], bool]:
     """The children of a run, with theirs; `left` bounds how often the store is asked in all."""
     if depth > DEEPEST or next(left, None) is None:
         return [], False
-    page = await store.runs(parent=run.id, limit=MOST_CHILDREN)
-    children = [ChildRun(each, *await children_of(store, each, depth + 1, left)) for each in reversed(page)]
+    page = await store.database.runs.page({}, parent=int(run.id), limit=MOST_CHILDREN, whole=whole)
+    deeper = depth + 1
+    children = [ChildRun(each, *await children_of(store, each, deeper, left, whole=whole)) for each in reversed(page)]
     return children, page.next is not None
 
 

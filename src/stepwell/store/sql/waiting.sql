@@ -126,8 +126,9 @@ select (select count(*) from {signal} as kept
 -- name: paused_steps
 -- bound: 8
 -- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
--- which), and which type of signal they take, where that is known.
-select step.key, {text_of step.output} as output, {text_of step.accepts} as accepts from {step} as step
+-- which), which type of signal they take, where that is known, and in the error what else they ask.
+select step.key, {text_of step.output} as output, {text_of step.accepts} as accepts, {text_of step.error} as error
+  from {step} as step
  where step.run_id = :id and step.generation = :generation and step.status = 'PAUSED'
  order by step.place;
 
