@@ -100,7 +100,7 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         if races and not run.journal.knows(row):  # the winner of a race changes the rows of the others
             yield from recorded(run, row)
         if seen is None or is_due:
-            fits = partial(misfit_of, call.definition.name, call.definition.returns)
+            fits = partial(misfit_of, f"signal {call.definition.name}", call.definition.returns)
             question = TakeSignal(run.task, row, call.definition.name, None, False, *at_stake.get(), misfit=fits)
             answer = yield from asked(run, question)
             told_misfits(run, question)

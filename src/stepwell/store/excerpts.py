@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import REQUEST, check_id, check_whole
+from stepwell.base.names import EVENT, REQUEST, check_id, check_whole
 from stepwell.errors import InvalidOption, RunNotFound
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
@@ -146,12 +146,12 @@ class Excerpts:
         return found
 
     async def awaited(self, run: Run[Any]) -> Sequence[Awaited]:
-        """The signals that a run waits for just now; not the requests, nor the runs."""
+        """The signals that a run waits for just now; not the requests, the events, nor the runs."""
         found = []
         for row in await self._read("paused_steps", **_of(run)):
             if row["output"] is not None and row["output"].startswith("{"):
                 continue  # it waits for runs
-            if name_of(row["key"]).startswith(REQUEST):
+            if name_of(row["key"]).startswith((REQUEST, EVENT)):
                 continue
             accepts = {} if row["accepts"] is None else json.loads(row["accepts"])
             found.append(Awaited(row["key"], name_of(row["key"]), accepts.get("named"), accepts.get("schema")))

@@ -84,6 +84,12 @@ class Leases:
         self._sessions = {lease: self._sessions[lease] for lease in handlers}
         self._are_all = True
 
+    async def serve_also(self, queue: str, served: Mapping[str, Served]) -> None:
+        """Register one more queue with its session, for people, and with each that is begun from now on."""
+        self._identity = replace(self._identity, handlers=(*self._identity.handlers, queue))
+        if (session := self.of(served[queue])) is not None:
+            await self._db.sessions.serve(session.id, self._handlers(served)[session.lease])
+
     async def end(self, *, stopping: bool) -> None:
         """End all sessions; the tasks that they still hold are given back."""
         for session in self:
