@@ -104,11 +104,14 @@ class Leases:
 
     def _handlers(self, served: Mapping[str, Served]) -> Mapping[float, Sequence[str]]:
         handlers: defaultdict[float, list[str]] = defaultdict(list)
-        for name in self._identity.handlers:
+        names = self._identity.handlers
+        for name in (one for one in names if "/" not in one):
             body = served.get(name)
             registered = handlers[self.lease_of(body)]
             registered += [name, *(() if body is None else (one for one in body.reads if one not in registered))]
-        return handlers or {self._db.options.lease: []}
+        marks = [one for one in names if "/" in one]  # what it declares is no queue, and needs no session of its own
+        handlers[next(iter(handlers), self._db.options.lease)] += marks
+        return handlers
 
     async def _end(self, session: Session, *, stopping: bool) -> None:
         self._sessions.pop(session.lease, None)
