@@ -19,12 +19,11 @@ import msgspec
 from stepwell.base.names import EVENT, LONGEST_NAME, check_key, check_name
 from stepwell.errors import InvalidName, LeaseLost
 from stepwell.records import TaskId, TaskKind
-from stepwell.store.add import row_of
 from stepwell.store.audit import What
 from stepwell.store.choice import choice_of, choices_in
 from stepwell.store.draft import Drafted
 from stepwell.store.driver import Call, Row, Script, Value
-from stepwell.store.rows import Claimed, NewTask
+from stepwell.store.rows import Claimed, NewTask, row_of
 from stepwell.values.codec import decode, encode, payload_hash
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.stamp import write_value
