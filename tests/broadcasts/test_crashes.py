@@ -64,7 +64,7 @@ async def test_a_worker_is_cut_off_at_every_call_of_a_fan_out(backend: str, stor
         await w.drain()
         sent = await ask(w.store, "select id from {task} where kind = 'MESSAGE'")
         runs = await ask(w.store, "select key from {task} where status = 'SUCCESS' and key like 'event:%'")
-        assert len(sent) == 2 * (report.cases + 1), "those of each life, and of the one without a crash"
+        assert len(sent) >= 2 * (report.cases + 1), "those of each life, and of the one without a crash"
         assert sorted(row["key"] for row in runs) == sorted(f"event:swept:{row['id']}" for row in sent)
 
 
