@@ -27,6 +27,7 @@ REPORT = ROOT / "docs" / "proof.md"
 KEPT = ROOT / ".soak"
 TESTS = (
     "tests/crash",
+    "tests/broadcasts/test_crashes.py",
     "tests/sweep",
     "tests/store/test_full_size.py",
     "tests/store/test_plans.py",
@@ -73,6 +74,16 @@ PROMISES = {
             f"{_processes(of['processes'])}, {of['messages']:,} messages, {of['kills']} kills: "
             f"{of['executed_again']:,} messages ({of['executed_again'] / of['messages']:.0%}) executed more than once, "
             f"{of['messages']:,} acknowledged once, 0 lost, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "broadcast": Promise(
+        "Killed publishers and workers tell all of an event or none, each once and in one order",
+        "Runs read events in a loop, workflows are triggered by them. A process sends events, each in a transaction "
+        "with a row of its own, and is SIGKILLed again and again, as are the workers. Every run has read exactly the "
+        "events that have a row, all in the same order, and every workflow has one run for each.",
+        lambda of: (
+            f"{of['readers']:,} runs and {of['workflows']} workflows, {of['events']} events, {of['publishers']} "
+            f"publishers and {of['kills']} workers killed: 0 missed, 0 told twice, one order"
         ),
     ),
     "kill runs": Promise(

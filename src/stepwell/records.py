@@ -257,6 +257,7 @@ class WorkerInfo:
     stopped_at: datetime | None
     stop_reason: str | None
     helper: str | None = None
+    zones: str | None = None  # the version of the time zones by which it computes ticks
     reads: Sequence[str] = ()  # versions, `decider/Name@3` or `/Name@3` for the class of a value; none if all are 1
 
 

@@ -22,6 +22,7 @@ from stepwell.runs.branches import Branch, other_colour
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.log import Attended
 from stepwell.step import Step
+from stepwell.store.broadcasts import Listening
 from stepwell.store.emission import check_type
 from stepwell.store.ends import event_type
 from stepwell.store.plan import FILLED, UNFILLED, Cron, Every, Once, When
@@ -86,6 +87,7 @@ class Workflow(Generic[P, R_co]):
             know(name, self.arguments.returns, raises)
             _defined.add(self)
         self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
+        self.events: tuple[Listening, ...] = ()  # that trigger it, as `@on_event` says
 
     def trigger(self, *args: P.args, **kwargs: P.kwargs) -> Trigger[R_co]:
         """Ask for a run with these arguments; nothing is written before `execute`.
@@ -173,6 +175,7 @@ class Workflow(Generic[P, R_co]):
             lease=self.lease,
             reads=reads,
             schedules=self.schedules,
+            events=self.events,
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

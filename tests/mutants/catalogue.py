@@ -2,6 +2,7 @@
 
 from tests.mutants.apart import APART_MUTANTS
 from tests.mutants.audit import AUDIT_MUTANTS
+from tests.mutants.broadcasts import BROADCAST_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
@@ -658,6 +659,7 @@ MUTANTS = (
     *APART_MUTANTS,
     *AUDIT_MUTANTS,
     *ENCRYPTION_MUTANTS,
+    *BROADCAST_MUTANTS,
     *CHILDREN_MUTANTS,
     *CLEANUP_MUTANTS,
     *COMPOSITION_MUTANTS,

@@ -216,6 +216,30 @@ insert into {{tick}} (schedule_id, due_at, kind, outcome, task_id, decided_at)
 {NUMBERS}
 select 1 + n %% 100, n, 'tick', 'skipped', case when n %% 3 = 0 then n end, n from numbers
 """
+BROADCASTS = (
+    f"""
+insert into {{broadcast}} (tenant, name, task_id, data, published_at)
+{NUMBERS}
+select '', 'word', n, '1', n from numbers
+""",
+    f"""
+insert into {{broadcast_key}} (tenant, name, match, broadcast_id)
+{NUMBERS}
+select '', 'word', '*', n from numbers union all select '', 'word', 'one-' || n, n from numbers
+""",
+    f"""
+insert into {{subscription}} (run_id, generation, key, tenant, name, match, after, told, taken, asked_at)
+{NUMBERS}
+select n, 0, '@word#1', '', 'word', case when n %% 2 = 0 then '*' else 'one-' || n end, 0,
+       case n %% 10 when 3 then n end, case n %% 10 when 5 then n end, 1
+  from numbers
+""",
+    f"""
+insert into {{event_workflow}} (tenant, name, match, queue_id, max_attempts, priority, declared_at)
+{NUMBERS}
+select '', 'word', '*', n, 3, 0, 1 from numbers
+""",
+)
 ROLLUP = f"""
 insert into {{rollup}} (minute, queue_id, shard)
 {NUMBERS}
@@ -266,6 +290,7 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (TASKS, size.tasks),
         (STEPS, size.steps // 2),
         (SIGNALS, size.tasks),
+        *((each, tenth) for each in BROADCASTS),
         (REPORTS, size.tasks),
         (AUDIT, size.tasks),
         (SEALS, hundredth),
@@ -443,6 +468,16 @@ def _belongings(of: Subjects) -> list[str]:
         (
             "insert into {signal} (run_id, name, place, key, data, sent_at) select id, 'word', 1, 'k', '1', 1"
             f" from {{task}} where id between {of.running[0]} and {of.running[-1]}"
+        ),
+        (
+            "insert into {subscription} (run_id, generation, key, tenant, name, match, after, asked_at)"
+            f" select id, 0, 'own#1', '', 'word', '*', 5, 1 from {{task}}"
+            f" where id between {of.running[0]} and {of.running[-1]}"
+        ),
+        (
+            "insert into {subscription} (run_id, generation, key, tenant, name, match, after, taken, asked_at)"
+            f" select id, 0, 'old#1', '', 'word', 'old', 0, 3, 1 from {{task}}"
+            f" where id between {of.running[0]} and {of.running[-1]}"
         ),
         *(
             "insert into {report} (run_id, kind, name, place, chunks, data, recorded_at)"

@@ -18,6 +18,7 @@ MOST_ATTEMPTS: Final = 1_000
 LOWEST_PRIORITY: Final = -32_768
 SHIELD: Final = "shield()"  # the label of the branch of a shield; no function can have this name
 REQUEST: Final = "?"  # before the name of a signal whose sender waits for an answer: no name of a user's begins so
+EVENT: Final = "@"  # before the name of a call that waits for an event that is broadcast
 HIGHEST_PRIORITY: Final = 32_767
 
 _SIGNS: Final = frozenset("_.:-")

@@ -71,6 +71,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Runs": [trigger.trigger, runs.runs, runs.show, control.why, change.retry, change.cancel],
     "Steer": [
         control.signal,
+        talk.broadcast,
         talk.ask,
         talk.value,
         talk.stream,

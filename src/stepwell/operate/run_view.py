@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
+from stepwell.base.names import EVENT, REQUEST
 from stepwell.operate.format import span
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
@@ -122,6 +123,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.STEP_PAUSED: "stepwell resume {run} {step} DATA",
     Reason.WAITING_FOR_SIGNAL: "stepwell signal {run} {awaited} DATA",
     Reason.WAITING_FOR_REQUEST: "stepwell ask {run} {awaited} DATA",
+    Reason.WAITING_FOR_EVENT: "stepwell broadcast {awaited} DATA",
     Reason.WAITING_FOR_CHILDREN: "stepwell runs --parent {run}",
     Reason.LIMITED: "stepwell limit show {workflow}",
     Reason.KEY_PAUSED: "stepwell limit show {workflow}",
@@ -203,7 +205,9 @@ def _awaited(step: StepInfo) -> str:
         return f"{condition}, or a resume" if condition else "a resume"
     if isinstance(step.output, dict) or (step.name.endswith("()") and step.name != RECEIVED):
         return "runs"
-    return "a request" if step.name.startswith("?") else "a signal"
+    if step.name.startswith(EVENT):
+        return "an event"
+    return "a request" if step.name.startswith(REQUEST) else "a signal"
 
 
 def scale_of(look: RunView, bars: Sequence[Bar]) -> Scale:

@@ -216,7 +216,7 @@ class WantedSignals(WantedSignal):
 
     def misfit(self, name: str, data: str) -> str | None:
         """Why the data of a signal of this name does not fit the wait; None if it does."""
-        return misfit_of(name, self.type.get(name, Any), data)
+        return misfit_of(f"signal {name}", self.type.get(name, Any), data)
 
     def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
         """The name and the data, from the record."""

@@ -36,6 +36,7 @@ from stepwell.runs.requests import followed
 from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, Raised, noted_now, raced, sleeping, waiting_for
+from stepwell.runs.wait_event import WaitsAsync, WaitsSync
 from stepwell.store.draft import Asked
 from stepwell.store.rates import checked_units
 from stepwell.store.ticks import tick_of
@@ -151,7 +152,7 @@ class Current(Tells):
         return f"{task.id}/{born}/{branch_of(self._run, name).key(f':{name}')}"
 
 
-class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, Current):
+class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, WaitsAsync, Current):
     """The context of an async workflow."""
 
     @overload
@@ -259,7 +260,7 @@ class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, Current):
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
-class SyncContext(ComposesSync, AnswersSync, OthersSync, EmitsSync, Current):
+class SyncContext(ComposesSync, AnswersSync, OthersSync, EmitsSync, WaitsSync, Current):
     """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload

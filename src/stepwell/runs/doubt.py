@@ -188,7 +188,7 @@ class WantedResolution(WantedSignal):
             decision = decode(json_text(data), Resolution)
         except SerializationError as error:
             return str(error)
-        return misfit_of(name, self.type, bytes(decision.value).decode()) if decision.done else None
+        return misfit_of(self.what, self.type, bytes(decision.value).decode()) if decision.done else None
 
     def came(self, run: Any, output: str | None, error: str | None) -> Any:
         """The decision, from the record."""

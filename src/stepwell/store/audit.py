@@ -71,6 +71,7 @@ class What(StrEnum):
     MAINTENANCE_BEGUN = "maintenance begun"
     MAINTENANCE_ENDED = "maintenance ended"
     PROJECTION_CHANGED = "projection changed"
+    SCHEDULE_CHANGED = "schedule changed"
     SEAL_DROPPED = "seal dropped"
     KEYS_ROTATED = "keys rotated"
 

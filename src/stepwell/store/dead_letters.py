@@ -146,7 +146,7 @@ class DeadLetters:
     def _drop(self, by: By, ids: Sequence[int]) -> Script[list[Row]]:
         yield from lock_families(ids)
         removed = yield Call("drop", self._db.params(), [(task_id,) for task_id in ids])
-        yield from remove_belongings(removed)
+        yield from remove_belongings(removed, broadcasts=self._db.has_broadcasts)
         yield from self._db.audit.of_removed(self._db.params(), removed, What.DROPPED, by)
         yield from let_next_go(self._db.params(), groups_of(removed))
         return removed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import REQUEST, check_id, check_whole
+from stepwell.base.names import EVENT, REQUEST, check_id, check_whole
 from stepwell.errors import InvalidOption
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
@@ -165,7 +165,7 @@ class Excerpts:
         return found
 
     async def awaited(self, run: Run[Any]) -> Sequence[Awaited]:
-        """What a run waits for just now that a person can give: signals, requests, decisions; not the runs."""
+        """What a run waits for just now that a person can give: signals, requests, decisions; not events, nor runs."""
         rows = await self._read("paused_steps", **_of(run))
         waiting = (row for row in rows if not (row["output"] or "").startswith("{"))  # else it waits for runs
         return [awaited for row in waiting for awaited in _awaited(row)]
@@ -248,7 +248,7 @@ def _awaited(row: Any) -> Iterator[Awaited]:
             yield Awaited(row["key"], told["step"], type_, schema, "doubt")
         elif name.startswith(REQUEST):
             yield Awaited(row["key"], name.removeprefix(REQUEST), type_, schema, "request")
-        else:
+        elif not name.startswith(EVENT):  # which goes to all who wait
             yield Awaited(row["key"], name, type_, schema)
 
 

@@ -19,6 +19,7 @@ from stepwell.store.add import SLOWEST_ROW, add_together
 from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.draft import together
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.event_waits import ended_wait, taking
 from stepwell.store.held_keys import Ended
 from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.rows import ANSWERED
@@ -33,6 +34,7 @@ from stepwell.store.wait_query import (
     LookAtChildren,
     Question,
     Recorded,
+    TakeEvent,
     TakeSignal,
     answered_before,
     does_not_fit,
@@ -252,6 +254,8 @@ class RunWaits:
         values = {(row.run_id, row.key): values_of(row, one.task.owner) for one, rows in made.items() for row in rows}
         found = (yield Call("change_steps", params, list(values.values()))) if values else []
         written = {(row["id"], row["answer"]) for row in found}
+        if over := [key for rows in made.values() for row in rows if (key := ended_wait(row)) is not None]:
+            yield Call("unsubscribe", params, over)
         for one, rows in made.items():
             # `lock_turns` has checked the fence and locks the run, so only a key that has a result could be left out,
             # and a turn asks for no key twice. If the answer is not the recorded one, the transaction is rolled back.
@@ -282,6 +286,9 @@ class RunWaits:
                 yield Call("answer_requests", params, refused)
             signals |= {place: row for place, row in found.items() if place not in aside}
             wanted = {place: wanted[place] for place in aside}
+        if events := [one for one in asked if isinstance(one, TakeEvent) and (one.task.id, one.row.key) not in signals]:
+            self._db.has_broadcasts = True
+            signals |= yield from taking(params, events, runs)
         return {one: signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
 
     def _forget(self, taken: Sequence[tuple[int, str, int, int]]) -> Script[None]:

@@ -17,6 +17,7 @@ from stepwell.store.rows import ANSWERED, Claimed, StepRow
 from stepwell.values.codec import decode, encode
 
 TIMED_OUT: Final = "Timeout"
+Subscriber = tuple[int, int, str]  # run, generation, and the key of the wait
 RequestAnswer = tuple[int, str, int, str | None, str | None]  # run, name, place; a reply as JSON, or why it is refused
 
 
@@ -50,6 +51,11 @@ class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     misfits: list[tuple[str, str]] = msgspec.field(default_factory=list)  # the names, and why
 
     @property
+    def what(self) -> str:
+        """What it waits for, for people."""
+        return f"signal {', '.join(self.names)}"
+
+    @property
     def is_request(self) -> bool:
         """Whether the sender waits for an answer."""
         return self.names[0].startswith(REQUEST)
@@ -58,6 +64,28 @@ class TakeSignal(msgspec.Struct, frozen=True, eq=False):
     def has_refused(self) -> bool:
         """Whether it has answered requests that it could not read."""
         return self.is_request and bool(self.misfits)
+
+
+class TakeEvent(TakeSignal, frozen=True, eq=False, kw_only=True):
+    """Was an event of this name and choice broadcast? If so, the run takes it, and it is recorded as the result.
+
+    It takes what was published since a moment: when the run was triggered, or `replay` microseconds before the wait
+    began. An operator may let the call return something else, so a signal of its name is taken too.
+    """
+
+    event: str
+    choice: str
+    replay: int | None = None
+
+    @property
+    def what(self) -> str:
+        """What it waits for, for people."""
+        return f"event {self.event}"
+
+    @property
+    def subscriber(self) -> Subscriber:
+        """The wait, as a row of the statements about it."""
+        return self.task.id, self.task.generation, self.row.key
 
 
 class AnswerRequest(msgspec.Struct, frozen=True, eq=False):
@@ -178,7 +206,7 @@ def signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
     if signal is not None:
         return Recorded(_ended(one.row, _taken(one, signal), None))
     if one.due is not None and one.due <= run["now"] and (one.stake is None or one.stake.winner is None):
-        told = {"type": TIMED_OUT, "message": f"no signal {', '.join(one.names)} came in time"}
+        told = {"type": TIMED_OUT, "message": f"no {one.what} came in time"}
         return Recorded(_ended(one.row, None, encode(told)))
     return Waits(wakes=run["wakes"])
 

@@ -20,7 +20,17 @@ from stepwell.store.run_key import WhichRun
 from stepwell.store.run_log import LogLine
 from stepwell.store.runs import run_ids
 from stepwell.store.transaction import SyncTx
-from stepwell.sync.adapters import Noun, check_open, emit_joinable, entered, joinable, listed, signal_joinable, verb
+from stepwell.sync.adapters import (
+    Noun,
+    broadcast_joinable,
+    check_open,
+    emit_joinable,
+    entered,
+    joinable,
+    listed,
+    signal_joinable,
+    verb,
+)
 from stepwell.sync.loop_thread import LoopThread
 from stepwell.workload import Serves
 
@@ -59,6 +69,7 @@ class Store:
     result = verb(store_.Store.result)
     signal = signal_joinable(verb(store_.Store.signal))
     emit = emit_joinable(verb(store_.Store.emit))
+    broadcast = broadcast_joinable(verb(store_.Store.broadcast))
     ask = verb(store_.Store.ask)
     value = verb(store_.Store.value)
     values = verb(store_.Store.values)

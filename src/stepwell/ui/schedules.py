@@ -52,14 +52,16 @@ async def change(desk: Desk, request: Request) -> Response:
     """Change a schedule: pause, resume, run it now, set or reset it, make ticks good, delete it."""
     form, store = request.state.form, desk.store
     name, back = form.get("name", ""), form.get("back") or url_of(request, "/schedules")
+    actor = actor_of(request)
     match form.get("verb", ""):
         case "pause":
-            done = await store.pause_schedule(name, reason=form.get("reason") or f"paused by {actor_of(request)}")
+            reason = form.get("reason") or f"paused by {actor}"
+            done = await store.pause_schedule(name, reason=reason, actor=actor)
             said = "is paused: runs under way go on, and no tick is fired"
         case "resume":
-            done, said = await store.resume_schedule(name), "goes on from now"
+            done, said = await store.resume_schedule(name, actor=actor), "goes on from now"
         case "run":
-            run = await store.run_schedule(name)
+            run = await store.run_schedule(name, actor=actor)
             if run is None:
                 told = f"Nothing was triggered: {name} has a run that is not finished."
                 return answered(request, back, told, level="warning")

@@ -112,7 +112,7 @@ returning id, queue_id, ready;
 -- bound: 26
 -- Say how a run or an input stands, deleted or not: beside each step that it has begun and not ended, and with its queue,
 -- its worker and whether that was heard of in time; and which task it waits for, if it waits for one before it in order.
-select task.id, task.kind, task.waits_for_previous,
+select task.id, task.kind, task.key, task.waits_for_previous,
        case when task.waits_for_previous then
            (select before.id from {task} as before
              where before.queue_id = task.queue_id and before.group_key = task.group_key and before.position is not null
@@ -138,7 +138,7 @@ select task.id, task.kind, task.waits_for_previous,
                    where child.parent_id is not null and child.parent_id = task.id and child.finished_at is null)
             else 0 end as children,
        step.key as step_key, step.status as step_status, step.attempt as step_attempt, step.output as step_output,
-       step.error as step_error, {text_of step.accepts} as step_accepts
+       step.error as step_error, step.input as step_input, {text_of step.accepts} as step_accepts
   from {task} as task
   join {queue} as queue on queue.id = task.queue_id
   left join {maintenance} as maintenance on maintenance.tenant = queue.tenant
