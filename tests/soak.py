@@ -42,6 +42,7 @@ TESTS = (
     "tests/waiting/test_many_children.py",
     "tests/queue/test_joined_table.py",
     "tests/deciders/test_crashes.py",
+    "tests/store/test_core_alone.py",
     "tests/deciders/test_order_open.py",
     "tests/versions/test_shop.py",
     "tests/ui/test_big_store.py",

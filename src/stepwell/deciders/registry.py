@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, microseconds_of, timeout_of
-from stepwell.base.names import check_key, check_name
+from stepwell.base.names import check_key, check_name, check_whole
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, AfterFailure, Decider
 from stepwell.deciders.snapshots import States
 from stepwell.deciders.type_names import Kinds, Written, classes_of
@@ -27,6 +27,7 @@ from stepwell.values.named_codecs import Codec
 from stepwell.values.versions import version_of
 
 AnyDecider = Decider[Any, Any, Any, Any]
+MOST_REMEMBERED: Final = 10_000
 NO_EFFECT: Final = "write `Never` instead if there are none"
 
 
@@ -62,7 +63,8 @@ class Family:
     effects: Kinds
     states: States
     takes_now: bool
-    dedupe: int | None  # microseconds for which equal inputs without a key count once
+    dedupe: int | None  # microseconds for which equal inputs without a key count once ...
+    dedupe_last: int | None  # ... and how many of them, the last ones, are remembered for an instance; None for all
     retry: Retry  # of effects
     timeout: float | None  # seconds for an attempt of an effect
     after_failure: AfterFailure
@@ -96,6 +98,7 @@ class Family:
             States.of(decider, state, happened.routes.links),
             _takes_now(decider.decide),
             _window(decider),
+            _dedupe_last(decider),
             Retry.of(decider.retry),
             timeout_of(decider.timeout),
             _after_failure(decider),
@@ -329,6 +332,14 @@ def _window(decider: AnyDecider) -> int | None:
     if (window := microseconds_of(decider.dedupe, "dedupe")) <= 0:
         raise InvalidOption("dedupe", decider.dedupe, "it is a span like '10m', or None to take every input for itself")
     return window
+
+
+def _dedupe_last(decider: AnyDecider) -> int | None:
+    if decider.dedupe_last is None:
+        return None
+    if decider.dedupe is None:
+        raise InvalidOption("dedupe_last", decider.dedupe_last, "it goes with `dedupe`, the time for which they count")
+    return check_whole("dedupe_last", decider.dedupe_last, 1, MOST_REMEMBERED)
 
 
 def _after_failure(decider: AnyDecider) -> AfterFailure:
