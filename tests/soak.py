@@ -373,6 +373,15 @@ PROMISES = {
             f"{of['backlog']:,} that were too old, {of['middle']:.0f} MiB in the middle and {of['end']:.0f} at the end"
         ),
     ),
+    "pruned events": Promise(
+        "Old events are pruned and nobody notices",
+        "Events that were published long ago are removed by one `prune`, a thousand in a transaction, while another "
+        "connection emits, enqueues, takes and archives without a pause. Each of these calls is timed, also before.",
+        lambda of: (
+            f"{of['published']:,} in {of['seconds']:.0f} s; of {of['calls']:,} calls beside it the slowest took "
+            f"{of['worst_beside']:.1f} ms, and {of['worst_calm']:.1f} ms before"
+        ),
+    ),
     "flat reads": Promise(
         "Reads by id and key cost the same in a full store",
         "Through the store's own connections, whose plans were made while it was empty; medians of many calls.",

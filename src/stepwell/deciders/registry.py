@@ -69,6 +69,7 @@ class Family:
     timeout: float | None  # seconds for an attempt of an effect
     after_failure: AfterFailure
     observe: bool  # whether it is recorded what becomes of its inputs
+    secret: bytes = dataclasses.field(default=b"", repr=False)  # of an encrypted store: its fingerprints are keyed
     inline: list[InlineFold] = dataclasses.field(default_factory=list)  # projections that its decisions write
 
     @classmethod
@@ -124,10 +125,10 @@ class Family:
         return None if key is None else check_key(key, f"input of {self.type}")
 
     def fingerprint(self, input: Any) -> str:
-        """The same key for equal inputs, in every process."""
+        """The same key for equal inputs, in every process; in an encrypted store nobody else can make it, nor guess."""
         name, version = self.inputs.name(input), version_of(type(input))
         text = encode_ordered([name, version, input], limit=sys.maxsize, what=f"input {name} of {self.type}")
-        return f"content:{payload_hash(text)}"
+        return f"content:{payload_hash(text, self.secret)}"
 
     def decide(self, state: Any, input: Any, now: datetime) -> Decision[Any, Any, Any]:
         """The decision of the decider; raises if it returns anything else."""
@@ -181,8 +182,8 @@ class Family:
 class Registry:
     """The deciders of one engine: each type once, and each class of inputs for one decider only."""
 
-    def __init__(self, codec: Codec | None = None) -> None:
-        self._codec = codec
+    def __init__(self, codec: Codec | None = None, secret: bytes = b"") -> None:
+        self._codec, self._secret = codec, secret
         self._by_type: dict[str, Family] = {}
         self._by_input: dict[type, Family] = {}
 
@@ -200,7 +201,7 @@ class Registry:
         `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
         `retry`, `timeout` and `observe` replace the decider's own.
         """
-        family = Family.of(decider, self._codec)
+        family = dataclasses.replace(Family.of(decider, self._codec), secret=self._secret)
         if retry is not None:
             family = dataclasses.replace(family, retry=Retry.of(retry))
         if timeout is not None:

@@ -333,7 +333,8 @@ class Decisions:
                 if row["draining"] is not None:
                     raise QueueDraining(row["name"])
             raise Refused("a queue of effects or timers is not there any more")
-        yield from self._db.audit.created(self._db.params(), [row["id"] for row in added])
+        if self._db.audit.everything:
+            yield from self._db.audit.created(self._db.params(), [row["id"] for row in added])
 
 
 def instance_of(query: InstanceQuery, row: Row, *, is_made: bool = False) -> Instance:

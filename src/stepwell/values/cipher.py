@@ -8,6 +8,7 @@ import struct
 from base64 import b64decode, b64encode
 from binascii import Error as NoBase64
 from collections.abc import Collection
+from hashlib import blake2b
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -29,10 +30,12 @@ class Cipher:
         self._tenant = tenant.encode()
         self._keys: dict[int, AESGCM] = {}
         self.current = 0
+        self.secret = b""
 
     def learn(self, number: int, data_key: bytes) -> None:
-        """Know a data key by its number; the last one is what new texts are sealed with."""
+        """Know a data key by its number; the last one is what new texts are sealed with, and hashes keyed."""
         self._keys[number] = AESGCM(data_key)
+        self.secret = blake2b(self._tenant, key=data_key, digest_size=32, person=b"stepwell hashes").digest()
         self.current = number
 
     def seal(self, text: str, part: int, row: int, clear: dict[str, str] | None = None) -> str:
