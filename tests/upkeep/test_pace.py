@@ -39,10 +39,11 @@ insert into stepwell.step (run_id, key, place, status, output, started_at, finis
 select n, 'step#' || place, place, 'SUCCESS', '"output"', at, at
   from numbers, moment, generate_series(1, 2) as places (place)
 """
+FIRST_ID = 10**12  # far from those that the store gives
 PUBLISHED = """
 insert into stepwell.task (id, kind, queue_id, status, ready, run_at, turn, attempt, max_attempts, input, created_at,
                            updated_at, claimed_at, started_at, finished_at)
-select n, 'OUTBOX', $3, 'SUCCESS', false, 1, 1, 1, 3, '{"type": "order.placed", "data": {"cents": 1900}}', 1, 1, 1, 1, n
+select n, 'OUTBOX', $3, 'SUCCESS', false, 1, 1, 1, 3, '{"type": "order.placed", "data": {"cents": 1900}}', 1, 1, 1, 1, 1
   from generate_series(cast($1 as bigint), $1 + $2 - 1) as numbers (n)
 """
 OLDER = "select count(*) from stepwell.task where finished_at < $1"
@@ -162,8 +163,9 @@ async def _publish(url: str, count: int, queue: int) -> None:
     """Events that were published long ago."""
     connection = await asyncpg.connect(url)
     try:
-        for first in range(1, count + 1, 100_000):
-            await connection.execute(PUBLISHED, first, min(100_000, count + 1 - first), queue, timeout=600)
+        for done in range(0, count, 100_000):
+            rows = min(100_000, count - done)
+            await connection.execute(PUBLISHED, FIRST_ID + done, rows, queue, timeout=600)
         await connection.execute("analyze stepwell.task")
     finally:
         await connection.close()
