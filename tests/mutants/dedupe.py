@@ -75,8 +75,8 @@ DEDUPE_MUTANTS = (
         "one statement writes a receipt twice",
         "II-04",
         "store/decisions.py",
-        'yield Call("add_receipts", params, list(receipts.values()))',
-        'yield Call("add_receipts", params, [row for one in changes for row in one.receipts])',
+        "self._keep_receipts(changes, list(receipts.values()))",
+        "self._keep_receipts(changes, [row for one in changes for row in one.receipts])",
         DEDUPE + "test_equal_inputs_that_came_too_late_are_told_so_again_after_the_time",
     ),
     Mutant(

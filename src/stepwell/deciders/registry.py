@@ -125,7 +125,7 @@ class Family:
         return None if key is None else check_key(key, f"input of {self.type}")
 
     def fingerprint(self, input: Any) -> str:
-        """The same key for equal inputs, in every process; in an encrypted store nobody else can make it, nor guess."""
+        """The same key for equal inputs, in every process; in an encrypted store only with its key."""
         name, version = self.inputs.name(input), version_of(type(input))
         text = encode_ordered([name, version, input], limit=sys.maxsize, what=f"input {name} of {self.type}")
         return f"content:{payload_hash(text, self.secret)}"
