@@ -373,6 +373,15 @@ PROMISES = {
             f"{of['backlog']:,} that were too old, {of['middle']:.0f} MiB in the middle and {of['end']:.0f} at the end"
         ),
     ),
+    "rotation": Promise(
+        "A rotator of keys may die at any moment",
+        "One process rotates the keys of an encrypted store to and fro and is SIGKILLed while another enqueues and "
+        "handles messages. Afterwards every one was handled, and is read with the one key that is left.",
+        lambda of: (
+            f"{of['messages']:,} messages in {of['seconds']:.0f} s; {of['kills']:,} kills, {of['cut_off']:,} of them "
+            f"while it rotated; {of['rotated']:,} rotations came to their end"
+        ),
+    ),
     "pruned events": Promise(
         "Old events are pruned and nobody notices",
         "Events that were published long ago are removed by one `prune`, a thousand in a transaction, while another "
