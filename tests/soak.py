@@ -43,6 +43,7 @@ TESTS = (
     "tests/waiting/test_many_children.py",
     "tests/queue/test_joined_table.py",
     "tests/deciders/test_crashes.py",
+    "tests/store/test_core_alone.py",
     "tests/deciders/test_order_open.py",
     "tests/versions/test_shop.py",
     "tests/ui/test_big_store.py",
@@ -381,6 +382,24 @@ PROMISES = {
         lambda of: (
             f"{of['rate']:,} tasks a second for {of['seconds']:.0f} s: {of['added']:,} added, never more than "
             f"{of['backlog']:,} that were too old, {of['middle']:.0f} MiB in the middle and {of['end']:.0f} at the end"
+        ),
+    ),
+    "rotation": Promise(
+        "A rotator of keys may die at any moment",
+        "One process rotates the keys of an encrypted store to and fro and is SIGKILLed while another enqueues and "
+        "handles messages. Afterwards every one was handled, and is read with the one key that is left.",
+        lambda of: (
+            f"{of['messages']:,} messages in {of['seconds']:.0f} s; {of['kills']:,} kills, {of['cut_off']:,} of them "
+            f"while it rotated; {of['rotated']:,} rotations came to their end"
+        ),
+    ),
+    "pruned events": Promise(
+        "Old events are pruned and nobody notices",
+        "Events that were published long ago are removed by one `prune`, a thousand in a transaction, while another "
+        "connection emits, enqueues, takes and archives without a pause. Each of these calls is timed, also before.",
+        lambda of: (
+            f"{of['published']:,} in {of['seconds']:.0f} s; of {of['calls']:,} calls beside it the slowest took "
+            f"{of['worst_beside']:.1f} ms, and {of['worst_calm']:.1f} ms before"
         ),
     ),
     "flat reads": Promise(

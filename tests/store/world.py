@@ -508,6 +508,10 @@ def _instances(of: Subjects) -> list[str]:
             f" {numbers} select n, 'key', 'applied', {NOW} from numbers"
         ),
         (
+            f"insert into {{receipt}} (instance_id, key, outcome, recorded_at)"
+            f" {numbers} select n, 'content:' || n, 'applied', {NOW} from numbers"
+        ),
+        (
             "insert into {parked} (projection, instance_id, version, error, parked_at)"
             f" {numbers} select 'flow', n, 1, 'error', n from numbers"
         ),

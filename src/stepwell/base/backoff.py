@@ -28,7 +28,7 @@ class Retry:
     """The number of attempts, the waits between them, and which errors are not subject to them.
 
     `Retry(5)` is five attempts. Exceptions in `permanent` are not tried again; those in `transient` are. Those in
-    `paused`, raised in a step or a workflow, pause the run as `Paused` does; no attempt is spent.
+    `paused` pause a run, a message or an effect as `Paused` does; no attempt is spent.
 
     `when` is asked about every other exception that the program has raised, and says whether to try again. It is a
     plain function of the exception; if it raises, the exception is tried again, as if there were no `when`.

@@ -95,6 +95,7 @@ class Options:
     keep_audit: float | None = 30 * 86_400.0
     codec: Codec | None = None
     encrypted: bool = False
+    secret: bytes = field(default=b"", repr=False)  # of an encrypted tenant: its hashes of values are keyed with it
     logs: str = "info"  # the least level of the log lines that are kept with a run
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import was_raised
-from stepwell.base.durations import microseconds_of
+from stepwell.base.durations import microseconds_of, seconds_of
 from stepwell.errors import NonDeterminismError, Paused, PermanentError, Refused, SerializationError, TransientError
 from stepwell.records import RunStatus
 from stepwell.store.rows import NEVER, Settlement
@@ -152,8 +152,22 @@ def interrupted(error: KeyboardInterrupt) -> RuntimeError:
     return RuntimeError("a body raised KeyboardInterrupt")
 
 
-def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
-    """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent."""
+def judge(
+    error: BaseException,
+    attempt: int,
+    max_attempts: int,
+    policy: Retry,
+    randomness: float,
+    *,
+    pause: float | None = None,
+) -> Outcome:
+    """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent.
+
+    If the error is a pause, the task is set aside for as long as that says, else for `pause` seconds.
+    """
+    if pause is not None and isinstance(error, Exception) and (paused := pause_of(error, policy)) is not None:
+        after = pause if paused.resume_after is None else seconds_of(paused.resume_after, "resume_after")
+        return Suspended(None, after, said=error_of(paused))
     is_final = is_permanent(error, policy)  # first: `when` may leave a note on the error
     described = error_of(error)
     if steps := steps_behind(error):
@@ -170,7 +184,7 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
 
 
 def pause_of(error: Exception, policy: Retry) -> Paused | None:
-    """The pause that an error of a step or a workflow means; None if it means none.
+    """The pause that an error of a step, a workflow or a handler means; None if it means none.
 
     Not the error of a step that gave up: it is recorded, so the run would reach it again and pause for ever.
     """
