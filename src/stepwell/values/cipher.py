@@ -33,7 +33,7 @@ class Cipher:
         self.secret = b""  # for digests of what has to be compared in the database: of the first data key, for ever
 
     def learn(self, number: int, data_key: bytes) -> None:
-        """Know a data key by its number; the last one is what new texts are sealed with, and hashes keyed."""
+        """Know a data key by its number; the last one is what new texts are sealed with."""
         self._keys[number] = AESGCM(data_key)
         digest = blake2b(self._tenant, key=data_key, digest_size=32, person=b"stepwell hashes").digest()
         self.secret = self.secret or digest
