@@ -48,9 +48,10 @@ def lines_of(look: RunView) -> list[str]:
     names = max([len(bar.name) for bar in bars], default=0)
     notes = max([len(bar.note) for bar in bars], default=0)
     width = max(NARROWEST, min(WIDTH, LINE - BESIDE - names - notes))
+    pictures = [_drawn(bar, scale, look.marks, width) for bar in bars]
     drawn = [
-        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale, look.marks, width)}".rstrip()
-        for bar in bars
+        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {picture}".rstrip()
+        for bar, picture in zip(bars, pictures, strict=True)
     ]
     said = f"{span(scale.folded)} in which nothing executed are folded"
     told = [*unrecorded(look), *([said] if scale.gaps else [])]
