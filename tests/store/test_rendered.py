@@ -250,7 +250,8 @@ GROUP = """insert into {{ordered_group}} (queue_id, group_key, last_position, af
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 REPORT = """insert into {{report}} (run_id, kind, name, place, chunks, data, recorded_at)
             values ({run}, '{kind}', 'a', 3, 2, '[1,2]', 1)"""
-SUBSCRIPTION = """insert into {{subscription}} (run_id, generation, key, tenant, name, match, after, told, taken, asked_at)
+SUBSCRIPTION = """insert into {{subscription}} (run_id, generation, key, tenant, name, match, after, told, taken,
+                                                asked_at)
                   values ({run}, 0, '@word#{number}', '', 'word', '*', 0, {told}, {taken}, 1)"""
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
 TABLES = (
