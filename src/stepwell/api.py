@@ -60,6 +60,7 @@ from stepwell.errors import (
     StepFailed,
     StepNotFound,
     StepwellError,
+    StillStopping,
     StoreBusy,
     StoreClosed,
     StoreInUse,
@@ -135,8 +136,10 @@ from stepwell.store.run_log import LogLine
 from stepwell.store.schedule_edits import Backfill
 from stepwell.store.schedule_info import ScheduleInfo, TickInfo
 from stepwell.store.seals import AuditFault, AuditVerdict
+from stepwell.store.signal_list import SignalInfo
 from stepwell.store.store import Store
-from stepwell.store.transaction import Tx
+from stepwell.store.task_edits import RescheduleAnswer
+from stepwell.store.transaction import Tx, headers
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
 from stepwell.values.encryption import Encrypted, Keyring, Keys
@@ -144,7 +147,8 @@ from stepwell.values.named_codecs import JSON, Codec, Compressed, MessagePack, P
 from stepwell.values.own_types import Type
 from stepwell.values.upcasters import upcast
 from stepwell.worker import Worker, poll_all
-from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
+from stepwell.workflow import Workflow, workflow, workflow_decorator
+from stepwell.workload import discover_workflows
 
 WorkflowContext = Context
 
@@ -251,6 +255,7 @@ __all__ = [
     "Refused",
     "RequestRefused",
     "RequestUnanswered",
+    "RescheduleAnswer",
     "Retry",
     "Run",
     "RunCancelled",
@@ -267,6 +272,7 @@ __all__ = [
     "SerializationError",
     "Serving",
     "SignalAnswer",
+    "SignalInfo",
     "Skipped",
     "StateInfo",
     "StateMachine",
@@ -278,6 +284,7 @@ __all__ = [
     "StepMetrics",
     "StepNotFound",
     "StepwellError",
+    "StillStopping",
     "Store",
     "StoreBusy",
     "StoreClosed",
@@ -328,6 +335,7 @@ __all__ = [
     "current",
     "discover_workflows",
     "handler",
+    "headers",
     "move_from_pgqrs",
     "poll_all",
     "projection",

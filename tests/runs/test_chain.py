@@ -20,7 +20,7 @@ async def stamp(taken: list[str]) -> int:
     return len(taken)
 
 
-@workflow
+@workflow(name="coin_till")
 async def till(ctx: Context, taken: list[str]) -> str:
     """It takes one coin in each generation, and ends with the third."""
     await stamp(taken)
@@ -69,7 +69,7 @@ async def test_people_see_one_run_and_its_generation(store: Store) -> None:
     await fed(store, "a", "b")
     told = await store.why(till.with_key("left"))
     assert (told.reason, told.waits_for) == (Reason.WAITING_FOR_SIGNAL, ("coin",))
-    assert [one.id for one in await store.runs("till")] == [run]
+    assert [one.id for one in await store.runs("coin_till")] == [run]
     named = await run_named(store, "left")
     look, page = await view_of(store, named), await page_of(store, named, first=None, chosen=None)
     assert (look.run.generation, [one.key for one in look.steps]) == (2, ["stamp#1", "coin#1"])

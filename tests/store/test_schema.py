@@ -219,7 +219,10 @@ def remade(place: Place, table: str, old: str, new: str) -> tuple[str, ...]:
 
 
 # What later migrations have added to a table.
-ADDED: Final = {"task": ("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint")}
+ADDED: Final = {
+    "task": ("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint", "headers"),
+    "signal": ("headers",),
+}
 
 
 DAMAGES: dict[str, tuple[Callable[[Place], tuple[str, ...]], str]] = {
@@ -432,6 +435,7 @@ SPELLED_TWICE = {
     "claim",
     "count_settled",
     "find_runs",
+    "find_tagged_runs",
     "has_schema",
     "lock_families",
     "lock_schema",

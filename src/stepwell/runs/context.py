@@ -33,6 +33,7 @@ from stepwell.runs.pause import Unwinding
 from stepwell.runs.reports import Tells, tell
 from stepwell.runs.requests import followed
 from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
+from stepwell.runs.tags import HasHeaders, TagsAsync, TagsSync
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, Raised, noted_now, raced, sleeping, waiting_for
 from stepwell.store.draft import Asked
@@ -59,7 +60,7 @@ class IsStep(Protocol[P, T_co]):
         """Call it."""
 
 
-class Current(Tells):
+class Current(HasHeaders, Tells):
     """The current run, and in the body of a step also that step."""
 
     def __init__(self, run: RunTurn) -> None:
@@ -150,7 +151,7 @@ class Current(Tells):
         return f"{task.id}/{born}/{branch_of(self._run, name).key(f':{name}')}"
 
 
-class Context(AnswersAsync, OthersAsync, EmitsAsync, Current):
+class Context(AnswersAsync, OthersAsync, EmitsAsync, TagsAsync, Current):
     """The context of an async workflow."""
 
     @overload
@@ -258,7 +259,7 @@ class Context(AnswersAsync, OthersAsync, EmitsAsync, Current):
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
-class SyncContext(AnswersSync, OthersSync, EmitsSync, Current):
+class SyncContext(AnswersSync, OthersSync, EmitsSync, TagsSync, Current):
     """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload

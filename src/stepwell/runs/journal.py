@@ -13,7 +13,20 @@ from stepwell.values.versions import may_be_equal
 
 BRANCH_ENDS: Final = "/"
 # Calls, and branches, that are named by stepwell and not by the workflow.
-OWN_STEPS: Final = ("race()", "results()", "trigger_many()", "emit()", "reply()", "signal()", "cancel()", "ask()")
+OWN_STEPS: Final = (
+    *(
+        "race()",
+        "results()",
+        "trigger_many()",
+        "emit()",
+        "reply()",
+        "signal()",
+        "cancel()",
+        "ask()",
+        "tag()",
+        "untag()",
+    ),
+)
 OWN_CALLS: Final = frozenset((*OWN_STEPS, "sleep", "now", "task/", "shield()/"))
 
 

@@ -15,7 +15,8 @@ from stepwell.base.names import REQUEST, check_id, check_whole
 from stepwell.errors import InvalidOption, RunNotFound
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
-from stepwell.store.runs import LAST, step_info
+from stepwell.store.run_filter import LAST
+from stepwell.store.runs import step_info
 from stepwell.store.signals import name_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,17 @@ from stepwell.store.run_key import WhichRun
 from stepwell.store.run_log import LogLine
 from stepwell.store.runs import run_ids
 from stepwell.store.transaction import SyncTx
-from stepwell.sync.adapters import Noun, check_open, emit_joinable, entered, joinable, listed, signal_joinable, verb
+from stepwell.sync.adapters import (
+    Noun,
+    check_open,
+    emit_joinable,
+    entered,
+    joinable,
+    listed,
+    signal_joinable,
+    signals_joinable,
+    verb,
+)
 from stepwell.sync.loop_thread import LoopThread
 from stepwell.workload import Serves
 
@@ -58,10 +68,13 @@ class Store:
     get = verb(store_.Store.get)
     result = verb(store_.Store.result)
     signal = signal_joinable(verb(store_.Store.signal))
+    signal_many = signals_joinable(verb(store_.Store.signal_many))
+    reschedule = verb(store_.Store.reschedule)
     emit = emit_joinable(verb(store_.Store.emit))
     ask = verb(store_.Store.ask)
     value = verb(store_.Store.value)
     values = verb(store_.Store.values)
+    signals = verb(store_.Store.signals)
     resume = verb(store_.Store.resume)
     cancel = verb(store_.Store.cancel)
     cancel_runs = verb(store_.Store.cancel_runs)

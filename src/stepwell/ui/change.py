@@ -19,8 +19,8 @@ from stepwell.values.stamp import has_version, read_value
 
 DONE = {
     "retry": (
-        "goes on from the step that failed; what is recorded is not executed again",
-        "is not in ERROR, or another run has its key now",
+        "goes on where it ended; what is recorded is not executed again, unless it was to clean up",
+        "has not failed and is not cancelled, or another run has its key now",
     ),
     "pause": ("is held back, or its worker was asked to give it back", "is finished, or is being cancelled"),
     "unpause": ("goes on where it was", "was not held back"),
