@@ -50,9 +50,10 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 @pytest.fixture(autouse=True)
 def workflows_of_other_tests_return_what_they_returned() -> Iterator[None]:
     """A process knows one workflow of a name, the last defined: tests that choose the same name do not meet."""
-    before = dict(program._results)
+    before, raised = dict(program._results), dict(program._raised)
     yield
     program._results.update(before)
+    program._raised.update(raised)
 
 
 _flushed: set[tuple[Shape, ...]] = set()

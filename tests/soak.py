@@ -27,6 +27,7 @@ REPORT = ROOT / "docs" / "proof.md"
 KEPT = ROOT / ".soak"
 TESTS = (
     "tests/crash",
+    "tests/broadcasts/test_crashes.py",
     "tests/sweep",
     "tests/store/test_full_size.py",
     "tests/store/test_plans.py",
@@ -42,6 +43,7 @@ TESTS = (
     "tests/waiting/test_many_children.py",
     "tests/queue/test_joined_table.py",
     "tests/deciders/test_crashes.py",
+    "tests/store/test_core_alone.py",
     "tests/deciders/test_order_open.py",
     "tests/versions/test_shop.py",
     "tests/ui/test_big_store.py",
@@ -73,6 +75,16 @@ PROMISES = {
             f"{_processes(of['processes'])}, {of['messages']:,} messages, {of['kills']} kills: "
             f"{of['executed_again']:,} messages ({of['executed_again'] / of['messages']:.0%}) executed more than once, "
             f"{of['messages']:,} acknowledged once, 0 lost, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "broadcast": Promise(
+        "Killed publishers and workers tell all of an event or none, each once and in one order",
+        "Runs read events in a loop, workflows are triggered by them. A process sends events, each in a transaction "
+        "with a row of its own, and is SIGKILLed again and again, as are the workers. Every run has read exactly the "
+        "events that have a row, all in the same order, and every workflow has one run for each.",
+        lambda of: (
+            f"{of['readers']:,} runs and {of['workflows']} workflows, {of['events']} events, {of['publishers']} "
+            f"publishers and {of['kills']} workers killed: 0 missed, 0 told twice, one order"
         ),
     ),
     "kill runs": Promise(
@@ -129,6 +141,16 @@ PROMISES = {
         lambda of: (
             f"{of['streams']} streams, {of['chunks']:,} chunks, {of['readers']} readers each, {of['kills']} kills: "
             f"0 chunks lost, 0 read twice, in {of['seconds']:.0f} s"
+        ),
+    ),
+    "burst": Promise(
+        "The last of a debounced burst is handled, and none twice",
+        "A producer for each key sends debounced messages, and workers handle them; producers and workers are "
+        "SIGKILLed in turn and replaced; lease 2 s. The last message of each key is handled; no message changes after "
+        "it has begun, and no call is handled under two ids. Void unless enough of them were killed.",
+        lambda of: (
+            f"{of['calls']:,} calls, {of['kills']} kills: {of['handled']:,} turns, 0 calls lost, 0 handled twice, "
+            f"in {of['seconds']:.0f} s"
         ),
     ),
     "versions": Promise(
@@ -361,6 +383,24 @@ PROMISES = {
         lambda of: (
             f"{of['rate']:,} tasks a second for {of['seconds']:.0f} s: {of['added']:,} added, never more than "
             f"{of['backlog']:,} that were too old, {of['middle']:.0f} MiB in the middle and {of['end']:.0f} at the end"
+        ),
+    ),
+    "rotation": Promise(
+        "A rotator of keys may die at any moment",
+        "One process rotates the keys of an encrypted store to and fro and is SIGKILLed while another enqueues and "
+        "handles messages. Afterwards every one was handled, and is read with the one key that is left.",
+        lambda of: (
+            f"{of['messages']:,} messages in {of['seconds']:.0f} s; {of['kills']:,} kills, {of['cut_off']:,} of them "
+            f"while it rotated; {of['rotated']:,} rotations came to their end"
+        ),
+    ),
+    "pruned events": Promise(
+        "Old events are pruned and nobody notices",
+        "Events that were published long ago are removed by one `prune`, a thousand in a transaction, while another "
+        "connection emits, enqueues, takes and archives without a pause. Each of these calls is timed, also before.",
+        lambda of: (
+            f"{of['published']:,} in {of['seconds']:.0f} s; of {of['calls']:,} calls beside it the slowest took "
+            f"{of['worst_beside']:.1f} ms, and {of['worst_calm']:.1f} ms before"
         ),
     ),
     "flat reads": Promise(

@@ -83,6 +83,7 @@ from stepwell.errors import (
     WorkflowNotFound,
     WrongLoop,
 )
+from stepwell.event_trigger import on_event
 from stepwell.move import MoveCount, move_from_pgqrs
 from stepwell.outbox import Outbox
 from stepwell.projections.projection import projection
@@ -115,7 +116,7 @@ from stepwell.records import (
 from stepwell.runs.cleanup import Cancelled, shield
 from stepwell.runs.conditions import condition
 from stepwell.runs.context import Context, race, sleep, wait
-from stepwell.runs.current import current
+from stepwell.runs.current import current, wait_event
 from stepwell.runs.doubt import Reconciliation
 from stepwell.runs.manual_steps import Execute, Skipped
 from stepwell.sinks.cloud_event import CloudEvent
@@ -337,6 +338,7 @@ __all__ = [
     "handler",
     "headers",
     "move_from_pgqrs",
+    "on_event",
     "poll_all",
     "projection",
     "race",
@@ -348,6 +350,7 @@ __all__ = [
     "sync",
     "upcast",
     "wait",
+    "wait_event",
     "workflow",
     "workflow_decorator",
     "workflow_metrics",

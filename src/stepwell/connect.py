@@ -10,6 +10,7 @@ import contextlib
 import operator
 import os
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack, cast, get_args
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
@@ -215,15 +216,16 @@ async def open_store(config: Config) -> Store:
         else:
             await schema_.check_version(driver, statements)
         if config.encrypted is not None:
-            driver = await _sealed(driver, config, config.encrypted, statements)
+            driver, secret = await _sealed(driver, config, config.encrypted, statements)
+            return Store(driver, statements, replace(config.options, secret=secret), config.clock, config.telemetry)
         return Store(driver, statements, config.options, config.clock, config.telemetry)
     except BaseException:
         await driver.close()
         raise
 
 
-async def _sealed(driver: Driver, config: Config, encrypted: Encrypted, statements: Statements) -> Driver:
-    """The driver with what it writes sealed, and the data key of this tenant unwrapped."""
+async def _sealed(driver: Driver, config: Config, encrypted: Encrypted, statements: Statements) -> tuple[Driver, bytes]:
+    """The driver with what it writes sealed, the data key of this tenant unwrapped, and the secret of its hashes."""
     try:
         from stepwell.store.sealed_driver import SealedDriver, class_in  # noqa: PLC0415
     except ImportError as error:
@@ -231,7 +233,7 @@ async def _sealed(driver: Driver, config: Config, encrypted: Encrypted, statemen
     sealed = SealedDriver(driver, statements, encrypted.keys, config.options.tenant)
     await sealed.unlock(config.clock.now())
     config.telemetry.tells = class_in
-    return cast("Driver", sealed)
+    return cast("Driver", sealed), sealed.cipher.secret
 
 
 async def _opened(driver: Driver, url: str) -> None:

@@ -75,7 +75,8 @@ class Decider(ABC, Generic[S, I, E, X]):
     names the field that holds the instance's id, in every input; where that does not do, override `identify`.
 
     With `dedupe`, an input without a key is a duplicate if it equals one that its instance decided less than that long
-    ago; inputs from timers and effects are not counted.
+    ago; inputs from timers and effects are not counted. `dedupe_last` is how many of them, the last ones, an instance
+    remembers at most; None for all of that time.
 
     `retry` is how often an effect is tried in all, `timeout` ends an attempt of `handle`, `observe` records each input
     with how it was answered; `register` may say otherwise.
@@ -87,6 +88,7 @@ class Decider(ABC, Generic[S, I, E, X]):
     type: ClassVar[str]
     route: ClassVar[str | None] = None
     dedupe: ClassVar[Duration | None] = None
+    dedupe_last: ClassVar[int | None] = None
     retry: ClassVar[int | Retry] = 5
     timeout: ClassVar[Duration | None] = None
     after_failure: ClassVar[AfterFailure] = "wait"

@@ -10,9 +10,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from stepwell.base.count import NONE, Count
 from stepwell.base.program import result_type
-from stepwell.errors import ExecutionFailed, RunCancelled, RunUnfinished
+from stepwell.errors import RunCancelled, RunUnfinished
 from stepwell.values.codec import decode
 from stepwell.values.named_codecs import shown_value
+from stepwell.values.own_exceptions import failure_of_run
 from stepwell.values.stamp import read_value
 
 T = TypeVar("T")
@@ -257,6 +258,7 @@ class WorkerInfo:
     stopped_at: datetime | None
     stop_reason: str | None
     helper: str | None = None
+    zones: str | None = None  # the version of the time zones by which it computes ticks
     reads: Sequence[str] = ()  # versions, `decider/Name@3` or `/Name@3` for the class of a value; none if all are 1
 
 
@@ -358,7 +360,8 @@ class Run(Generic[R_co]):
     def output(self, as_: Any = None) -> Any:
         """What it returned: as the type given, else as its workflow declares where that is known here, else plain JSON.
 
-        Raises `ExecutionFailed` or `RunCancelled` if it ended so, and `RunUnfinished` if it has not ended.
+        Raises `ExecutionFailed`, or an exception of a class in its workflow's `raises`, or `RunCancelled` if it ended
+        so, and `RunUnfinished` if it has not ended.
         """
         match self.status:
             case RunStatus.SUCCESS if self.output_text is None:
@@ -368,7 +371,7 @@ class Run(Generic[R_co]):
                 type_ = known if as_ is None else as_
                 return read_value(self.output_text or "null", type_, what=f"output of run {self.id}")
             case RunStatus.ERROR:
-                raise ExecutionFailed(self.id, self.error)
+                raise failure_of_run(self.id, self.workflow, self.error)
             case RunStatus.CANCELLED:
                 raise RunCancelled(self.id, self.error)
             case _:

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from stepwell.base.backoff import Retry
@@ -26,6 +27,7 @@ from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn
 from stepwell.store.joins.source import check_source
 from stepwell.values.arguments import Arguments
+from stepwell.values.own_exceptions import check_raises
 from stepwell.work.current import current_branch
 from stepwell.work.processes import Executor, check_executor
 
@@ -34,6 +36,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
+UNSAID: Final[Any] = object()
 TX: Final = "tx"  # the first parameter of a step that gets a transaction
 
 
@@ -70,6 +73,16 @@ class Step(Generic[P, R_co]):
         coroutine: Any = branch.run.made.note(awaited(calling), self.id)
         coroutine.__qualname__ = self.id  # the name in Python's warning if no code awaits it
         return coroutine  # type: ignore[no-any-return]
+
+    def options(
+        self, *, timeout: Duration | None = UNSAID, retry: int | Retry | None = UNSAID, queue: str | None = UNSAID
+    ) -> Step[P, R_co]:
+        """The same step, called with other options: `charge.options(timeout="5s", retry=1)(order)`.
+
+        An option that is not given stays. It is the same step all the same: its name, and what is recorded of it. Where
+        it has a `queue`, the workers of that limit it and try it again as its definition says.
+        """
+        return StepWithOptions(self, _checked_options(self.definition, timeout, retry, queue))
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself; nothing is recorded."""
@@ -129,6 +142,52 @@ class TransactionalStep(Step[P, R_co]):
 
     def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         raise NotInRun(f"step {self.id} gets its transaction from a run: here say `{self.id}.local(tx, ...)`")
+
+
+class StepWithOptions(Step[P, R_co]):
+    """A step that is called with other options than those of its definition."""
+
+    def __init__(self, step: Step[P, R_co], options: dict[str, Any]) -> None:
+        self._step, self._options = step, options
+        self._put: StepDefinition | None = None
+        self.fn, self.id = step.fn, step.id
+        functools.update_wrapper(self, step.fn, updated=())
+        if step.definition.is_async:
+            mark_as_async(self)
+
+    @property
+    def definition(self) -> StepDefinition:  # as the step is now: a test may have faked it
+        """What it is, with its options."""
+        return replace(self._step.definition, **self._options) if self._put is None else self._put
+
+    @definition.setter
+    def definition(self, definition: StepDefinition) -> None:
+        self._put = definition
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself; nothing is recorded."""
+        return self._step.local(*args, **kwargs)
+
+    def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self._step._called_outside(*args, **kwargs)  # noqa: SLF001 - its own
+
+
+def _checked_options(of: StepDefinition, timeout: Any, retry: Any, queue: Any) -> dict[str, Any]:
+    """The options that are given, as a definition has them."""
+    options: dict[str, Any] = {}
+    if timeout is not UNSAID:
+        options["timeout"] = timeout_of(timeout)
+    if retry is not UNSAID:
+        options["retry"] = None if retry is None else Retry.of(retry)
+    if queue is not UNSAID:
+        options["queue"] = None if queue is None else check_name("queue", queue)
+    found = replace(of, **options)
+    if found.queue is not None and (timeout is not UNSAID or retry is not UNSAID):
+        why = f"workers of the queue {found.queue} execute it: they take `timeout` and `retry` from its definition"
+        raise InvalidOption("timeout" if timeout is not UNSAID else "retry", of.name, why)
+    given = options.get("retry")
+    _check_combination(of.tx, found.queue, given, at_most_once=of.at_most_once, reconcile=of.reconcile)
+    return options
 
 
 @overload
@@ -202,8 +261,7 @@ def step(
         raise InvalidOption("limits", limits, why)
     policy = Retry.of(1) if at_most_once else None if retry is None else Retry.of(retry)
     seconds = timeout_of(timeout)
-    if not (isinstance(raises, tuple) and all(isinstance(one, type) and issubclass(one, Exception) for one in raises)):
-        raise InvalidOption("raises", raises, "it is a tuple of exception classes")
+    check_raises(raises)
     _check_combination(tx, queue, retry, at_most_once=at_most_once, reconcile=reconcile)
     if tx is not None and executor != "thread":
         raise InvalidOption("tx", tx, "a step in another process has none")
@@ -260,11 +318,11 @@ class BackgroundStep(Generic[R_co]):
 
     def __init__(self, run: RunTurn, task: asyncio.Task[Any]) -> None:
         self._run = run
-        self._task = task
+        self.task = task
 
     def result(self) -> R_co:
         """Wait for the step and return what it returned, or raise as the step itself would."""
-        result: R_co = wait_in_thread(self._run, _result_of(self._task))
+        result: R_co = wait_in_thread(self._run, _result_of(self.task))
         return result
 
 

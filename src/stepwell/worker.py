@@ -20,6 +20,7 @@ from stepwell.errors import InvalidOption, StepwellError
 from stepwell.queue import Handler
 from stepwell.store.by_hand import Message
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
+from stepwell.store.schedules import zones_mark
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
 from stepwell.work.body import Served
@@ -86,6 +87,7 @@ class Worker:
                     *(one.queue for one in served),
                     *(f"{prefix}*" for prefix in routing.claimed(served)),
                     *(each.mark for one in served for each in one.schedules),
+                    *zones_mark(),
                 ],
             ),
             prefixes=routing.claimed(served),

@@ -23,6 +23,7 @@ from stepwell.runs.branches import Branch, other_colour
 from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.log import Attended
 from stepwell.step import Step
+from stepwell.store.broadcasts import Listening
 from stepwell.store.emission import check_type
 from stepwell.store.ends import event_type
 from stepwell.store.plan import FILLED, UNFILLED, Cron, Every, Once, When
@@ -32,6 +33,7 @@ from stepwell.store.store import Store
 from stepwell.trigger import SyncFace, Trigger, in_colour_of
 from stepwell.values.arguments import Arguments, Write, text_by_name
 from stepwell.values.lossless import refuse_unnamed
+from stepwell.values.own_exceptions import check_raises, check_rebuilt
 from stepwell.values.stamp import write_value
 from stepwell.values.upcasters import versions_at
 from stepwell.work.body import Served, told_of
@@ -65,6 +67,7 @@ class Workflow(Generic[P, R_co]):
         limits: Limits | None = None,
         schedule: When | Sequence[When] = (),
         of_steps: bool = False,
+        raises: tuple[type[Exception], ...] = (),
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
@@ -78,6 +81,7 @@ class Workflow(Generic[P, R_co]):
         self.strict = strict
         self.cleanup = cleanup
         self.lease = lease
+        self.raises = _checked_raises(raises)
         self.limits = checked_limits(limits, name, self.arguments.names)
         self._of_steps = of_steps
         self.lifecycle = _checked_lifecycle(name, lifecycle)
@@ -85,9 +89,10 @@ class Workflow(Generic[P, R_co]):
         declare(self, f"{self.name}()", fn)
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
-            know(name, self.arguments.returns)
+            know(name, self.arguments.returns, raises)
             DEFINED.add(self)
         self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
+        self.events: tuple[Listening, ...] = ()  # that trigger it, as `@on_event` says
 
     def trigger(self, *args: P.args, **kwargs: P.kwargs) -> Trigger[R_co]:
         """Ask for a run with these arguments; nothing is written before `execute`.
@@ -177,6 +182,7 @@ class Workflow(Generic[P, R_co]):
             lease=self.lease,
             reads=reads,
             schedules=self.schedules,
+            events=self.events,
         )
 
     @overload
@@ -262,6 +268,7 @@ def workflow(
     lifecycle: Collection[Lifecycle] = (),
     limits: Limits | None = None,
     schedule: When | Sequence[When] = (),
+    raises: tuple[type[Exception], ...] = (),
 ) -> _Decorator: ...
 def workflow(
     of: str | Callable[..., Any] | None = None,
@@ -278,6 +285,7 @@ def workflow(
     lifecycle: Collection[Lifecycle] = (),
     limits: Limits | None = None,
     schedule: When | Sequence[When] = (),
+    raises: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Make a function, sync or async, a workflow: `@workflow`, or `@workflow(name="zip_files", retry=5)`.
 
@@ -291,7 +299,8 @@ def workflow(
     the store's; `limits` bounds how many run at once over all workers. `lifecycle` names what is emitted of its runs,
     in the transaction that it tells of: "succeeded", "failed" for each attempt, "dead_letter" and "no_handler"; their
     types are `zip_files.failed.v1` and the like. `schedule` triggers it again and again: a `Cron`, `Every` or `Once`,
-    or several that have names.
+    or several that have names. `raises` names classes of exceptions that those who wait for a run get as they are, in
+    place of `ExecutionFailed`, in every process that defines the workflow.
 
     A method is a workflow too, named `Billing.settle`: a worker that serves an instance of its class,
     `Worker(store, [billing])`, executes it on that instance, and only the arguments are stored.
@@ -300,7 +309,7 @@ def workflow(
     """
     if isinstance(of, str):
         given = (name, retry, timeout, concurrency, dead_letter, cleanup, lease, limits)
-        if strict or lifecycle or schedule or any(one is not None for one in given):
+        if strict or lifecycle or schedule or raises or any(one is not None for one in given):
             raise InvalidOption("workflow", of, "options belong to a definition: `@workflow(name=..., ...)`")
         return Workflow(of, None)
     if name is not None:
@@ -326,7 +335,7 @@ def workflow(
         # fmt: off
         return Workflow(called, fn, retry=policy, timeout=seconds, concurrency=concurrency, dead_letter=dead_letter,
                         strict=bool(strict), cleanup=clean, lease=silent, lifecycle=lifecycle, limits=limits,
-                        schedule=schedule)
+                        schedule=schedule, raises=raises)
         # fmt: on
 
     return decorate if of is None else decorate(of)
@@ -359,6 +368,12 @@ def _limit_of(option: str, given: Duration | None, why: str) -> float | None:
     if seconds == 0:
         raise InvalidOption(option, given, why)
     return seconds
+
+
+def _checked_raises(raises: tuple[type[Exception], ...]) -> tuple[type[Exception], ...]:
+    for one in check_raises(raises):
+        check_rebuilt(one)
+    return raises
 
 
 def _checked_lifecycle(workflow: str, names: Collection[str]) -> tuple[str, ...]:

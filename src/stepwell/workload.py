@@ -20,11 +20,13 @@ from stepwell.outbox import Outbox
 from stepwell.queue import Handler
 from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.step import Step
+from stepwell.store.broadcasts import QUEUE as BROADCASTS
 from stepwell.store.store import Store
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import names_unknown_class
 from stepwell.work.body import Beside, Served, distinct
 from stepwell.work.unreadable import Misfit
+from stepwell.work.upkeep import fanning_out
 from stepwell.workflow import DEFINED, Workflow
 
 Named = Handler[Any] | Workflow[..., Any] | Outbox
@@ -57,6 +59,8 @@ def all_served(
         found[name] = one.served(store.database.options.retry, limit)
     if unknown := set(limits) - set(found):
         raise InvalidOption("limits", sorted(unknown), "these queues are not served")
+    if triggered := [one for one in found.values() if one.events]:
+        found[BROADCASTS] = fanning_out(store.database.options.retry, triggered[0].lease)
     return list(found.values()), distinct(one for service in services for one in service.beside())
 
 

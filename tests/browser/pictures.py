@@ -32,6 +32,8 @@ def pages(ids: Mapping[str, int]) -> Mapping[str, str]:
         "overview": "/",
         "runs": "/runs",
         "run": f"/runs/{ids['failed']}",
+        "graph": f"/runs/{ids['failed']}?tab=graph",
+        "source": f"/runs/{ids['failed']}?tab=source",
         "recovered": f"/runs/{ids['recovered']}",
         "waiting": f"/runs/{ids['waiting']}",
         "trigger": "/trigger?workflow=fulfil_order",

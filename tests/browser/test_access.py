@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from stepwell import Store
+from stepwell import Store, Worker
 from tests.browser.chromium import person
 from tests.ui import flows, shop
 from tests.ui.kit import PAGES, opened
+from tests.ui.test_answers import in_doubt, paying
 
 pytestmark = pytest.mark.backends("sqlite", reason="pages are asked on every backend in tests/ui; here it is a browser")
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
@@ -44,6 +45,7 @@ async def problems(page: Page, *rules: str) -> list[str]:
 async def test_no_page_that_is_seen_often_shuts_anyone_out(browser: Browser, store: Store) -> None:
     ids = await flows.filled(store)
     often = ["/", "/runs", f"/runs/{ids['failed']}", "/deciders/one?type=subscription&id=s-1&at=1"]
+    often += [f"/runs/{ids['failed']}?tab={tab}" for tab in ("graph", "source")] + ["/schedules/one?name=mornings"]
     await nobody_is_shut_out(browser, store, often)
 
 
@@ -117,6 +119,45 @@ async def test_a_run_is_found_and_cancelled_by_keys_alone(browser: Browser, stor
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("status").first).to_contain_text("is cancelled")
     assert (await store.get_run(ids["waits"])).status == "CANCELLED"
+
+
+@pytest.mark.proves("dashboard-03", "dashboard-07", "dashboard-08")
+async def test_a_graph_is_walked_and_a_step_in_doubt_resolved_by_keys_alone(browser: Browser, store: Store) -> None:
+    pay, _ = paying(store)
+    run = await in_doubt(store, pay)
+    async with opened(store, [pay, *CODE]) as address, person(browser, address) as page:
+        await page.goto(f"/runs/{run}?tab=graph")
+        await page.keyboard.press("j")
+        assert await page.evaluate("() => document.activeElement.matches('.graph a')")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".graph a.on")).to_have_count(1)
+        assert "step=wire%231" in page.url
+        await page.keyboard.press("s")
+        await expect(page.locator("#signal")).to_be_visible()
+        assert not await problems(page)
+        for name in ("reference", "cents"):  # a sheet that opens has its first field under the keys
+            assert await page.evaluate("() => document.activeElement.name") == f"field.{name}"
+            await page.keyboard.type({"reference": "bank-4711", "cents": "5"}[name])
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("status").first).to_contain_text("wire#1 is done")
+        async with Worker(store, [pay]):
+            await expect(page.locator("#head .pill").first).to_contain_text("succeeded")
+    assert (await store.get_run(run)).output() == "bank-4711"
+
+
+@pytest.mark.proves("dashboard-09")
+async def test_what_is_no_json_is_said_in_the_form_and_stays_there(browser: Browser, store: Store) -> None:
+    async with opened(store, CODE) as address, person(browser, address) as page:
+        await store.create_queue("emails")
+        await page.goto("/queues/one?name=emails")
+        await page.keyboard.press("s")
+        await page.locator("#payload").fill('{"to": ')
+        await page.get_by_role("button", name="Send", exact=True).click()
+        assert "This is no JSON" in await page.locator("#payload").evaluate("(field) => field.validationMessage")
+        await page.locator("#payload").fill('{"to": "ann@example.org"}')
+        await page.get_by_role("button", name="Send", exact=True).click()
+        await expect(page.get_by_role("status").first).to_contain_text("has message")
 
 
 @pytest.mark.proves("dashboard-02")

@@ -20,7 +20,7 @@ def _few(whole: Life) -> Iterable[Crash]:
     return [(at, when) for at in numbers for when in WHENS]
 
 
-@pytest.mark.proves("F-04", "F-08", "F-10", "F-13", "TM-04", "TM-06", "M-04", "II-07", "TU-06")
+@pytest.mark.proves("F-04", "F-08", "F-10", "F-13", "TM-04", "TM-06", "M-04", "II-07", "TU-06", "IN-05")
 async def test_a_decider_survives_a_crash_at_every_database_call(store_url: str, backend: str) -> None:
     chosen = every_crash if backend == "sqlite" else _few
     async with world(Bench(), url=store_url) as w, w.crashes(Do("a", "go", ask="mail", after=60, timer="k")) as crashes:

@@ -36,6 +36,36 @@ async def test_an_equal_input_is_a_duplicate_until_the_time_is_over_and_then_beg
     assert (await labels(engines[0]), await count(store, "receipt")) == (["x"] * 3, 1)
 
 
+class Few(Bench):
+    """A bench that remembers the last two inputs of an instance."""
+
+    dedupe, dedupe_last = "10m", 2
+
+
+@pytest.mark.proves("II-04")
+async def test_no_more_inputs_are_remembered_than_the_decider_says(store: Store) -> None:
+    engine = Engine(store).register(Few())
+    for label in "xyz":
+        assert (await engine.execute(Do("a", label))).outcome == "applied"
+        assert (await engine.execute(Do("b", "x"))).outcome == ("applied" if label == "x" else "duplicate")
+    await engine.execute(Do("a", "keyed"), key="k")  # a key of its own is no content
+    assert [(await engine.execute(Do("a", label))).outcome for label in "zy"] == ["duplicate"] * 2
+    assert (await engine.execute(Do("a", "x"))).outcome == "applied"
+    assert [(await engine.execute(Do("a", label))).outcome for label in "zx"] == ["duplicate"] * 2
+    assert (await engine.execute(Do("a", "y"))).outcome == "applied"
+    assert (await engine.execute(Do("a", "keyed"), key="k")).outcome == "duplicate"
+    assert await count(store, "receipt") == 2 + 1 + 1
+
+
+@pytest.mark.proves("II-04")
+@pytest.mark.parametrize(("dedupe", "last", "why"), [(None, 5, "it goes with `dedupe`"), ("1m", 0, "between 1 and")])
+async def test_a_number_that_cannot_be_is_refused(dedupe: Any, last: int, why: str) -> None:
+    wrong = type("Wrong", (Bench,), {"dedupe": dedupe, "dedupe_last": last})
+    async with connect("memory:") as store:
+        with pytest.raises(InvalidOption, match=why):
+            Engine(store).register(wrong())
+
+
 @pytest.mark.proves("II-04")
 async def test_another_input_another_instance_or_a_key_is_no_duplicate(store: Store) -> None:
     engine = Engine(store).register(Once())

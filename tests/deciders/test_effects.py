@@ -361,3 +361,20 @@ async def test_a_plain_function_handles_effects_in_a_thread(store: Store) -> Non
     await engine.execute(Do("a", ask="mail"))
     await drained(store, engine)
     assert await labels(engine) == ["x", "plain"]
+
+
+@pytest.mark.proves("E-12")
+async def test_an_effect_pauses_without_spending_an_attempt(store: Store, clock: TestClock) -> None:
+    async def answer(effect: Ask, ctx: EffectContext) -> Do | None:
+        if not bench.asked[1:]:
+            raise PermissionError("not paid yet")
+        return Do(effect.id, "answered")
+
+    bench = Bench(answer)
+    engine = Engine(store).register(bench, retry=Retry(1, paused=(PermissionError,)))
+    await engine.execute(Do("a", ask="mail"))
+    assert await drained(store, engine) == 1
+    assert [(one["status"], one["attempt"]) for one in await tasks(store, "EFFECT")] == [("PAUSED", 0)]
+    clock.advance("1h")
+    assert await drained(store, engine) == 1
+    assert await labels(engine) == ["x", "answered"]

@@ -41,6 +41,26 @@ async def test_an_order_lives_as_long_as_the_test_says(store_url: str) -> None:
         assert await engine.execute(Pay("7")) == Receipt("completed")
 
 
+@pytest.mark.proves("TU-03")
+async def test_what_an_input_has_led_to_is_asserted_in_the_store(store_url: str) -> None:
+    orders = Posted()
+    async with world(orders, url=store_url) as w:
+        done = await w.when(Create("7", 1900))
+        done.then(Created(1900)).then_effects(SendEmail("7")).then_timers(payment="1h")
+        assert (orders.sent, done.receipt) == ([], Receipt("applied", 1, 1)), "nothing was executed meanwhile"
+        await w.advance("10m")
+        assert orders.sent == [SendEmail("7")]
+        again = await w.when(Create("8", 5), key="k")
+        (await w.when(Create("8", 5), key="k")).then().then_effects().then_timers(payment="1h")
+        with pytest.raises(AssertionError, match=r"expected Created\(cents=6\)\n    stored   Created\(cents=5\)"):
+            again.then(Created(6))
+        with pytest.raises(AssertionError, match="effects in the store are not those expected"):
+            again.then_effects()
+        with pytest.raises(AssertionError, match="pending timers"):
+            again.then_timers(payment="2h")
+        (await w.when(Pay("7"))).then(Paid(), TimerCancelled("payment")).then_effects().then_timers()
+
+
 @pytest.mark.proves("TU-03", "TM-08", "TM-09")
 async def test_a_timer_that_was_cancelled_never_comes(store_url: str) -> None:
     orders = Posted()

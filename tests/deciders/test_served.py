@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from stepwell import Engine, InvalidOption, Store, Worker, sync
+from stepwell import Engine, InvalidOption, Store, Worker, compat, sync
 from stepwell.deciders.modules import deciders_in, engines_in
 from stepwell.testing import world
 from tests.deciders.workbench import Bench, Do, double, drained, labels, post, posted
@@ -160,3 +160,27 @@ def _in_sync(url: str) -> None:
         assert [one.id for one in engine.instances("bench")] == ["a"]
         assert engine.dry_run(Do("a", "four")).state.labels[-1] == "four"
         assert engine.inspect(Bench, "a").version == engine.inspect("bench", "a").at == 4
+
+
+@pytest.mark.proves("M-18")
+async def test_the_builders_of_the_older_design_make_an_engine_a_worker_and_both(store: Store) -> None:
+    with pytest.warns(DeprecationWarning, match="Engine"):
+        service = compat.build_service(store, Bench())
+    await service.execute(Do("a", "no worker", ask="mail"))
+    assert await store.workers() == [], "a service starts none"
+    with pytest.warns(DeprecationWarning, match="Worker"):
+        runtime = compat.build_runtime(store, Bench())
+    assert await runtime.drain() == 1
+    assert await labels(service) == ["no worker", "mail answered"]
+    with pytest.warns(DeprecationWarning, match="Engine"):
+        both = compat.build_engine(store, Bench())
+    await both.execute(Do("b", ask="mail"))
+    shutdown = asyncio.Event()
+    running = asyncio.ensure_future(both.run(shutdown.wait()))
+    await until(lambda: _answered(both))
+    shutdown.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def _answered(engine: Engine) -> bool:
+    return len(await engine.events("bench", "b")) == 2

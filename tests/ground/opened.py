@@ -17,6 +17,7 @@ from stepwell.errors import StepwellError
 from stepwell.store.driver import Call, Ddl, Script
 
 BARE: dict[str, Any] = {"audit": "off", "listen": False} if os.environ.get("STEPWELL_TEST_BARE") else {}
+READS_AUDIT = pytest.mark.skipif("audit" in BARE, reason="it compares what the audit has noted, which is off")
 BARE |= {"codec": codec} if (codec := os.environ.get("STEPWELL_TEST_CODEC")) else {}
 
 

@@ -23,6 +23,22 @@ AUDIT_MUTANTS = (
         AUDIT + "test_a_run_that_goes_well_is_noted_nowhere_and_costs_no_statement",
     ),
     Mutant(
+        "decisions that are written at once note no effect",
+        "A-01",
+        "store/decisions.py",
+        " and not self._db.audit.everything",
+        "",
+        AUDIT + "test_with_all_whatever_adds_a_task_notes_that_it_was_created",
+    ),
+    Mutant(
+        "tasks that join a transaction are added without a note",
+        "A-01",
+        "store/add.py",
+        "        yield from ended.audit.created(params, added)\n",
+        "",
+        AUDIT + "test_with_all_whatever_adds_a_task_notes_that_it_was_created",
+    ),
+    Mutant(
         "off is not off",
         "A-03",
         "store/audit.py",

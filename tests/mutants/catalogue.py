@@ -2,10 +2,12 @@
 
 from tests.mutants.apart import APART_MUTANTS
 from tests.mutants.audit import AUDIT_MUTANTS
+from tests.mutants.broadcasts import BROADCAST_MUTANTS
 from tests.mutants.children import CHILDREN_MUTANTS
 from tests.mutants.cleanup import CLEANUP_MUTANTS
 from tests.mutants.cli import CLI_MUTANTS
 from tests.mutants.codecs import CODEC_MUTANTS
+from tests.mutants.composition import COMPOSITION_MUTANTS
 from tests.mutants.conditions import CONDITION_MUTANTS
 from tests.mutants.control import CONTROL_MUTANTS
 from tests.mutants.dashboard import DASHBOARD_MUTANTS
@@ -657,8 +659,10 @@ MUTANTS = (
     *APART_MUTANTS,
     *AUDIT_MUTANTS,
     *ENCRYPTION_MUTANTS,
+    *BROADCAST_MUTANTS,
     *CHILDREN_MUTANTS,
     *CLEANUP_MUTANTS,
+    *COMPOSITION_MUTANTS,
     *CONDITION_MUTANTS,
     *CONTROL_MUTANTS,
     *CLI_MUTANTS,

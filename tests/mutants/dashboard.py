@@ -4,6 +4,9 @@ from tests.mutants.mutant import Mutant
 
 GUARD = "tests/ui/test_guard.py::"
 PAGES = "tests/ui/test_pages.py::"
+ANSWERS = "tests/ui/test_answers.py::"
+GRAPH = "tests/ui/test_graph.py::"
+FORMS = "tests/ui/test_forms.py::"
 WILD = "tests/ui/test_wild.py::"
 BIG = "tests/ui/test_big_store.py::test_every_page_of_a_full_store_is_small_and_quick"
 
@@ -103,5 +106,45 @@ DASHBOARD_MUTANTS = (
         "    return await store.database.excerpts.searched_since(query.workflow)",
         "    return None",
         PAGES + "test_a_search_that_reads_every_run_ends_somewhere_and_says_where",
+    ),
+    Mutant(
+        "a step in doubt is taken for a wait for a signal",
+        "dashboard-07",
+        "store/excerpts.py",
+        'if isinstance(told, dict) and told.get("type") == IN_DOUBT:',
+        "if False:",
+        ANSWERS + "test_a_step_in_doubt_is_said_to_be_done_by_the_form_of_what_it_returns",
+    ),
+    Mutant(
+        "a line that reads otherwise here is marked as the one that an error left",
+        "dashboard-08",
+        "ui/source.py",
+        "return frame.line if reads_so else 0",
+        "return frame.line",
+        GRAPH + "test_the_line_that_an_error_left_is_marked_only_if_it_reads_the_same_here",
+    ),
+    Mutant(
+        "ticks are made good while they are counted",
+        "dashboard-10",
+        "ui/schedules.py",
+        "dry_run=is_count",
+        "dry_run=False",
+        FORMS + "test_a_schedule_is_changed_reset_made_good_and_deleted",
+    ),
+    Mutant(
+        "a form that only shows a command triggers the run",
+        "dashboard-09",
+        "ui/trigger.py",
+        'if form.get("show"):',
+        "if False:",
+        FORMS + "test_what_was_typed_stays_when_it_is_refused_and_is_shown_as_a_command_and_as_python",
+    ),
+    Mutant(
+        "a list of runs reads every payload",
+        "dashboard-11",
+        "operate/run_list.py",
+        "runs_in(store, word, limit, whole=False,",
+        "runs_in(store, word, limit, whole=True,",
+        FORMS + "test_lists_previews_and_groups_read_no_payload",
     ),
 )

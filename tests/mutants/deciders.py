@@ -24,8 +24,8 @@ DECIDER_MUTANTS = (
         "the dead letters of an instance are those of all instances of its type",
         "F-06",
         "store/sql/queues.sql",
-        "            and task.input ->> 'id' = :instance))\n",
-        "           ))\n",
+        "task.kind in ('EFFECT', 'TIMER', 'INPUT') and task.input ->> 'id' = :instance",
+        "task.kind in ('EFFECT', 'TIMER', 'INPUT')",
         INSTANCES + "test_dead_letters_are_found_by_their_instance",
     ),
     Mutant(

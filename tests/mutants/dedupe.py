@@ -8,6 +8,30 @@ SERVED = "tests/deciders/test_served.py::"
 
 DEDUPE_MUTANTS = (
     Mutant(
+        "an instance remembers every input of the time",
+        "II-04",
+        "store/sql/decisions.sql",
+        "counted.nth > counted.most",
+        "false",
+        DEDUPE + "test_no_more_inputs_are_remembered_than_the_decider_says",
+    ),
+    Mutant(
+        "an instance remembers the oldest inputs instead of the last ones",
+        "II-04",
+        "store/sql/decisions.sql",
+        "receipt.recorded_at desc, receipt.last_version desc, receipt.key",
+        "receipt.recorded_at, receipt.last_version, receipt.key",
+        DEDUPE + "test_no_more_inputs_are_remembered_than_the_decider_says",
+    ),
+    Mutant(
+        "keys of their own count to the inputs that an instance remembers",
+        "II-04",
+        "store/sql/decisions.sql",
+        "     where (substr(receipt.key, 1, 8) = 'content:') is true\n",
+        "",
+        DEDUPE + "test_no_more_inputs_are_remembered_than_the_decider_says",
+    ),
+    Mutant(
         "an equal input is a duplicate for as long as its receipt is kept",
         "II-04",
         "deciders/proposal.py",
@@ -51,8 +75,8 @@ DEDUPE_MUTANTS = (
         "one statement writes a receipt twice",
         "II-04",
         "store/decisions.py",
-        'yield Call("add_receipts", params, list(receipts.values()))',
-        'yield Call("add_receipts", params, [row for one in changes for row in one.receipts])',
+        "self._keep_receipts(changes, list(receipts.values()))",
+        "self._keep_receipts(changes, [row for one in changes for row in one.receipts])",
         DEDUPE + "test_equal_inputs_that_came_too_late_are_told_so_again_after_the_time",
     ),
     Mutant(

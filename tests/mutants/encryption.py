@@ -64,6 +64,22 @@ ENCRYPTION_MUTANTS = (
         TEST + "test_the_same_payload_under_a_key_is_known_again_and_another_is_refused",
     ),
     Mutant(
+        "the hash of an input tells whether a guess is right",
+        "security-12",
+        "deciders/registry.py",
+        "payload_hash(text, self.secret)",
+        "payload_hash(text)",
+        TEST + "test_the_hash_of_an_input_is_keyed_and_stays_what_it_is_when_keys_are_rotated",
+    ),
+    Mutant(
+        "two tenants have the same hashes",
+        "security-12",
+        "values/cipher.py",
+        "blake2b(self._tenant, key=data_key",
+        "blake2b(b'', key=b'stepwell'",
+        TEST + "test_the_hash_of_an_input_is_keyed_and_stays_what_it_is_when_keys_are_rotated",
+    ),
+    Mutant(
         "a fork has the envelopes of the other run",
         "security-13",
         "store/sealed_driver.py",

@@ -86,8 +86,8 @@ INLINE_MUTANTS = (
         "a decision on the state at hand leaves inline rows alone",
         "PJ-05",
         "deciders/optimistic.py",
-        "        if pending.family.observe or pending.family.inline:",
-        "        if pending.family.observe:",
+        "        if family.observe or family.inline or",
+        "        if family.observe or",
         INLINE + "test_the_rows_are_there_when_the_decision_is",
     ),
     Mutant(

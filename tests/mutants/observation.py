@@ -19,7 +19,7 @@ OBSERVATION_MUTANTS = (
         "observation: what was decided on states at hand is not recorded",
         "IO-01",
         "deciders/optimistic.py",
-        "        if pending.family.observe or",
+        "        if family.observe or",
         "        if",
         OBSERVATION + "test_each_input_is_recorded_as_it_was_answered",
     ),

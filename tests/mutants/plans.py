@@ -11,7 +11,7 @@ PLAN_MUTANTS = (
         "whoever waits for a run walks the index of all runs",
         "protocol-16",
         "store/sql/results.sql",
-        "and (task.kind = 'RUN') is true and",
+        "and (task.kind = 'RUN' or task.keeps_result) is true and",
         "and task.kind = 'RUN' and",
         KEEPS,
     ),

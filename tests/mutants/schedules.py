@@ -8,6 +8,7 @@ OVERLAP = TICKS + "test_what_happens_to_a_tick_while_a_run_is_under_way"
 MISSED = TICKS + "test_what_no_worker_fired_in_time"
 DECLARED = TICKS + "test_old_code_does_not_take_back_what_newer_code_declares"
 PAUSED = TICKS + "test_a_schedule_is_paused_resumed_and_run_at_once"
+ACTORS = "tests/schedules/test_actors.py::"
 EDITS = "tests/schedules/test_edits.py::"
 CHANGED = EDITS + "test_a_change_stays_over_a_deploy_until_it_is_reset"
 DELETED = EDITS + "test_what_was_deleted_stays_away_until_it_is_reset"
@@ -198,5 +199,21 @@ SCHEDULE_MUTANTS = (
         "if seen.plan.pause_on_error and",
         "if False and",
         EDITS + "test_a_run_that_failed_pauses_its_schedule_if_that_is_asked_for",
+    ),
+    Mutant(
+        "who pauses a schedule is not noted",
+        "SC-12",
+        "store/schedules.py",
+        '        yield from self.noted("pause", name, by)\n',
+        "",
+        ACTORS + "test_each_change_of_a_schedule_is_noted_with_its_actor",
+    ),
+    Mutant(
+        "the run of a schedule does not say which has triggered it",
+        "SC-13",
+        "store/why.py",
+        "    return told if origin is None else replace(",
+        "    return told if True else replace(",
+        ACTORS + "test_why_names_the_schedule_and_says_what_became_of_a_tick",
     ),
 )

@@ -12,8 +12,8 @@ SIGNAL_MUTANTS = (
         "a deadline that is to raise returns its exception",
         "P-08",
         "runs/wait.py",
-        "                raise self.default(f",
-        "                return self.default(f",
+        "            raise self.default(f",
+        "            return self.default(f",
         "tests/waiting/test_signals.py::test_a_deadline_that_is_to_raise_raises_on_every_replay",
     ),
     Mutant(

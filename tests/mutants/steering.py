@@ -147,8 +147,8 @@ STEERING_MUTANTS = (
         "a child that failed answers a fork as if it was cancelled",
         "R-20",
         "store/wait_query.py",
-        """RunStatus(told["ended"]), told["output"], told["error"])""",
-        """RunStatus.CANCELLED, None, None)""",
+        """RunStatus(told["ended"]), told["output"], told["error"], told""",
+        """RunStatus.CANCELLED, None, None, told""",
         FORK + "test_a_fork_knows_which_of_its_removed_children_failed",
     ),
     Mutant(
@@ -163,8 +163,8 @@ STEERING_MUTANTS = (
         "a fork copies what has not ended",
         "R-20",
         "store/sql/control.sql",
-        " and step.status in ('SUCCESS', 'ERROR')\nreturning",
-        "\nreturning",
+        "   and (step.status in ('SUCCESS', 'ERROR') or (step.status = 'CANCELLED' and step.error is not null))\n",
+        "",
         FORK + "test_only_what_has_ended_is_copied",
     ),
     Mutant(

@@ -9,6 +9,22 @@ READY = "tests/store/test_ready.py::"
 
 SUSPECT_MUTANTS = (
     Mutant(
+        "a message that pauses is never due again",
+        "E-12",
+        "store/sql/tasks.sql",
+        "coalesce(rows.run_at, case when rows.delay > 0 then {now} + rows.delay end)",
+        "rows.run_at",
+        "tests/worker/test_failures.py::test_a_message_pauses_without_spending_an_attempt",
+    ),
+    Mutant(
+        "a message that pauses fails",
+        "E-12",
+        "work/outcome.py",
+        "if pause is not None and isinstance(error, Exception)",
+        "if False and isinstance(error, Exception)",
+        "tests/worker/test_failures.py::test_a_message_pauses_without_spending_an_attempt",
+    ),
+    Mutant(
         "a suspect that is claimed alone is still that of the session with which it was lost",
         "L-01",
         "store/sql/tasks.sql",

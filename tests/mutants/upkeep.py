@@ -75,7 +75,7 @@ UPKEEP_MUTANTS = (
         "what belongs to a task stays behind",
         "SD-06",
         "store/retention.py",
-        "    yield from remove_belongings(removed)\n    return len(removed)\n",
+        "    yield from remove_belongings(removed, broadcasts=broadcasts)\n    return len(removed)\n",
         "    return len(removed)\n",
         RETENTION + "test_what_belongs_to_a_task_goes_in_its_transaction",
     ),

@@ -337,7 +337,7 @@ WORKFLOW_MUTANTS = (
         "a wait takes a signal that it cannot read",
         "P-04",
         "store/wait_query.py",
-        '    why = one.misfit(data or "null")\n',
+        '    why = one.misfit(signal["name"], signal["data"] or "null")\n',
         "    why = None\n",
         "tests/waiting/test_misfits.py::test_one_that_came_before_the_wait_is_set_aside_and_the_run_goes_on_waiting",
     ),
@@ -352,9 +352,9 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run that returns more than it declares is a success",
         "S-19",
-        "runs/body.py",
-        "refuse_cut(returned, read_value(output, returns, what=what), what=what)",
-        "read_value(output, returns, what=what)",
+        "values/stamp.py",
+        "refuse_cut(returned, read_value(text, returns, what=what), what=what)",
+        "read_value(text, returns, what=what)",
         VALUES + "test_a_run_that_returns_more_than_it_declares_is_no_success",
     ),
     Mutant(
@@ -606,7 +606,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception is what its class makes of its message",
         "S-20",
-        "runs/step_errors.py",
+        "values/own_exceptions.py",
         'if str(made) == told.get("message") and',
         "if True or",
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
@@ -614,9 +614,9 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "an exception below a class that is named is not caught as that",
         "S-20",
-        "runs/step_errors.py",
-        'named = told.get("as", kind)',
-        "named = kind",
+        "values/own_exceptions.py",
+        'named = told.get("as", told.get("type"))',
+        'named = told.get("type")',
         STEPS + "test_an_exception_that_is_named_comes_back_with_its_message_and_what_it_holds",
     ),
     Mutant(
@@ -631,8 +631,8 @@ WORKFLOW_MUTANTS = (
         "an error that was raised from a step's is tried again in vain",
         "E-12",
         "work/outcome.py",
-        "return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))",
-        "return certain",
+        "return bool(steps_behind(error)) or policy.refuses(error)",
+        "return policy.refuses(error)",
         FAILURES + "test_a_retry_opens_the_step_behind_an_error_that_was_raised_from_its_own",
     ),
     Mutant(
@@ -686,7 +686,7 @@ WORKFLOW_MUTANTS = (
     Mutant(
         "a run sees what the body of a step has set in its context",
         "S-05",
-        "runs/requests.py",
+        "work/current.py",
         "waits_for = context.run(go_on, given)",
         "waits_for = go_on(given)",
         STEPS + "test_what_a_body_sets_in_its_context_is_not_seen_by_the_run_which_a_replay_could_not_show_it",

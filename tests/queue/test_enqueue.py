@@ -17,7 +17,7 @@ from stepwell import InvalidOption, QueueNotFound, SerializationError, Store, Wo
 from stepwell.base.clock import TestClock
 from stepwell.store import add as adding
 from tests.ground.processes import Crew, wait_for
-from tests.queue.raw import ask, everything_written
+from tests.queue.raw import ask, change, everything_written
 
 ROOT = Path(__file__).parents[2]
 LONGEST = "a" * 255
@@ -153,6 +153,10 @@ async def test_a_payload_is_queried_as_json(store: Store, backend: str) -> None:
     await store.enqueue("mail", {"to": {"name": "ada"}, "cents": 7})
     text = "select input -> 'to' ->> 'name', (input ->> 'cents')::int, input::jsonb @> '{\"cents\": 7}' from {task}"
     assert [tuple(row) for row in await ask(store, text)] == [("ada", 7, True)]
+    await change(store, "create index of_the_user on {task} using gin ((input::jsonb))")
+    await store.enqueue_many("mail", [{"cents": number} for number in range(50)])
+    text = "select count(*) from {task} where input::jsonb @> '{\"cents\": 7}'"
+    assert await ask(store, text) == [(2,)]
 
 
 @pytest.mark.proves("Q-04")

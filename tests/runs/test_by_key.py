@@ -23,6 +23,7 @@ from stepwell import (
 )
 from stepwell.runs import other_run
 from stepwell.store.operator_verbs import OperatorVerbs
+from tests.ground.opened import READS_AUDIT
 from tests.runs.kit import FAILED, Order, Receipt, fulfil, pack, settle
 
 
@@ -34,6 +35,7 @@ async def errand(ctx: Context, number: int) -> str:
     return f"{await ctx.wait('word', str)} {first}"
 
 
+@READS_AUDIT
 @pytest.mark.proves("R-18")
 async def test_verbs_take_the_key_of_a_run(store: Store) -> None:
     run_id = await errand.trigger(4).options(key="order-7").execute(store)

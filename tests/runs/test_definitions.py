@@ -156,7 +156,7 @@ async def test_names_that_are_none_are_refused_before_any_write(store: Store) ->
 
 @pytest.mark.proves("D-09")
 async def test_letters_of_every_script_make_names(store: Store) -> None:
-    for name in ("größe", "заказ.v2", "注文", "क्रम", "é" * 255):
+    for name in ("größe", "заказ.v2", "注文", "क्रम", "é" * 255, "\ufb01le", "\uff21"):
         await store.create_workflow(name)
         run_id = await workflow(name).trigger().execute(store)
         assert (await store.get_run(run_id)).workflow == name

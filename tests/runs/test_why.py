@@ -299,7 +299,13 @@ async def test_a_run_that_is_held_for_its_code(store: Store, clock: TestClock) -
 
 def test_every_reason_is_made_here_or_where_it_belongs() -> None:
     here = Path(__file__)
-    others = ("deciders/test_order.py", "limits/test_running.py", "workflows/test_at_most_once.py", "talk/test_asks.py")
+    others = (
+        "broadcasts/test_waits.py",
+        "deciders/test_order.py",
+        "limits/test_running.py",
+        "workflows/test_at_most_once.py",
+        "talk/test_asks.py",
+    )
     text = "".join(each.read_text(encoding="utf-8") for each in [here, *(here.parents[1] / one for one in others)])
     assert [reason.name for reason in Reason if f"Reason.{reason.name}" not in text] == []
 

@@ -9,12 +9,15 @@ import pytest
 
 from stepwell import (
     AuditInfo,
+    Engine,
+    Every,
     InvalidOption,
     Paused,
     PermanentError,
     RunNotFound,
     SignalAnswer,
     Store,
+    Worker,
     connect,
     step,
     sync,
@@ -29,6 +32,7 @@ from stepwell.store.driver import Call
 from stepwell.store.embedded.render import Rendered
 from stepwell.store.rows import Settlement, StepRow
 from stepwell.store.sql import Dialect, Statements
+from tests.deciders.workbench import Bench, Do
 from tests.ground.waiting import until
 from tests.store.seam import (
     AGAIN,
@@ -157,22 +161,55 @@ async def test_with_all_claims_and_ends_are_noted_too(store_url: str, clock: Tes
         await drained(store, approved)
         assert await store.signal(run_id, "yes", "go") is SignalAnswer.WOKE
         await drained(store, approved)
-        happened = ["claimed", "suspended", "signalled", "claimed", "succeeded"]
+        happened = ["created", "claimed", "suspended", "signalled", "claimed", "succeeded"]
         assert await words(store, run_id) == happened
         history = await store.history(run_id)
-        assert [note.turn for note in history] == [1, 1, 1, 2, 2]
-        first, *_, last = history
+        assert [note.turn for note in history] == [0, 1, 1, 1, 2, 2]
+        _, first, *_, last = history
         assert (first.worker or 0) < (last.worker or 0)
         restarts = await begun(store, loop, 1)
         await drained(store, loop)
-        assert await words(store, restarts) == ["claimed", "restarted", "claimed", "succeeded"]
+        assert await words(store, restarts) == ["created", "claimed", "restarted", "claimed", "succeeded"]
         await store.create_queue("q")
         message_id = await store.enqueue("q", 1)
         [message] = await store.dequeue("q")
         await message.release()
         [message] = await store.dequeue("q")
         await message.archive()
-        assert await words(store, message_id) == ["claimed", "given back", "claimed", "succeeded"]
+        assert await words(store, message_id) == ["created", "claimed", "given back", "claimed", "succeeded"]
+
+
+@pytest.mark.proves("A-01", "A-02")
+async def test_with_all_whatever_adds_a_task_notes_that_it_was_created(store_url: str, clock: TestClock) -> None:
+    async with connect(store_url, clock=clock, audit="all") as store:
+        await store.create_queue("q")
+        await store.enqueue_many("q", [1, 2])
+        assert [(await store.enqueue("q", 1, key="k")).created for _ in range(2)] == [True, False]
+        async with store.transaction() as tx:
+            await store.enqueue("q", 3, tx=tx)
+        await store.emit("order.placed", {}, subject="a", ordered=True)
+        await store.schedule("daily", approved.trigger(), Every("1d"))
+        await begun(store, parent)
+        await drained(store, parent)
+        engine = Engine(store).register(Bench())
+        await engine.execute(Do("a", ask="mail", after=60, timer="t"))
+        await engine.execute(Do("a", "known by now", ask="mail"))
+        await engine.submit(Do("a", "later"))
+        clock.advance("2d")
+        await store.database.ticks.fire()
+        await Worker(store, [engine]).drain()
+        tasks = {row["id"] for row in await ask(store, "select id from {task}")}
+        made = [row["task_id"] for row in await ask(store, "select task_id from {audit} where what = 'created'")]
+        assert sorted(made) == sorted(tasks)
+        with pytest.raises(RuntimeError):
+            await undone(store)
+        assert len(await ask(store, "select task_id from {audit} where what = 'created'")) == len(made)
+
+
+async def undone(store: Store) -> None:
+    async with store.transaction() as tx:
+        await store.enqueue("q", 4, tx=tx)
+        raise RuntimeError
 
 
 # What goes wrong
@@ -445,7 +482,7 @@ async def test_with_all_a_late_success_of_a_cancelled_run_is_not_noted_as_one(st
         [task] = await claim(store, worker, "order")
         await store.cancel(run_id)
         assert await store.database.tasks.settle(run_id, worker, task.turn, DONE) == RunStatus.CANCELLED
-        assert await words(store, run_id) == ["claimed", "cancel requested"]
+        assert await words(store, run_id) == ["created", "claimed", "cancel requested"]
 
 
 @pytest.mark.proves("A-02", "rule-04")

@@ -1,9 +1,13 @@
 """With its optional parts switched off the core does its work, and asks the database for nothing on their behalf."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Never
 
 import pytest
@@ -37,6 +41,9 @@ PARTS = {  # what a statement for an optional part looks like; what removes old 
     "observation": r"\bobservation\b",
 }
 NOW = Retry(2, base="1ms")
+
+CORE = [f"tests/{folder}" for folder in ("deciders", "queue", "results", "runs", "waiting", "workflows")]
+ROOT = Path(__file__).parents[2]
 
 tried: set[str] = set()
 
@@ -162,3 +169,18 @@ async def test_what_is_switched_on_is_seen(url: str, said: Said, backend: str) -
         await whole_life(store)
     expected = {"audit", "notifications"} if backend == "postgres" else {"audit"}
     assert expected <= asked_for(said())
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.proves("G-06")
+def test_the_suite_of_the_core_passes_without_them(backend: str) -> None:
+    """The conformance suite, in a process whose stores have all of it switched off."""
+    tests = [sys.executable, "-m", "pytest", "-q", "-n", "2", *CORE, "-m", "not soak", "-k", backend]
+    ran = subprocess.run(
+        tests, cwd=ROOT, env=os.environ | {"STEPWELL_TEST_BARE": "1"}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    passed = re.search(r"(\d+) passed", ran.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 500, "void: most of the suite was left out"

@@ -145,7 +145,7 @@ async def ask(stage: Stage, of: str) -> None:
     store = stage.stores[of]
     rows = {task: StepRow(task, 0, "go#1", 1, RunStatus.PAUSED) for task in stage.owned(of)}
     await gathered(
-        store.database.run_waits.ask(TakeSignal(stage.claimed(task, of), row, "go", 1, True))
+        store.database.run_waits.ask(TakeSignal(stage.claimed(task, of), row, ("go",), 1, True))
         for task, row in rows.items()
     )
 

@@ -31,6 +31,7 @@ from stepwell import (
     workflow,
 )
 from stepwell.base.clock import TestClock
+from stepwell.deciders.registry import Family
 from stepwell.store.sealed_driver import PARTS
 from stepwell.store.sql import Statements
 from tests.deciders.workbench import Bench, Do
@@ -335,6 +336,35 @@ async def test_what_joins_a_transaction_is_sealed_too(locked: Store) -> None:
         found = await locked.get(one)
         assert found is not None
         assert found.input == MARKER
+
+
+class Once(Bench):
+    """A bench whose equal inputs count once in ten minutes."""
+
+    dedupe = "10m"
+
+
+@pytest.mark.proves("security-12", "II-04")
+async def test_the_hash_of_an_input_is_keyed_and_stays_what_it_is_when_keys_are_rotated(
+    store_url: str, backend: str, clock: TestClock
+) -> None:
+    if backend == "memory":
+        pytest.skip("its database goes with the store")
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=RING)) as store:
+        engine = Engine(store).register(Once())
+        assert (await engine.execute(Do("a", MARKER))).outcome == "applied"
+        [row] = await ask(store, "select key as stored from {receipt}")
+        guess = Family.of(Once()).fingerprint(Do("a", MARKER))
+        assert row["stored"].startswith("content:")
+        assert row["stored"] != guess, "whoever guesses the input could tell that it was this one"
+        assert row["stored"] == engine.registry.of_type("bench").fingerprint(Do("a", MARKER))
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring({"old": OLD, "new": NEW}, "new"))) as store:
+        assert await store.rotate_keys() == 1
+        engine = Engine(store).register(Once())
+        assert (await engine.execute(Do("a", MARKER))).outcome == "duplicate"
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=RING), tenant="bob") as bob:
+        assert Engine(bob).register(Once()).registry.of_type("bench").fingerprint(Do("a", MARKER)) != row["stored"]
+        assert str(bob.database.options.secret) not in repr(bob.database.options)
 
 
 @pytest.mark.proves("security-12")

@@ -116,6 +116,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "move_instances": [(51, 2, 4, "{}", 4, 1, 1), (52, 9, 10, None, None, None, 0)],
     "append_events": [(51, 3, "Paid", 1, "{}", "c"), (52, 1, "Made", 1, "{}", None)],
     "add_receipts": [(51, "new", "applied", 1, 2), (52, "new", "completed", None, None)],
+    "forget_contents": [(51, 1), (999, 1)],
     "cancel_timers": [(53,), (1,), (999,)],
     "end_timers": [(51,), (999,)],
     "add_of_instances": [(921, "TIMER", 1, 5, 3, "u", "1", 51, 0, None),
@@ -301,6 +302,8 @@ async def fill_with_all_sorts(store: Store) -> None:
         "insert into {control_request} (worker_id, task_id, turn, request)"
         " values (1, 11, 1, 'cancel'), (1, 12, 7, 'pause'), (9, 13, 1, 'pause')",
         "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'k', 'completed', 1)",
+        "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'content:1', 'applied', 2)",
+        "insert into {receipt} (instance_id, key, outcome, recorded_at) values (51, 'content:2', 'applied', 1)",
         TASK.format(id=53, more="key, instance_id", values="true, 't', 51").replace("'MESSAGE'", "'TIMER'"),
         TASK.format(id=54, more="status, finished_at", values="false, 'ERROR', 8").replace(
             "'MESSAGE', 1", "'EFFECT', 3"

@@ -255,7 +255,7 @@ def changing(one: Filled) -> dict[str, Verb]:
 
 
 ADDING = {"create_queue", "create_workflow", "define", "register_workflow", "enqueue", "enqueue_many", "trigger"}
-ADDING |= {"emit", "schedule", "trigger_many", "add", "add_in_this_thread", "begin_maintenance"}
+ADDING |= {"broadcast", "emit", "schedule", "trigger_many", "add", "add_in_this_thread", "begin_maintenance"}
 SAME_AS_ANOTHER = {
     "consume",
     "signal_in_this_thread",

@@ -218,6 +218,30 @@ insert into {{tick}} (schedule_id, due_at, kind, outcome, task_id, decided_at)
 {NUMBERS}
 select 1 + n %% 100, n, 'tick', 'skipped', case when n %% 3 = 0 then n end, n from numbers
 """
+BROADCASTS = (
+    f"""
+insert into {{broadcast}} (tenant, name, task_id, data, published_at)
+{NUMBERS}
+select '', 'word', n, '1', n from numbers
+""",
+    f"""
+insert into {{broadcast_key}} (tenant, name, match, broadcast_id)
+{NUMBERS}
+select '', 'word', '*', n from numbers union all select '', 'word', 'one-' || n, n from numbers
+""",
+    f"""
+insert into {{subscription}} (run_id, generation, key, tenant, name, match, after, told, taken, asked_at)
+{NUMBERS}
+select n, 0, '@word#1', '', 'word', case when n %% 2 = 0 then '*' else 'one-' || n end, 0,
+       case n %% 10 when 3 then n end, case n %% 10 when 5 then n end, 1
+  from numbers
+""",
+    f"""
+insert into {{event_workflow}} (tenant, name, match, queue_id, max_attempts, priority, declared_at)
+{NUMBERS}
+select '', 'word', '*', n, 3, 0, 1 from numbers
+""",
+)
 ROLLUP = f"""
 insert into {{rollup}} (minute, queue_id, shard)
 {NUMBERS}
@@ -268,6 +292,7 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (TASKS, size.tasks),
         (STEPS, size.steps // 2),
         (SIGNALS, size.tasks),
+        *((each, tenth) for each in BROADCASTS),
         (REPORTS, size.tasks),
         (AUDIT, size.tasks),
         (SEALS, hundredth),
@@ -337,6 +362,7 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(SUBMITTED, "INPUT", of.inputs, "PENDING", run_at=str(FAR)),
         f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {SUBMITTED[0]}',
         _rows(of.dead_effects, "EFFECT", of.effects, "ERROR", finished="n"),
+        f'update {{task}} set input = \'{{"id": "asked"}}\' where id = {of.dead_effects[0]}',
         _rows(of.held, "RUN", of.flow, "PAUSED"),
         _rows(of.suspects, "MESSAGE", of.messages, "PENDING", run_at="1"),
         _rows(of.accepting, "RUN", of.flow, "PAUSED", run_at=str(NEVER)),
@@ -450,6 +476,16 @@ def _belongings(of: Subjects) -> list[str]:
             "insert into {signal} (run_id, name, place, key, data, sent_at) select id, 'word', 1, 'k', '1', 1"
             f" from {{task}} where id between {of.running[0]} and {of.running[-1]}"
         ),
+        (
+            "insert into {subscription} (run_id, generation, key, tenant, name, match, after, asked_at)"
+            f" select id, 0, 'own#1', '', 'word', '*', 5, 1 from {{task}}"
+            f" where id between {of.running[0]} and {of.running[-1]}"
+        ),
+        (
+            "insert into {subscription} (run_id, generation, key, tenant, name, match, after, taken, asked_at)"
+            f" select id, 0, 'old#1', '', 'word', 'old', 0, 3, 1 from {{task}}"
+            f" where id between {of.running[0]} and {of.running[-1]}"
+        ),
         *(
             "insert into {report} (run_id, kind, name, place, chunks, data, recorded_at)"
             f" select id, '{kind}', 'word', {place}, 1, '[1]', 1 from {{task}}"
@@ -477,6 +513,10 @@ def _instances(of: Subjects) -> list[str]:
         (
             f"insert into {{receipt}} (instance_id, key, outcome, recorded_at)"
             f" {numbers} select n, 'key', 'applied', {NOW} from numbers"
+        ),
+        (
+            f"insert into {{receipt}} (instance_id, key, outcome, recorded_at)"
+            f" {numbers} select n, 'content:' || n, 'applied', {NOW} from numbers"
         ),
         (
             "insert into {parked} (projection, instance_id, version, error, parked_at)"

@@ -1,6 +1,7 @@
 """Named values: a run sets them, any process reads the last, and whoever waits for one does not poll for it."""
 
 import asyncio
+import random
 import threading
 from typing import Any
 
@@ -364,3 +365,37 @@ async def test_they_go_with_their_run(clocked: World) -> None:
     await clocked.advance("8d")
     await store.prune("7d")
     assert await reports(store) == 0
+
+
+@workflow
+async def brief(ctx: Context, number: int) -> None:
+    if number % 2:
+        await ctx.sleep(0.001 * (number % 5))
+        ctx.set_value("status", number)
+
+
+@pytest.mark.proves("TK-02", "TK-03")
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+async def test_a_value_that_races_with_the_end_of_its_run_is_there_and_one_never_set_is_told(
+    live_store: Store, count: int
+) -> None:
+    """Readers come before, while and after each run ends; one in three gives up early and asks again."""
+    chance, late = random.Random(count), 0
+
+    async def one(number: int) -> int | None:
+        nonlocal late
+        run = await begun(live_store, brief, number)
+        await asyncio.sleep(chance.choice((0, 0, 0.002, 0.01)))
+        for timeout in (*([chance.uniform(0, 0.01)] if number % 3 == 0 else []), 30):
+            try:
+                return await live_store.value(run, "status", int, timeout=timeout)
+            except Timeout:
+                late += 1
+            except ValueNotSet:
+                return None
+        raise AssertionError(f"run {number} ended, and its reader was not told")
+
+    async with Worker(live_store, [brief]):
+        read = [value for at in range(0, count, 20) for value in await asyncio.gather(*map(one, range(at, at + 20)))]
+    assert read == [number if number % 2 else None for number in range(count)]
+    assert late > 0, "no reader came too early: void"

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from stepwell import CloudEvent, Context, Engine, Outbox, PermanentError, Store, Worker, ui, workflow
+from stepwell import CloudEvent, Context, Cron, Engine, Outbox, PermanentError, Store, Worker, ui, workflow
 from stepwell.base.clock import TestClock
 from stepwell.records import RunStatus
 from stepwell.store import excerpts
@@ -164,6 +164,7 @@ async def oddly(ctx: Context, what: str) -> None:
 @pytest.mark.backends("sqlite", reason="markup is made of what any backend returns")
 async def test_nothing_that_is_stored_becomes_markup(store: Store) -> None:
     serves = [oddly, *flows.ALL, shop.Subscriptions()]
+    await store.schedule("odd", oddly.trigger(ATTACKS[0]), Cron("0 7 * * *"))
     shown = [(attack, await stored_everywhere(store, attack)) for attack in ATTACKS]
     await Worker(store, [oddly, *flows.ALL, Engine(store).register(shop.Subscriptions(), observe=True)]).drain()
     async with dashboard(store, serves, name=ATTACKS[0]) as desk:
@@ -177,6 +178,11 @@ async def test_nothing_that_is_stored_becomes_markup(store: Store) -> None:
                 assert Markup(answer.text).odd == [], path
                 assert "evil" not in answer.headers.get("set-cookie", "")
             said = await desk.done("/trigger", workflow="buy", field__what=attack, key=f"{attack} again")
+            assert not Markup(said).odd
+        for attack in ATTACKS[::6]:
+            typed = {"typed": "1", "show": "1", "field__what": attack, "key": attack, "tags": attack, "delay": attack}
+            assert Markup((await desk.post("/trigger", workflow="buy", **typed)).text).odd == []
+            said = await desk.done("/schedules/change", name="odd", verb="count", start=attack, end=attack, back="/")
             assert not Markup(said).odd
     for attack in ATTACKS[::8]:
         async with dashboard(store, name=attack) as desk:
@@ -198,7 +204,8 @@ async def stored_everywhere(store: Store, attack: str) -> list[str]:
     await store.delete(await store.enqueue("emails", attack), attack)
     instance = urlencode({"type": "subscription", "id": attack})
     runs = [f"/runs/{int(one)}" for one in (run, waits, held)]
-    return [*runs, f"/tasks/{int(message)}", f"/deciders/one?{instance}"]
+    tabs = [f"{runs[0]}?tab=graph", f"{runs[0]}?tab=source"]
+    return [*runs, *(tabs if attack in ATTACKS[::6] else ()), f"/tasks/{int(message)}", f"/deciders/one?{instance}"]
 
 
 def asked_with(attack: str) -> list[tuple[str, dict[str, str]]]:
@@ -213,6 +220,8 @@ def asked_with(attack: str) -> list[tuple[str, dict[str, str]]]:
         ("/dead", {"error": attack}),
         ("/dead", {"queue": attack}),
         ("/queues/one", {"name": attack}),
+        ("/schedules/one", {"name": "odd", "start": attack, "end": attack}),
+        ("/deciders", {"type": "subscription", "state": attack}),
         ("/", {"window": attack}),
     ]
 

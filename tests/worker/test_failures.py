@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import PermanentError, Retry, Store, Task, TransientError, Worker, handler, step, workflow
+from stepwell import Paused, PermanentError, Retry, Store, Task, TransientError, Worker, handler, step, workflow
 from stepwell.base.clock import TestClock
 from stepwell.base.events import TaskDied, TaskFailed
 from stepwell.work.outcome import is_ctrl_c
@@ -153,6 +153,54 @@ async def test_exceptions_are_mapped_without_the_librarys_classes(store: Store) 
     ]
     for error, status in mapped:
         assert (await attempt(store, error, retry=policy)).status == status, error
+
+
+@pytest.mark.proves("E-12")
+async def test_a_message_pauses_without_spending_an_attempt(store: Store, clock: TestClock) -> None:
+    tries: list[str] = []
+
+    @handler("mail", retry=Retry(1, paused=(PermissionError,)))
+    async def send(how: str) -> None:
+        tries.append(how)
+        if tries.count(how) == 1:
+            raise PermissionError("not yet") if how == "mapped" else Paused("not yet", resume_after="10m")
+
+    messages = {how: await store.enqueue(send, how) for how in ("mapped", "said")}
+    worker = Worker(store, [send])
+    assert await worker.drain() == 2
+    for how, seconds in (("mapped", 3600), ("said", 600)):
+        task = await store.get(messages[how])
+        assert task is not None
+        assert (task.status, task.attempt, task.owner, waits(task)) == ("PAUSED", 0, None, seconds)
+        assert task.last_error == f"Paused: {'PermissionError: ' if how == 'mapped' else ''}not yet"
+    clock.advance("10m")
+    assert await worker.drain() == 1
+    clock.advance("50m")
+    assert await worker.drain() == 1
+    for message in messages.values():
+        task = await store.get(message)
+        assert task is not None
+        assert (task.status, task.attempt, task.error) == ("SUCCESS", 1, None)
+
+
+@pytest.mark.proves("E-12")
+async def test_of_a_batch_only_the_message_that_pauses_pauses(store: Store, clock: TestClock) -> None:
+    taken: list[int] = []
+
+    @handler("mail", batch=10, retry=1)
+    async def send(numbers: list[int]) -> None:
+        if 2 in numbers and 2 not in taken:
+            if len(numbers) == 1:
+                taken.append(2)
+            raise Paused("not yet", resume_after="10m")
+        taken.extend(numbers)
+
+    await store.enqueue_many(send, [1, 2, 3])
+    await Worker(store, [send]).drain()
+    assert (sorted(taken), await store.counts("mail")) == ([1, 2, 3], {"SUCCESS": 2, "PAUSED": 1})
+    clock.advance("10m")
+    await Worker(store, [send]).drain()
+    assert await store.counts("mail") == {"SUCCESS": 3}
 
 
 @pytest.mark.proves("E-14")

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from stepwell import Config, InvalidOption, Retry, Store, Worker, connect, handler
+from stepwell import Config, Engine, InvalidOption, Retry, Store, Worker, connect, handler
 from stepwell.base.clock import TestClock
+from tests.deciders.workbench import Bench, Do, labels
 from tests.ground.waiting import until
 
 
@@ -81,6 +82,24 @@ async def test_the_poll_can_be_set_and_a_message_of_another_process_is_found_by_
         await until(lambda: done == [1])
     with pytest.raises(InvalidOption, match="poll"):
         Worker(mine, [work], poll=0)
+
+
+@pytest.mark.proves("CF-05")
+async def test_effects_and_timers_are_polled_as_often_as_the_worker_for_their_queue_says(
+    store_url: str, clock: TestClock
+) -> None:
+    async with connect(store_url, clock=clock, listen=False) as store:
+        bench = Bench()
+        engine = Engine(store).register(bench)
+        effects = Worker(store, [engine], prefixes=["bench:effects"], poll="50ms", concurrency=1)
+        timers = Worker(store, [engine], prefixes=["bench:inputs"], poll="3s", concurrency=2)
+        assert [one._runtime._polling._longest for one in (effects, timers)] == [0.05, 3.0]
+        await engine.execute(Do("a", ask="mail", after=60, timer="t"))
+        clock.advance(60)
+        assert await timers.drain() == 1
+        assert await labels(engine) == ["x", "tick"]
+        assert await effects.drain() == 1
+        assert await labels(engine) == ["x", "tick", "mail answered"]
 
 
 async def test_a_handlers_concurrency_and_a_workers_limits_are_checked(store: Store) -> None:

@@ -19,6 +19,7 @@ from stepwell.base.events import Event, RunHeld
 from stepwell.runs.journal import Journal
 from stepwell.work import upkeep
 from stepwell.work.upkeep import Holds
+from tests.ground.opened import READS_AUDIT
 from tests.ground.waiting import until
 from tests.store.seam import ask
 from tests.workflows.deploys import DEPLOYS, HEADER, Deploy
@@ -167,6 +168,7 @@ async def held(store: Store, clock: TestClock, deployed: Deployed) -> tuple[int,
     return run_id, module
 
 
+@READS_AUDIT
 @pytest.mark.proves("R-16")
 async def test_a_deploy_that_keeps_the_name_lets_held_runs_go_without_a_command(
     store: Store, clock: TestClock, deployed: Deployed
@@ -244,6 +246,7 @@ async def test_a_worker_that_lives_already_lets_go_what_another_holds_later(
     assert deployed.ledger == ["levy"]
 
 
+@READS_AUDIT
 @pytest.mark.proves("R-16")
 async def test_unpause_alone_changes_nothing_and_an_accepted_name_stays_so(
     store: Store, clock: TestClock, deployed: Deployed

@@ -17,6 +17,7 @@ from stepwell.store import tasks
 from stepwell.store.driver import Call
 from stepwell.store.rows import Claimed, Settlement, SettleRow, StepRow
 from stepwell.store.settle import settle_row, settled_step
+from tests.ground.opened import READS_AUDIT
 from tests.ground.waiting import until
 from tests.store.seam import AGAIN, DONE, FAILED, RELEASED, ask, begin, claim, do, one, watched
 from tests.workflows.kit import begun, drained, statuses, task_of
@@ -269,6 +270,7 @@ async def test_a_step_that_waits_costs_its_run_one_transaction_and_no_question(s
     assert not [call.statement for call in driver.said if call.statement in WRITING]
 
 
+@READS_AUDIT
 @pytest.mark.proves("E-02", "A-01")
 async def test_an_attempt_that_is_repeated_at_once_is_recorded_before_the_next(store: Store) -> None:
     run_id = await begun(store, failing_at_once)

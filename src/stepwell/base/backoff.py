@@ -6,6 +6,8 @@ Randomness comes in from outside, so every delay can be tested.
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -26,7 +28,10 @@ class Retry:
     """The number of attempts, the waits between them, and which errors are not subject to them.
 
     `Retry(5)` is five attempts. Exceptions in `permanent` are not tried again; those in `transient` are. Those in
-    `paused`, raised in a step or a workflow, pause the run as `Paused` does; no attempt is spent.
+    `paused` pause a run, a message or an effect as `Paused` does; no attempt is spent.
+
+    `when` is asked about every other exception that the program has raised, and says whether to try again. It is a
+    plain function of the exception; if it raises, the exception is tried again, as if there were no `when`.
     """
 
     max_attempts: int = 3
@@ -36,9 +41,12 @@ class Retry:
     permanent: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
     transient: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
     paused: tuple[type[BaseException], ...] = field(default=(), kw_only=True)
+    when: Callable[[BaseException], bool] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_max_attempts(self.max_attempts)
+        if self.when is not None and (not callable(self.when) or inspect.iscoroutinefunction(self.when)):
+            raise InvalidOption("when", self.when, "it is a plain function of the exception: `when=lambda error: ...`")
         # Kept as seconds, so that Retry(cap="5m") equals Retry(cap=300).
         object.__setattr__(self, "base", seconds_of(self.base, "base"))
         object.__setattr__(self, "cap", seconds_of(self.cap, "cap"))
@@ -50,6 +58,17 @@ class Retry:
     def of(cls, retry: int | Retry) -> Retry:
         """The policy itself, or the default policy with this number of attempts."""
         return retry if isinstance(retry, Retry) else cls(retry)
+
+    def refuses(self, error: BaseException) -> bool:
+        """True if `when` says that trying again cannot help; what it raises itself is noted on the error."""
+        if self.when is None:
+            return False
+        try:
+            return not self.when(error)
+        except Exception as failure:  # noqa: BLE001 - it is the program's own code
+            with contextlib.suppress(Exception):  # an exception may be frozen
+                error.add_note(f"stepwell: `when` of its Retry raised {type(failure).__name__}: {failure}"[:500])
+            return False
 
     def delay(self, attempt: int, randomness: float) -> float:
         """Seconds between the failed attempt (counted from 1) and the next; `randomness` is from 0 to 1.

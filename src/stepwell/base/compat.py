@@ -54,6 +54,22 @@ def waits_for_tasks(task: asyncio.Task[Any], waiter: Any) -> bool:
     return code in _PLACES or asks_next or _waits_in_anyio(inner)
 
 
+def place_of_wait(task: asyncio.Task[Any]) -> str:
+    """What a task awaits, and where in the program, for people."""
+    chain = _awaiting(task)
+    own = [one for one in chain if _is_of_program(getattr(one, "cr_frame", None))]
+    what = getattr(chain[-1], "__qualname__", type(chain[-1]).__name__)
+    if not own:
+        return str(what)
+    frame = own[-1].cr_frame
+    of = "a future" if own[-1] is chain[-1] else what
+    return f"{of} in {own[-1].__qualname__}, {frame.f_code.co_filename}, line {frame.f_lineno}"
+
+
+def _is_of_program(frame: FrameType | None) -> bool:
+    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] not in ("asyncio", "stepwell")
+
+
 def _awaiting(task: asyncio.Task[Any]) -> list[Any]:
     """The chain of coroutines of the task that await each other; the last one waits."""
     coroutines: list[Any] = [task.get_coro()]

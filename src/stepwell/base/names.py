@@ -18,6 +18,7 @@ MOST_ATTEMPTS: Final = 1_000
 LOWEST_PRIORITY: Final = -32_768
 SHIELD: Final = "shield()"  # the label of the branch of a shield; no function can have this name
 REQUEST: Final = "?"  # before the name of a signal whose sender waits for an answer: no name of a user's begins so
+EVENT: Final = "@"  # before the name of a call that waits for an event that is broadcast
 HIGHEST_PRIORITY: Final = 32_767
 
 _SIGNS: Final = frozenset("_.:-")
@@ -37,10 +38,10 @@ def check_name(kind: str, name: object) -> str:
         return name
     if not 1 <= len(name) <= LONGEST_NAME or not all(map(_may_stand_in_a_name, name)):
         raise InvalidName(kind, name, _NAME_RULE)
-    # Two names that look the same must be equal: `é` is one character or two, and there is
-    # a full-width `A`. Python writes its identifiers in this form, so the name of a function always has it.
-    if name != (plain := unicodedata.normalize("NFKC", name)):
-        raise InvalidName(kind, name, f"{_NAME_RULE}, in Unicode's normal form NFKC: {plain!a}")
+    # One letter has one spelling, or two names that are the same text would differ: `é` is one character or two. The
+    # name of a Python function always has this form.
+    if name != (plain := unicodedata.normalize("NFC", name)):
+        raise InvalidName(kind, name, f"{_NAME_RULE}, in Unicode's normal form NFC: {plain!a}")
     return name
 
 

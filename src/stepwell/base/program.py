@@ -26,18 +26,25 @@ _OUR_OWN: Final = str(Path(__file__).parents[1])
 _LIBRARY: Final = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib")})
 _INSTALLED: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]")  # within the standard library's folder
 _results: Final[dict[str, Any]] = {}
+_raised: Final[dict[str, tuple[type[Exception], ...]]] = {}
 _declared: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
 _lasting: Final[weakref.WeakKeyDictionary[object, str]] = weakref.WeakKeyDictionary()
 
 
-def know(name: str, returns: Any) -> None:
-    """Register the result type of a workflow; the last definition of a name counts."""
+def know(name: str, returns: Any, raises: tuple[type[Exception], ...] = ()) -> None:
+    """Register what a workflow returns and raises; the last definition of a name counts."""
     _results[name] = returns
+    _raised[name] = raises
 
 
 def result_type(name: str) -> Any:
     """The result type of the workflow; Any if it has no annotation, or is not defined in this process."""
     return _results.get(name, Any)
+
+
+def raised_by(name: str) -> tuple[type[Exception], ...]:
+    """The classes of its exceptions that callers of the workflow get; none if it is not defined in this process."""
+    return _raised.get(name, ())
 
 
 def declare(definition: object, name: str, function: object) -> None:

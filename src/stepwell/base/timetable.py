@@ -6,10 +6,13 @@ at which someone looks, so nothing drifts and every worker computes the same tic
 
 from __future__ import annotations
 
+import importlib
 import zoneinfo
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, tzinfo
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,6 +32,20 @@ SHORTHANDS: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+
+
+@lru_cache(maxsize=1)
+def zones_version() -> str | None:
+    """The version of the time zones by which this process computes, such as 2025b; None if nothing here says it."""
+    for folder in map(Path, zoneinfo.TZPATH):
+        for name in ("tzdata.zi", "+VERSION"):
+            with suppress(OSError), (folder / name).open(encoding="utf-8") as file:
+                return file.readline(64).removeprefix("# version").strip() or None
+        if (folder / "UTC").exists():
+            return None  # the zones of the system, which do not say it
+    with suppress(ImportError):
+        return str(importlib.import_module("tzdata").IANA_VERSION)
+    return None
 
 
 class Timetable(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

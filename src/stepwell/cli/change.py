@@ -360,7 +360,7 @@ async def _listed(store: Store, filters: dict[str, Any]) -> list[int]:
 
     rest = {name: value for name, value in filters.items() if name not in ("status", "limit")}
     most = min(filters["limit"] or MOST_COUNTED, MOST_COUNTED)
-    return [run.id for run in await runs_in(store, filters["status"], most, **rest)]
+    return [run.id for run in await runs_in(store, filters["status"], most, whole=False, **rest)]
 
 
 async def _change_listed(ids: Sequence[int], change_one: Callable[[int], Awaitable[object]]) -> int:

@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 def why(asked: Invocation, run: str) -> None:
     """Say why a run does not go on, until when, and what helps.
 
-    RUN is a run's number, its key, workflow:key, @last or @failed; or the number of an input that was submitted.
+    RUN is a run's number, its key, workflow:key, @last or @failed; the number of an input that was submitted; or
+    schedule:NAME, to ask why its last tick has no run.
 
     \b
     Examples:
       stepwell why order-7
+      stepwell why schedule:nightly
     """
-    asked.do(lambda store: _why(store, asked, run))
+    if run.startswith("schedule:") and "@" not in run:
+        asked.do(lambda store: _why_schedule(store, asked, run.removeprefix("schedule:")))
+    else:
+        asked.do(lambda store: _why(store, asked, run))
 
 
 @click.command()
@@ -155,6 +160,15 @@ def fork(
       stepwell fork order-7 --at charge --set price=900 --reason "a complaint"
     """
     asked.do(lambda store: forked(store, asked, run, at, edits=edits, reason=reason, dry_run=dry_run))
+
+
+async def _why_schedule(store: Store, asked: Invocation, name: str) -> None:
+    one = await store.get_schedule(name)
+    if asked.as_json:
+        say_json({"schedule": name, "state": one.state, "why": one.why})
+    else:
+        say(f"schedule {name}: {one.why}")
+        say_next(f"stepwell schedule history {name}")
 
 
 async def _why(store: Store, asked: Invocation, name: str) -> None:

@@ -73,6 +73,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Steer": [
         control.signal,
         talk.signals,
+        talk.broadcast,
         talk.ask,
         talk.value,
         talk.stream,

@@ -287,6 +287,7 @@ async def _show(store: Store, asked: Invocation, name: str) -> None:
         say(f"  the last tick, at {_local(one.last_at, one)}, was {one.last_outcome}{run_id}")
     if one.buffered_at is not None:
         say(f"  the tick of {_local(one.buffered_at, one)} waits for the run before it")
+    say(f"  {one.why}")
     if one.state == "active":
         for each in ticks:
             say(f"  next: {_local(each, one)}")
@@ -299,10 +300,10 @@ async def _history(store: Store, asked: Invocation, name: str, limit: int) -> No
         say_json({"schedule": name, "ticks": ticks})
         return
     rows = [
-        (_local(one.due_at, info), one.kind, one.outcome, one.run_id, f"{one.count} ticks" if one.count > 1 else "")
+        (_local(one.due_at, info), one.kind, one.outcome, one.run_id, "" if one.outcome == "fired" else one.why)
         for one in ticks
     ]
-    table(("TICK", "KIND", "OUTCOME", "RUN", ""), rows)
+    table(("TICK", "KIND", "OUTCOME", "RUN", "WHY"), rows)
 
 
 async def _change(asked: Invocation, name: str, work: Awaitable[bool], done: str, undone: str) -> int:

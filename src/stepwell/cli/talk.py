@@ -42,6 +42,25 @@ def ask(
 
 
 @click.command()
+@click.argument("name")
+@click.argument("data", nargs=-1)
+@click.option("--key", help="Of events with one name and key only the first is published.")
+@asks_store
+def broadcast(asked: Invocation, name: str, data: Sequence[str], *, key: str | None) -> None:
+    """Tell an event to every run and workflow that subscribed.
+
+    Runs wait for it with `ctx.wait_event(NAME)`; workflows under `@on_event(NAME)` are triggered. DATA is one value, as
+    JSON if it parses, else as text; or an object, as name=text and name:=json; null if there is none.
+
+    \b
+    Examples:
+      stepwell broadcast payment.received order:=7 amount:=4900
+      stepwell broadcast rates.changed --key 2026-05-04
+    """
+    asked.do(lambda store: _broadcast(store, asked, name, data, key=key))
+
+
+@click.command()
 @click.argument("run")
 @click.argument("name", required=False)
 @click.option("--timeout", metavar="SPAN", default="0s", show_default=True, help="Wait so long for it to be set.")
@@ -114,6 +133,17 @@ async def _signals(store: Store, asked: Invocation, called: str, name: str | Non
     rows = [(one.name, one.key, ago(one.sent_at), one.taken_by or "waiting", short(one.data)) for one in page]
     table(("NAME", "KEY", "SENT", "TAKEN BY", "DATA"), rows)
     say_next(f"stepwell why {run.id}" + (f"   more: --after {page.next}" if page.next else ""))
+
+
+async def _broadcast(store: Store, asked: Invocation, name: str, data: Sequence[str], *, key: str | None) -> None:
+    from stepwell.cli.parse import value_of
+
+    task_id = await store.broadcast(name, value_of(data), key=key)
+    if asked.as_json:
+        say_json({"task": task_id, "event": name, "created": task_id.created})
+    else:
+        say(f"event {name} is task {task_id}" if task_id.created else f"event {name} was task {task_id} before")
+        say_next("stepwell message ls stepwell.broadcasts")
 
 
 async def _ask(

@@ -92,9 +92,13 @@ def dev(asked: Invocation, app: str, *, concurrency: int, folders: Sequence[str]
       stepwell dev shop
     """
     from stepwell.cli.dev import run_reloaded
+    from stepwell.cli.output import say
     from stepwell.cli.ui import missing
 
-    wanted = None if no_ui or missing() else port
+    absent = [] if no_ui else missing()
+    if absent:
+        say(f"without the dashboard, which needs {', '.join(absent)}: pip install 'stepwell[ui]'", to_stderr=True)
+    wanted = None if no_ui or absent else port
     asked.end(lambda: run_reloaded(app, asked.url, concurrency, list(folders) or ["."], wanted))
 
 

@@ -71,7 +71,7 @@ class DeciderBodies:
         envelope = Envelope.read(task.input)
         kept = await self._kept_answer(task)
         if kept is None:
-            effect = _read(family.effects, envelope)
+            effect = read_envelope(family.effects, envelope)
             if effect is None:
                 return DONE
             answer = await self._handled(family, effect, _context(family, envelope, task), threads, slot)
@@ -99,7 +99,7 @@ class DeciderBodies:
     ) -> Ended:
         """Decide an input and settle the task that it came with, in one transaction."""
         family = self._owner(envelope)
-        value = _read(family.inputs, envelope)
+        value = read_envelope(family.inputs, envelope)
         if value is None:
             return DONE
         timer_key = None
@@ -160,7 +160,7 @@ class DeciderBodies:
         if dead is None or dead["status"] != RunStatus.ERROR:
             return None  # requeued or dropped by an operator since
         envelope = Envelope.read(dead["input"])
-        effect = _read(family.effects, envelope)
+        effect = read_envelope(family.effects, envelope)
         return None if effect is None else family.decider.on_dead_letter(effect, dead["last_error"] or "")
 
     def _written(self, answer: object) -> Envelope:
@@ -186,7 +186,7 @@ def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext
     )
 
 
-def _read(kinds: Kinds, envelope: Envelope) -> Any:
+def read_envelope(kinds: Kinds, envelope: Envelope) -> Any:
     """What stands in a task, None if an upcaster drops it.
 
     It was read back when it was written, so what does not fit here is for other code.

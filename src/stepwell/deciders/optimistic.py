@@ -108,7 +108,8 @@ class OptimisticDecisions:
         return outcome if is_plain(outcome.change) else None
 
     def _is_simple(self, pending: Pending) -> bool:
-        if pending.family.observe or pending.family.inline:  # the statement writes neither of the two
+        family = pending.family
+        if family.observe or family.inline or family.dedupe_last is not None:  # the statement does none of the three
             return False
         return pending.delivery is None and pending.base is None and type(pending.input) not in self._slow
 

@@ -252,6 +252,8 @@ def concluded(
         elif item.same is not None and item.same.receipt is not None:
             item.receipt = Receipt("duplicate", item.same.receipt.first, item.same.receipt.last)
         _note(change, item)
+    if proposal.family.dedupe_last is not None and change.receipts:
+        change.remembered = proposal.family.dedupe_last
     change.completed = proposal.is_completed and not instance.is_completed
     change.cancelled = timers.cancelled
     if not change.completed:

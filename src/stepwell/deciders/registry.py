@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, microseconds_of, timeout_of
-from stepwell.base.names import check_key, check_name
+from stepwell.base.names import check_key, check_name, check_whole
 from stepwell.decider import ENGINE_EVENTS, KEY, ROUTE, AfterFailure, Decider
 from stepwell.deciders.snapshots import States
 from stepwell.deciders.type_names import Kinds, Written, classes_of
@@ -27,6 +27,7 @@ from stepwell.values.named_codecs import Codec
 from stepwell.values.versions import version_of
 
 AnyDecider = Decider[Any, Any, Any, Any]
+MOST_REMEMBERED: Final = 10_000
 NO_EFFECT: Final = "write `Never` instead if there are none"
 
 
@@ -62,11 +63,13 @@ class Family:
     effects: Kinds
     states: States
     takes_now: bool
-    dedupe: int | None  # microseconds for which equal inputs without a key count once
+    dedupe: int | None  # microseconds for which equal inputs without a key count once ...
+    dedupe_last: int | None  # ... and how many of them, the last ones, are remembered for an instance; None for all
     retry: Retry  # of effects
     timeout: float | None  # seconds for an attempt of an effect
     after_failure: AfterFailure
     observe: bool  # whether it is recorded what becomes of its inputs
+    secret: bytes = dataclasses.field(default=b"", repr=False)  # of an encrypted store: its fingerprints are keyed
     inline: list[InlineFold] = dataclasses.field(default_factory=list)  # projections that its decisions write
 
     @classmethod
@@ -96,6 +99,7 @@ class Family:
             States.of(decider, state, happened.routes.links),
             _takes_now(decider.decide),
             _window(decider),
+            _dedupe_last(decider),
             Retry.of(decider.retry),
             timeout_of(decider.timeout),
             _after_failure(decider),
@@ -121,10 +125,10 @@ class Family:
         return None if key is None else check_key(key, f"input of {self.type}")
 
     def fingerprint(self, input: Any) -> str:
-        """The same key for equal inputs, in every process."""
+        """The same key for equal inputs, in every process; in an encrypted store only with its key."""
         name, version = self.inputs.name(input), version_of(type(input))
         text = encode_ordered([name, version, input], limit=sys.maxsize, what=f"input {name} of {self.type}")
-        return f"content:{payload_hash(text)}"
+        return f"content:{payload_hash(text, self.secret)}"
 
     def decide(self, state: Any, input: Any, now: datetime) -> Decision[Any, Any, Any]:
         """The decision of the decider; raises if it returns anything else."""
@@ -178,8 +182,8 @@ class Family:
 class Registry:
     """The deciders of one engine: each type once, and each class of inputs for one decider only."""
 
-    def __init__(self, codec: Codec | None = None) -> None:
-        self._codec = codec
+    def __init__(self, codec: Codec | None = None, secret: bytes = b"") -> None:
+        self._codec, self._secret = codec, secret
         self._by_type: dict[str, Family] = {}
         self._by_input: dict[type, Family] = {}
 
@@ -197,7 +201,7 @@ class Registry:
         `keep` is how many seconds the store keeps receipts, None for ever; one that needs them longer is refused.
         `retry`, `timeout` and `observe` replace the decider's own.
         """
-        family = Family.of(decider, self._codec)
+        family = dataclasses.replace(Family.of(decider, self._codec), secret=self._secret)
         if retry is not None:
             family = dataclasses.replace(family, retry=Retry.of(retry))
         if timeout is not None:
@@ -329,6 +333,14 @@ def _window(decider: AnyDecider) -> int | None:
     if (window := microseconds_of(decider.dedupe, "dedupe")) <= 0:
         raise InvalidOption("dedupe", decider.dedupe, "it is a span like '10m', or None to take every input for itself")
     return window
+
+
+def _dedupe_last(decider: AnyDecider) -> int | None:
+    if decider.dedupe_last is None:
+        return None
+    if decider.dedupe is None:
+        raise InvalidOption("dedupe_last", decider.dedupe_last, "it goes with `dedupe`, the time for which they count")
+    return check_whole("dedupe_last", decider.dedupe_last, 1, MOST_REMEMBERED)
 
 
 def _after_failure(decider: AnyDecider) -> AfterFailure:

@@ -61,7 +61,7 @@ class Service:
         self.store = store
         self._db = database = store.database
         self._loop = database.loop
-        self.registry = Registry(self._db.options.codec)
+        self.registry = Registry(self._db.options.codec, self._db.options.secret)
         self._memory = Memory()
         self._workers: dict[str, int] = {}
         self._snapshot_every: dict[str, int] = {}

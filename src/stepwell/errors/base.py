@@ -43,6 +43,7 @@ class Paused(StepwellError):
     """Set this work aside until a signal, an operator or `resume_condition` brings it back; no attempt is spent.
 
     With `resume_after` it is tried again after that time, whatever else comes; it is asked for in place of a condition.
+    A message or an effect, which has no conditions, is tried again after that time, else after `pause_check_interval`.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from stepwell.records import StoredVersion, WorkerInfo
 from stepwell.store.emission import KEPT, QUEUE
 from stepwell.store.groups import GroupStats
 from stepwell.store.projections import ProjectionInfo
+from stepwell.store.schedule_info import other_zones
 
 Level = Literal["good", "warning", "problem"]
 SAFE_SQLITE: Final = (3, 51, 3)
@@ -349,6 +350,8 @@ def _schedules(facts: Facts) -> Iterator[Finding]:
         elif one.state == "paused":
             said = f"{one.name} is paused" + (f": {one.pause_reason}" if one.pause_reason else "")
             yield Finding("warning", "schedules", said, f"stepwell schedule resume {one.name}")
+    if (said := other_zones(facts.living)) and any(one.cron for one in facts.schedules):
+        yield Finding("warning", "schedules", said, "install one tzdata for all workers, and restart them")
 
 
 CHECKS: Final[Sequence[Callable[[Facts], Iterator[Finding]]]] = (

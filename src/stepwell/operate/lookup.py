@@ -58,15 +58,16 @@ def called(run: Run[Any]) -> str:
     return f"run {run.id} ({run.workflow}{f' {run.key}' if run.key else ''})"
 
 
-async def runs_in(store: Store, word: str | None, limit: int, **filters: Any) -> Page[Run[Any]]:
-    """The runs with this word for a status (None: all), newest first.
+async def runs_in(store: Store, word: str | None, limit: int, *, whole: bool = True, **filters: Any) -> Page[Run[Any]]:
+    """The runs with this word for a status (None: all), newest first; without payloads unless they are to be whole.
 
     A word such as "waiting" means only some runs of a status: then only the first pages of it are read, and the result
     is the whole answer, without a next page.
     """
+    filters["whole"] = whole
     if word is None or word not in IN_PART:
         status = None if word is None else STATUS_WORDS[word][0]
-        return await store.runs(**filters, status=status, limit=limit)
+        return await run_page(store, limit, **filters, status=status)
     found: list[Run[Any]] = []
     for status in IN_PART[word]:
         found += await _in_part(store, word, limit, {**filters, "status": status})
@@ -74,10 +75,26 @@ async def runs_in(store: Store, word: str | None, limit: int, **filters: Any) ->
     return Page(found[:limit], None)
 
 
+async def run_page(
+    store: Store,
+    limit: int,
+    *,
+    whole: bool = False,
+    parent: int | None = None,
+    deleted: bool = False,
+    after: str | None = None,
+    **which: Any,
+) -> Page[Run[Any]]:
+    """As `store.runs`; for lists that show no payload these are not read."""
+    wanted: Any = which
+    place: dict[str, Any] = {"limit": limit, "after": after, "whole": whole}
+    return await store.database.runs.page(wanted, parent=parent, deleted=deleted, **place)
+
+
 async def _in_part(store: Store, word: str, limit: int, filters: dict[str, Any]) -> list[Run[Any]]:
     found: list[Run[Any]] = []
     for _ in range(PAGES):
-        page = await store.runs(**filters, limit=PAGE)
+        page = await run_page(store, PAGE, **filters)
         found += [run for run in page if word_of(run).endswith(f" {word}")]
         if page.next is None or len(found) >= limit:
             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -11,7 +12,7 @@ from stepwell.base.durations import seconds_of
 from stepwell.errors import InvalidOption, RunNotFound
 from stepwell.operate.format import IN_PART, STATUS_WORDS
 from stepwell.operate.lookup import NameRefused, run_named, runs_in
-from stepwell.records import Page, Run
+from stepwell.records import Page, Run, RunStatus
 from stepwell.store.store import Store
 
 _WORD: Final = re.compile(r'(\w+):("[^"]*"|\S+)|"[^"]*"|\S+')
@@ -77,7 +78,7 @@ class RunQuery:
 async def listed(
     store: Store, query: RunQuery, *, limit: int, after: str | None = None, floor: datetime | None = None
 ) -> Page[Run[Any]]:
-    """The runs that fit, newest first; with an error, those of the newest 100,000 tasks that failed.
+    """The runs that fit, newest first, without payloads; with an error, those of the newest 100,000 tasks that failed.
 
     No run from before the `floor` is looked at.
     """
@@ -94,10 +95,25 @@ async def listed(
     word = None if query.status is None else query.status.lower()
     if word not in IN_PART:
         filters["after"] = after
-    page = await runs_in(store, word, limit, **filters, deleted=query.deleted is not None)
+    page = await runs_in(store, word, limit, whole=False, **filters, deleted=query.deleted is not None)
     if query.deleted is not None:
         return Page([run for run in page if run.deleted_at is not None], page.next)
     return page
+
+
+async def matching(
+    store: Store, query: RunQuery, statuses: Collection[RunStatus], *, limit: int
+) -> tuple[Sequence[int], bool]:
+    """The ids of the runs that fit and have one of these statuses, newest first, and whether there are more."""
+    word = None if query.status is None else query.status.lower()
+    if query.error is not None or word in IN_PART:
+        found = await listed(store, query.but(text=None), limit=limit)
+        return [int(run.id) for run in found if run.status in statuses], found.next is not None
+    wanted = [one for one in RunStatus if one in statuses and (word is None or one in STATUS_WORDS[word])]
+    parent = None if query.parent is None else int((await run_named(store, query.parent)).id)
+    filters: Any = query.filters(datetime.now(UTC))
+    page = await store.database.runs.numbers(filters, wanted, parent=parent, limit=limit)
+    return page, page.next is not None
 
 
 async def floor_of(store: Store, query: RunQuery) -> datetime | None:

@@ -56,9 +56,12 @@ class RunPage:
 
 
 async def page_of(
-    store: Store, run: Run[Any], *, first: int | None, chosen: str | None, all_logs: bool = False
+    store: Store, run: Run[Any], *, first: int | None, chosen: str | None, choose: bool = True, all_logs: bool = False
 ) -> RunPage:
-    """Read a page of a run: from the step with this number on, or where the chosen or the first failed one stands."""
+    """Read a page of a run: from the step with this number on, or where the chosen or the first failed one stands.
+
+    If no step is chosen, the one that a person probably came for is, unless `choose` is False.
+    """
     excerpts = store.database.excerpts
     counts = await excerpts.step_counts(run)
     record = None if chosen is None else await excerpts.step(run, chosen)
@@ -67,9 +70,9 @@ async def page_of(
         before = 0 if at is None or counts.total <= STEPS else await excerpts.before(run, at)
         first = before - before % STEPS
     steps = await excerpts.steps(run, skip=first, limit=STEPS)
-    if record is None and (key := _worth_a_look(run, steps)) is not None:
+    if record is None and choose and (key := _worth_a_look(run, steps)) is not None:
         record = await excerpts.step(run, key)
-    children, more = await children_of(store, run, 1, iter(range(MOST_FAMILIES)))
+    children, more = await children_of(store, run, 1, iter(range(MOST_FAMILIES)), whole=False)
     by, logged = await _logged(store, run, None if all_logs or record is None else record.step.key)
     return RunPage(
         run=run,

@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stepwell.base.durations import datetime_of
+from stepwell.base.names import EVENT, REQUEST
 from stepwell.operate.format import span
 from stepwell.operate.status import glyph_of
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.store.reports import ValueInfo
+from stepwell.store.signals import RECEIVED
 from stepwell.store.store import Store
 from stepwell.store.why import Reason, Why
 
@@ -27,7 +29,7 @@ LONGEST_NAME: Final = 28
 SHORTEST_FOLD: Final = 1.0  # seconds
 NARROWEST_FOLD: Final = 0.1  # seconds; a lower value would exaggerate the rest
 FOLDED_FROM: Final = 4  # times the width of a fold: shorter times without work are drawn as they are
-AT_ONCE: Final = ("sleep", "race()", "trigger_many()")  # recorded in a moment; not a wait that is over
+AT_ONCE: Final = ("sleep", "race()", "as_completed()", "trigger_many()")  # recorded in a moment; no wait that is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,15 @@ async def view_of(store: Store, run: Run[Any]) -> RunView:
     return RunView(run, steps, why, children, more, await marks_of(store, run), values)
 
 
-async def children_of(store: Store, run: Run[Any], depth: int, left: Iterator[int]) -> tuple[list[ChildRun], bool]:
+async def children_of(
+    store: Store, run: Run[Any], depth: int, left: Iterator[int], *, whole: bool = True
+) -> tuple[list[ChildRun], bool]:
     """The children of a run, with theirs; `left` bounds how often the store is asked in all."""
     if depth > DEEPEST or next(left, None) is None:
         return [], False
-    page = await store.runs(parent=run.id, limit=MOST_CHILDREN)
-    children = [ChildRun(each, *await children_of(store, each, depth + 1, left)) for each in reversed(page)]
+    page = await store.database.runs.page({}, parent=int(run.id), limit=MOST_CHILDREN, whole=whole)
+    deeper = depth + 1
+    children = [ChildRun(each, *await children_of(store, each, deeper, left, whole=whole)) for each in reversed(page)]
     return children, page.next is not None
 
 
@@ -118,6 +123,7 @@ COMMANDS: Final[Mapping[Reason, str]] = {
     Reason.STEP_PAUSED: "stepwell resume {run} {step} DATA",
     Reason.WAITING_FOR_SIGNAL: "stepwell signal {run} {awaited} DATA",
     Reason.WAITING_FOR_REQUEST: "stepwell ask {run} {awaited} DATA",
+    Reason.WAITING_FOR_EVENT: "stepwell broadcast {awaited} DATA",
     Reason.WAITING_FOR_CHILDREN: "stepwell runs --parent {run}",
     Reason.LIMITED: "stepwell limit show {workflow}",
     Reason.KEY_PAUSED: "stepwell limit show {workflow}",
@@ -197,9 +203,11 @@ def _awaited(step: StepInfo) -> str:
     if "resume_condition" in (step.error or {}):
         condition = (step.error or {}).get("resume_condition")
         return f"{condition}, or a resume" if condition else "a resume"
-    if step.name.endswith("()") or isinstance(step.output, dict):
+    if isinstance(step.output, dict) or (step.name.endswith("()") and step.name != RECEIVED):
         return "runs"
-    return "a request" if step.name.startswith("?") else "a signal"
+    if step.name.startswith(EVENT):
+        return "an event"
+    return "a request" if step.name.startswith(REQUEST) else "a signal"
 
 
 def scale_of(look: RunView, bars: Sequence[Bar]) -> Scale:

@@ -5,13 +5,17 @@ However many events an instance has, a bounded number of them is shown; a state 
 
 from __future__ import annotations
 
+import contextlib
+import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
+from functools import partial
 from typing import Any, Final
 
-from stepwell.deciders.diagram import StateMachine, status_of
+from stepwell.deciders.diagram import StateInfo, StateMachine, status_of
 from stepwell.deciders.history import OutstandingInfo, outstanding_info
 from stepwell.deciders.registry import Family
 from stepwell.engine import Engine
@@ -26,6 +30,8 @@ from stepwell.values.named_codecs import shown_value
 BEFORE: Final = 60  # events that are shown up to the version that is looked at, ...
 AFTER: Final = 30  # ... and behind it
 MOST_DEAD: Final = 20
+STRIDE: Final = 1_000  # versions between two states that are kept
+MOST_WAYPOINTS: Final = 256
 
 Step = tuple[str, str, str]  # a status, the event that left it, and the status that this led to
 
@@ -63,7 +69,38 @@ class Visit:
     trouble: str | None = None  # why the state could not be computed
 
 
-async def visit(store: Store, engine: Engine | None, type: str, id: str, at: int | None) -> Visit:
+@dataclass
+class Waypoints:
+    """States that were computed before, at round versions of instances, so that a slider does not begin at the first.
+
+    Each is copied in and out: nothing is known of what a decider's code does to a state that it is given.
+    """
+
+    engine: Engine | None = None
+    states: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+    async def state(self, engine: Engine, family: Family, instance: int, name: str, at: int) -> Any:
+        """The state of an instance at a version."""
+        if at < STRIDE:
+            return await engine.state(family.decider.__class__, name, at=at)
+        if self.engine is not engine:
+            self.engine, self.states = engine, {}
+        key = instance, at - at % STRIDE
+        if (known := self.states.pop(key, None)) is None:
+            known = await engine.state(family.decider.__class__, name, at=key[1])
+        with contextlib.suppress(Exception):  # a state that cannot be copied is computed again
+            self.states[key] = copy.deepcopy(known)
+        while len(self.states) > MOST_WAYPOINTS:
+            del self.states[next(iter(self.states))]
+        for row in await engine.store.database.decisions.events(instance, key[1], at):
+            events = family.events.read(row.type, row.type_version, row.data, what=f"event {row.version}")
+            known = family.evolved(known, events)
+        return known
+
+
+async def visit(
+    store: Store, engine: Engine | None, type: str, id: str, at: int | None, *, waypoints: Waypoints
+) -> Visit:
     """Read an instance at a version, or as it is; `NameRefused` if it has no events."""
     decisions = store.database.decisions
     store.database.check()
@@ -76,7 +113,7 @@ async def visit(store: Store, engine: Engine | None, type: str, id: str, at: int
     family = None if engine is None else engine.registry.of_type(type) if type in _types(engine) else None
     told = Told(None, None, (None,) * len(rows), {}, None)
     if engine is not None and family is not None:
-        told = await _told(engine, family, id, rows, first=first, at=at)
+        told = await _told(partial(waypoints.state, engine, family, found.id, id, first), family, rows, at=at)
     return Visit(
         type=type,
         id=id,
@@ -86,7 +123,7 @@ async def visit(store: Store, engine: Engine | None, type: str, id: str, at: int
         events=[_past(row, status) for row, status in zip(rows, told.statuses, strict=True)],
         has_code=family is not None,
         state=value_as_json(told.after),
-        status=None if family is None or told.trouble else status_of(family.decider, told.after),
+        status=None if family is None or told.trouble else seen_status(family.decider, told.after),
         changes=[] if told.trouble else list(changed_fields(told.before, told.after)),
         machine=None if family is None else machine_of(family),
         way=told.way,
@@ -107,19 +144,21 @@ class Told:
     trouble: str | None
 
 
-async def _told(engine: Engine, family: Family, id: str, rows: Sequence[EventRow], *, first: int, at: int) -> Told:
-    """The states before and at the version, and the status after each event."""
+async def _told(
+    before_them: Callable[[], Awaitable[Any]], family: Family, rows: Sequence[EventRow], *, at: int
+) -> Told:
+    """The states before and at the version, and the status after each event, from the state before them all."""
     decider = family.decider
     try:
-        state = await engine.state(decider.__class__, id, at=first)
+        state = await before_them()
         before = after = state
         statuses: list[str | None] = []
         way: Counter[Step] = Counter()
         for row in rows:
-            left, came_from = status_of(decider, state), state
+            left, came_from = seen_status(decider, state), state
             events = family.events.read(row.type, row.type_version, row.data, what=f"event {row.version}")
             state = family.evolved(state, events)
-            statuses.append(status_of(decider, state))
+            statuses.append(seen_status(decider, state))
             if row.version == at:
                 before, after = came_from, state
             if row.version <= at and left is not None and statuses[-1] is not None:
@@ -135,6 +174,21 @@ def machine_of(family: Family) -> StateMachine | None:
         return StateMachine.of(family.decider)
     except InvalidOption:
         return None
+
+
+def seen_status(decider: Any, state: Any) -> str | None:
+    """The status of a state: as its decider says it, else a `status` that the state itself has; None without either."""
+    if (declared := status_of(decider, state)) is not None:
+        return declared
+    found = state.get("status") if isinstance(state, Mapping) else getattr(state, "status", None)
+    return found.name if isinstance(found, Enum) else found if isinstance(found, str) else None
+
+
+def observed_machine(type: str, way: Mapping[Step, int]) -> StateMachine | None:
+    """The states that were observed, where none are declared; None if there were none."""
+    first = next(iter(way), None)
+    unviewed: Any = None  # no decider has declared them
+    return None if first is None else StateMachine(type, unviewed, (StateInfo(first[0]),), {})
 
 
 def _types(engine: Engine) -> set[str]:

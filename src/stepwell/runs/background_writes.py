@@ -1,12 +1,15 @@
-"""Rows of its journal that a run does not wait for."""
+"""Rows of its journal that a run does not wait for, and results whose write no cancel cuts off."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from stepwell.errors import LeaseLost
+from stepwell.runs.branches import CALLS
+from stepwell.store.pending import Answer
 from stepwell.store.rows import StepRow
 from stepwell.work.current import hidden
 
@@ -47,3 +50,18 @@ def noticed(run: RunTurn, task: asyncio.Task[None]) -> None:
     if not task.cancelled() and isinstance(task.exception(), LeaseLost):  # retrieved, or asyncio would log it
         run.overtaken = True
     run.leave(task)
+
+
+async def kept(run: RunTurn, writing: Awaitable[Answer]) -> Answer:
+    """The answer to the write of a result; a cancel of the step that comes meanwhile is too late, also for a replay."""
+    answer = asyncio.ensure_future(writing)
+    try:
+        return await asyncio.shield(answer)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if run.unwinding or task is None or getattr(task.get_coro(), "cr_code", None) not in CALLS:
+            raise
+        await asyncio.wait([answer])
+        if run.unwinding:
+            raise
+        return answer.result()

@@ -15,15 +15,17 @@ from stepwell.runs.context import Context, SyncContext
 from stepwell.runs.journal import Journal
 from stepwell.runs.long_steps import LongSteps
 from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.stalls import Stalls
 from stepwell.runs.steps import resumes_at, told_of
 from stepwell.runs.sync_turn import SyncTurn
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.values.arguments import Arguments
 from stepwell.values.codec import names_unknown_class
+from stepwell.values.own_exceptions import kept_of
 from stepwell.values.stamp import write_result
 from stepwell.work.body import Body, Slot
-from stepwell.work.outcome import Cancelled, Done, Ended, Restarted, Suspended, pause_of
+from stepwell.work.outcome import KEPT, Cancelled, Done, Ended, Restarted, Suspended, pause_of
 from stepwell.work.threads import Threads
 from stepwell.work.unreadable import Misfit
 
@@ -52,6 +54,10 @@ class WorkflowDefinition(Protocol):
         """Its retry policy; None for that of the store."""
 
     @property
+    def raises(self) -> tuple[type[Exception], ...]:
+        """The classes of its exceptions that its callers get."""
+
+    @property
     def cleanup(self) -> float | None:
         """Seconds that a cancelled run may clean up; None if it does not clean up."""
 
@@ -62,13 +68,17 @@ class WorkflowDefinition(Protocol):
 
 def run_body(workflow: WorkflowDefinition) -> Body:
     """The body that a worker calls for a run of this workflow."""
-    return partial(_execute, workflow, LongSteps())
+    return partial(_execute, workflow, (LongSteps(), Stalls()))
 
 
 async def _execute(
-    workflow: WorkflowDefinition, long_steps: LongSteps, tasks: Sequence[Claimed], threads: Threads, slot: Slot
+    workflow: WorkflowDefinition,
+    looks: tuple[LongSteps, Stalls],
+    tasks: Sequence[Claimed],
+    threads: Threads,
+    slot: Slot,
 ) -> Ended:
-    [task] = tasks
+    [task], (long_steps, stalls) = tasks, looks
     # Before its first turn a run has recorded nothing. Read after the claim: no other worker records for it then.
     recorded = await slot.database.steps.of(task.id, task.generation) if task.turn > 1 else ()
     arguments = _arguments(workflow, task, recorded)
@@ -77,6 +87,7 @@ async def _execute(
     run.arguments, run.long_steps = workflow.arguments, long_steps
     if workflow.cleanup is not None or task.cleanup_until is not None:
         run.cleanup = Cleanup(run, workflow.cleanup)
+    stalls.begin(run)
     try:
         returned = await run.execute(workflow.fn, _context(workflow, run), arguments)
     except Unwinding:
@@ -88,8 +99,11 @@ async def _execute(
             raise  # raised by the workflow itself
         return Cancelled()
     except Exception as error:  # noqa: BLE001 - raised again unless it means a pause
+        if kept := kept_of(error, workflow.raises):
+            BaseException.__setattr__(error, KEPT, kept)  # also on one that is frozen
         return _set_aside(run, error, workflow.retry or slot.database.options.retry)
     finally:
+        stalls.end(run)
         if run.journal.contradiction is not None:
             raise run.journal.contradiction  # even if the workflow has caught it
     return _done(workflow, run, returned)

@@ -14,7 +14,7 @@ import msgspec
 from stepwell.base.backoff import Retry
 from stepwell.base.limits import Limits
 from stepwell.base.names import LONGEST_NAME
-from stepwell.errors import InvalidName, InvalidOption
+from stepwell.errors import InvalidName, InvalidOption, StepFailed
 from stepwell.records import RunStatus
 from stepwell.runs.branches import Branch
 from stepwell.runs.turn import RunTurn
@@ -22,13 +22,17 @@ from stepwell.store.emission import Emission
 from stepwell.store.pending import Operation
 from stepwell.store.rows import StepRow
 from stepwell.values.arguments import Arguments
-from stepwell.values.codec import check_type
+from stepwell.values.codec import check_type, decode
+from stepwell.values.own_exceptions import rebuilt
 from stepwell.values.stamp import write_ordered
 from stepwell.values.versions import check_place
 from stepwell.work.current import current_branch
+from stepwell.work.outcome import GAVE_UP, RECORDED
 
 if TYPE_CHECKING:
     from stepwell.runs.log import AttemptLog
+
+PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that called the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,16 @@ class Attempt(msgspec.Struct, eq=False):
     def took(self) -> int:
         """Microseconds since it began."""
         return int((time.monotonic() - self.since) * 1_000_000)
+
+
+def failure_of(definition: StepDefinition, key: str, error: str) -> Exception:
+    """The exception of a step that gave up, from its record: of a class in `raises`, else `StepFailed`."""
+    told: dict[str, Any] = decode(error)
+    kind, message = str(told.get("type", "error")), str(told.get("message", ""))
+    failure = rebuilt(told, definition.raises) or StepFailed(key, kind, message, told)
+    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
+    BaseException.__setattr__(failure, RECORDED, {name: told[name] for name in PASSED_ON if name in told})
+    return failure
 
 
 def current_attempt() -> Attempt | None:

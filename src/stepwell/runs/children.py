@@ -25,19 +25,19 @@ from stepwell.errors import (
 )
 from stepwell.records import RunId, RunStatus
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import StepCall
+from stepwell.runs.call import StepCall, failure_of
 from stepwell.runs.doubt import course_at_most_once
 from stepwell.runs.journal import GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.pause import Pause
 from stepwell.runs.rename import cleared, in_order
 from stepwell.runs.requests import Adding, Course, Wait, asked
-from stepwell.runs.step_errors import failure_of
 from stepwell.runs.steps import course_of
 from stepwell.runs.turn import RunTurn
 from stepwell.store.draft import Asked, ordered_input
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import AddChildren, Answered, End, LookAtChildren, Recorded, Waits
 from stepwell.values.codec import decode, encode
+from stepwell.values.own_exceptions import failure_of_run
 from stepwell.values.stamp import read_value
 from stepwell.work.outcome import GAVE_UP
 
@@ -276,14 +276,15 @@ def _all_returned(row: StepRow, types: Sequence[Any], limit: int, ends: Sequence
 
 def _told_of(end: End) -> str:
     told = decode(end.error or "{}") or {}
-    return encode({**told, "run_id": end.id, "ended": str(end.status)})
+    workflow = {"workflow": end.workflow} if "args" in told else {}  # it raises the program's own exceptions
+    return encode({**told, "run_id": end.id, "ended": str(end.status), **workflow})
 
 
 def _failure_of(key: str, error: str) -> Exception:
     """The exception of a child that failed, was cancelled or took too long; the same on every replay."""
     told: dict[str, Any] = decode(error)
     run_id = int(told.pop("run_id", 0))
-    ended = told.pop("ended", None)
+    ended, workflow = told.pop("ended", None), str(told.pop("workflow", ""))
     failure: Exception
     if told.get("type") == "Timeout" and ended is None:
         failure = Timeout(str(told.get("message", "")))
@@ -295,8 +296,8 @@ def _failure_of(key: str, error: str) -> Exception:
     elif ended == RunStatus.CANCELLED:
         failure = RunCancelled(run_id, told)
     else:
-        failure = ExecutionFailed(run_id, told)
-    setattr(failure, GAVE_UP, key)
+        failure = failure_of_run(run_id, workflow, told)
+    BaseException.__setattr__(failure, GAVE_UP, key)  # also on one that is frozen
     return failure
 
 

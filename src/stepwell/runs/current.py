@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
-from stepwell.base.durations import datetime_of
+from stepwell.base.durations import Duration, datetime_of
 from stepwell.errors import NotInRun
 from stepwell.records import TaskKind
+from stepwell.runs.caller import branch_of, made
 from stepwell.runs.context import Context, SyncContext, current_run
 from stepwell.runs.reports import Progress, progress_text
+from stepwell.runs.wait import NOTHING, Raised
+from stepwell.runs.wait_event import waiting_for_event
 from stepwell.store.rates import checked_units
 from stepwell.store.rows import Claimed
 from stepwell.store.transaction import Executing, executing
 from stepwell.values.headers import Headers, headers_in
 from stepwell.work.current import HIDDEN, current_branch
+
+D = TypeVar("D")
+T = TypeVar("T")
 
 
 def current() -> Context:
@@ -35,6 +41,63 @@ def current_in_thread() -> SyncContext:
     """The same for the sync face, whose calls return when they are done."""
     message: Any = _current_message(SyncMessageContext)
     return SyncContext(current_run()) if message is None else message
+
+
+@overload
+async def wait_event(
+    name: str, type: type[T], *, where: Mapping[str, Any] | None = None, replay: Duration | None = None
+) -> T: ...
+@overload
+async def wait_event(
+    name: str,
+    type: type[T],
+    *,
+    where: Mapping[str, Any] | None = None,
+    replay: Duration | None = None,
+    timeout: Duration,
+    default: Raised,
+) -> T: ...
+@overload
+async def wait_event(
+    name: str,
+    type: type[T],
+    *,
+    where: Mapping[str, Any] | None = None,
+    replay: Duration | None = None,
+    timeout: Duration,
+    default: D,
+) -> T | D: ...
+@overload
+async def wait_event(
+    name: str,
+    type: type[T],
+    *,
+    where: Mapping[str, Any] | None = None,
+    replay: Duration | None = None,
+    timeout: Duration,
+) -> T | None: ...
+@overload
+async def wait_event(
+    name: str,
+    *,
+    where: Mapping[str, Any] | None = None,
+    replay: Duration | None = None,
+    timeout: Duration | None = None,
+    default: Any = NOTHING,
+) -> Any: ...
+def wait_event(
+    name: str,
+    type: Any = Any,
+    *,
+    where: Mapping[str, Any] | None = None,
+    replay: Duration | None = None,
+    timeout: Duration | None = None,
+    default: Any = NOTHING,
+) -> Coroutine[Any, Any, Any]:
+    """Let the current run wait for an event that is broadcast, and return its data; see `Context.wait_event`."""
+    branch = branch_of(current_run(), "wait_event", is_sync=False)
+    course = waiting_for_event(branch, name, type, where=where, replay=replay, timeout=timeout, default=default)
+    return made(branch, course, "wait_event")
 
 
 class Handled:

@@ -16,12 +16,11 @@ import msgspec
 from stepwell.base.events import StepInDoubt
 from stepwell.errors import SerializationError, StepFailed
 from stepwell.records import RunStatus
-from stepwell.runs.call import StepCall
+from stepwell.runs.call import StepCall, failure_of
 from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Course, Request, recorded
-from stepwell.runs.step_errors import failure_of
-from stepwell.runs.steps import attempted, course_of, resumed, stored_as
+from stepwell.runs.steps import attempted, course_of, resumed, stopped_again, stored_as
 from stepwell.runs.wait import NOTHING, WantedSignal, misfit_of, wait_of
 from stepwell.store.rows import IN_DOUBT, StepRow
 from stepwell.store.signals import Resolution
@@ -62,6 +61,8 @@ def course_at_most_once(call: StepCall) -> Course:
         match verdict:
             case Due(attempt, has_row):
                 run.admit(call.key)
+                if verdict.stopped is not None:
+                    yield from stopped_again(run, verdict.stopped)
                 verdict = yield from _begun(call, attempt) if not has_row else _doubted(call, verdict)
             case Waiting(row):
                 run.admit(call.key)
@@ -162,7 +163,7 @@ def _asking(call: StepCall, hook: Callable[..., Any]) -> Callable[..., Any]:
 def _person(call: StepCall, number: int) -> Generator[Request, Any, Resolution]:
     """What a person decides; the run holds nothing meanwhile."""
     run, key = call.run, f"{_doubts_of(call)}{number}#1"
-    wanted = WantedResolution(key.rpartition("/")[2].removesuffix("#1"), call.definition.returns, None, NOTHING)
+    wanted = WantedResolution((key.rpartition("/")[2].removesuffix("#1"),), call.definition.returns, None, NOTHING)
     run.journal.ask(key)
     told = encode({"type": IN_DOUBT, "message": "it began, and is not known to have ended", "step": call.key})
     row = StepRow(run.task.id, run.task.generation, key, run.journal.place(key), RunStatus.PAUSED, error=told)
@@ -181,13 +182,13 @@ def _doubts_of(call: StepCall) -> str:
 class WantedResolution(WantedSignal):
     """A decision about a step: its value is to fit what the step returns."""
 
-    def misfit(self, data: str) -> str | None:
+    def misfit(self, name: str, data: str) -> str | None:
         """Why the decision cannot be read; None if it can."""
         try:
             decision = decode(json_text(data), Resolution)
         except SerializationError as error:
             return str(error)
-        return misfit_of(self.name, self.type, bytes(decision.value).decode()) if decision.done else None
+        return misfit_of(self.what, self.type, bytes(decision.value).decode()) if decision.done else None
 
     def came(self, run: Any, output: str | None, error: str | None) -> Any:
         """The decision, from the record."""

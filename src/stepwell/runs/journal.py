@@ -6,28 +6,29 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+import msgspec
+
 from stepwell.errors import NonDeterminismError
 from stepwell.records import RunStatus
 from stepwell.store.rows import ACCEPTED, MARK, TOLD, StepRow
+from stepwell.values.codec import decode
 from stepwell.values.versions import may_be_equal
 
 BRANCH_ENDS: Final = "/"
 # Calls, and branches, that are named by stepwell and not by the workflow.
 OWN_STEPS: Final = (
-    *(
-        "race()",
-        "results()",
-        "trigger_many()",
-        "emit()",
-        "reply()",
-        "signal()",
-        "cancel()",
-        "ask()",
-        "tag()",
-        "untag()",
-    ),
+    *("race()", "results()", "trigger_many()", "emit()", "reply()", "signal()", "cancel()", "ask()"),
+    *("as_completed()", "receive()", "tag()", "untag()"),
 )
 OWN_CALLS: Final = frozenset((*OWN_STEPS, "sleep", "now", "task/", "shield()/"))
+
+
+class StoppedStep(msgspec.Struct, frozen=True, tag_field="type", tag="Cancelled"):
+    """The note on a step that its workflow has cancelled: in which attempt of the run, and how far into that turn."""
+
+    attempt: int
+    after: float  # seconds
+    message: str = "the workflow has cancelled it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Due:
     has_row: bool
     failed: StepRow | None = None
     cancelled: bool = False  # by the workflow, if it is a wait
+    stopped: StoppedStep | None = None  # by the workflow, if it is a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,9 @@ class Journal:
             case RunStatus.PAUSED:
                 return Waiting(row)
             case RunStatus.RUNNING | RunStatus.CANCELLED:
-                # Its worker was lost in the middle of it, or its run ended then and was retried.
-                return Due(row.attempt, has_row=True, cancelled=row.status is RunStatus.CANCELLED)
+                # Its worker was lost in the middle of it, or its run ended then, or its workflow cancelled it.
+                is_cancelled = row.status is RunStatus.CANCELLED
+                return Due(row.attempt, has_row=True, cancelled=is_cancelled, stopped=_stopped(row))
             case _:
                 return Due(row.attempt + 1, has_row=True, failed=row)
 
@@ -205,6 +208,12 @@ class Journal:
     def _contradict(self, recorded: str, asked: str) -> NoReturn:
         self.contradiction = NonDeterminismError(self._run_id, recorded=recorded, asked=asked)
         raise self.contradiction
+
+
+def _stopped(row: StepRow) -> StoppedStep | None:
+    if row.status is not RunStatus.CANCELLED or '"Cancelled"' not in (row.error or ""):
+        return None
+    return decode(row.error or "{}", StoppedStep)
 
 
 def _branch_of(key: str) -> str:

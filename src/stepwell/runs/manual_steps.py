@@ -10,11 +10,10 @@ from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus
 from stepwell.runs.background_writes import noted
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import StepDefinition, checked_step
+from stepwell.runs.call import StepDefinition, checked_step, failure_of
 from stepwell.runs.journal import Due, GaveUp, Replay, Waiting
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import Record, awaited, recording, waited_until
-from stepwell.runs.step_errors import failure_of
 from stepwell.runs.steps import retry_at
 from stepwell.runs.sync_turn import wait_in_thread
 from stepwell.runs.turn import RunTurn

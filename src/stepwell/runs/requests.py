@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import types
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
-from contextvars import Context, ContextVar, copy_context
+from collections.abc import Awaitable, Generator, Sequence
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -17,8 +16,8 @@ import msgspec
 from stepwell.base.names import is_shielded
 from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Timeout
-from stepwell.runs.background_writes import noted
-from stepwell.runs.branches import CALLS
+from stepwell.runs.background_writes import kept, noted
+from stepwell.runs.branches import CALLS, Branch
 from stepwell.runs.call import Attempt
 from stepwell.runs.cleanup import Stopped
 from stepwell.runs.conditions import is_met
@@ -30,7 +29,7 @@ from stepwell.store.pending import Answer
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Answered, CancelRequested, Question, Recorded, Stake, TakeSignal
 from stepwell.values.stamp import read_value, write_value
-from stepwell.work.current import current_branch
+from stepwell.work.current import current_branch, in_context
 from stepwell.work.processes import ProcessCall
 
 SWALLOWED: Final = 0.05  # seconds before a call is refused to a run that is unwound, or code that retries would spin
@@ -88,6 +87,13 @@ class Noted(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
+class MemoryWait(msgspec.Struct, frozen=True, eq=False):
+    """Asks to wait some seconds in memory: the run is not given back meanwhile."""
+
+    run: RunTurn
+    seconds: float
+
+
 class Renewal(msgspec.Struct, frozen=True, eq=False):
     """Asks for the lease to be renewed, which is over by this process's own clock."""
 
@@ -100,7 +106,7 @@ class Read(msgspec.Struct, frozen=True, eq=False):
     run: RunTurn
 
 
-Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | Renewal | Read
+Request = Attempt | Record | Doubt | Wait | Ask | Adding | Check | Noted | MemoryWait | Renewal | Read
 Course = Generator[Request, Any, Any]
 # The race that a call takes part in, and its place there.
 at_stake: Final[ContextVar[tuple[Stake | None, int]]] = ContextVar("stepwell_stake", default=(None, 0))
@@ -179,8 +185,10 @@ def recording(record: Record) -> Generator[Request, Any, None]:
 
 async def awaited(course: Course) -> Any:
     """Follow a course on the loop."""
+    waited = False
     try:
         request = next(course)
+        waited = True
         while True:
             try:
                 answer = await _answer_to(request)
@@ -189,6 +197,8 @@ async def awaited(course: Course) -> Any:
             else:
                 request = course.send(answer)
     except StopIteration as end:
+        if not waited:
+            await _others_begin()
         return end.value
     except (Unwinding, Stopped):
         await asyncio.sleep(SWALLOWED)
@@ -196,6 +206,14 @@ async def awaited(course: Course) -> Any:
 
 
 CALLS.add(awaited.__code__)
+
+
+async def _others_begin() -> None:
+    """Let new tasks of the run begin during a call that is answered at once, as they did when it was made first."""
+    branch = current_branch.get()
+    if isinstance(branch, Branch) and branch.run.has_new_tasks:
+        branch.run.has_new_tasks = False
+        await asyncio.sleep(0)
 
 
 def followed(course: Course) -> Any:
@@ -217,9 +235,8 @@ def _answer_to(request: Request) -> Awaitable[Any]:
     match request:
         case Attempt():
             return _executed(request)
-        case Record(run, row, attempt, has_row):
-            begun = None if attempt is None else attempt.shown
-            return run.slot.database.steps.submitted(row, run.task.owner, begun, has_row=has_row)
+        case Record():
+            return _submitted(request)
         case Doubt(run, row, answer):
             return run.slot.database.steps.doubted(row, run.task.owner, answer)
         case Ask(run, question):
@@ -228,7 +245,7 @@ def _answer_to(request: Request) -> Awaitable[Any]:
             return run.slot.database.new_tasks.draft_children(triggers, run.task.id)
         case Check(run, condition, type_):
             return is_met(run, condition, type_)
-        case Wait() | Noted():
+        case Wait() | Noted() | MemoryWait():
             return _waited(request)
         case Renewal(run):
             return run.slot.session.renew(run.slot.session.lease)
@@ -246,10 +263,8 @@ def _answered_here(request: Request) -> Any:
             return wait_in_thread(call.run, _answered_there(request))
         case Record(run):
             return wait_in_thread(run, _recorded(request))
-        case Doubt(run) | Wait(run) | Ask(run) | Adding(run) | Check(run) | Noted(run) | Renewal(run) | Read(run):
-            return wait_in_thread(run, _answered_there(request))
         case _:
-            assert_never(request)
+            return wait_in_thread(request.run, _answered_there(request))
 
 
 def _called_here(attempt: Attempt) -> Any:
@@ -283,6 +298,13 @@ async def _answered(run: RunTurn, question: Question) -> Answered:
             task.uncancel()
             task.cancel()  # the caller is cancelled at its next wait
         return answer.result()
+
+
+def _submitted(request: Record) -> Awaitable[Answer]:
+    run, attempt = request.run, request.attempt
+    begun = None if attempt is None else attempt.shown
+    writing = run.slot.database.steps.submitted(request.row, run.task.owner, begun, has_row=request.has_row)
+    return writing if attempt is None or run.is_sync else kept(run, writing)
 
 
 async def _recorded(request: Record) -> Answer:
@@ -321,8 +343,10 @@ def _executed(attempt: Attempt) -> Awaitable[Any]:
     return running if cleanup is None or is_shielded(call.key) else cleanup.stoppable(running)
 
 
-async def _waited(request: Wait | Noted) -> None:
+async def _waited(request: Wait | Noted | MemoryWait) -> None:
     match request:
+        case MemoryWait(_, seconds):
+            await asyncio.sleep(seconds)
         case Wait(run, pause):
             await run.park(pause)
         case Noted(run):
@@ -365,24 +389,3 @@ async def _in_process(attempt: Attempt, limit: asyncio.Timeout | None) -> Any:
     except asyncio.CancelledError:
         asked.kill()
         raise
-
-
-@types.coroutine
-def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Await the coroutine with its context variables in `context`: the caller does not see those that it sets.
-
-    A new task would do that too, at nine times the cost (8 us), and would be another current task.
-    """
-    go_on, given = coroutine.send, None
-    try:
-        while True:
-            waits_for = context.run(go_on, given)
-            try:
-                go_on, given = coroutine.send, (yield waits_for)
-            except GeneratorExit:
-                context.run(coroutine.close)
-                raise
-            except BaseException as error:  # noqa: BLE001 - what is thrown in is for the coroutine
-                go_on, given = coroutine.throw, error
-    except StopIteration as end:
-        return end.value

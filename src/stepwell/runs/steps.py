@@ -5,6 +5,7 @@ The course of a call is a generator, for async and sync workflows alike: it yiel
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Generator
 from functools import partial
@@ -18,14 +19,17 @@ from stepwell.base.clock import chance_of
 from stepwell.base.durations import microseconds_of
 from stepwell.errors import Paused, SerializationError
 from stepwell.records import RunStatus
-from stepwell.runs.call import Attempt, StepCall
+from stepwell.runs.background_writes import note
+from stepwell.runs.call import Attempt, StepCall, failure_of
+from stepwell.runs.cleanup import Stopped
 from stepwell.runs.emit import recording_with
-from stepwell.runs.journal import Due, GaveUp, Replay, Verdict, Waiting
+from stepwell.runs.journal import Due, GaveUp, Replay, StoppedStep, Verdict, Waiting
 from stepwell.runs.log import end_of
-from stepwell.runs.pause import Pause
+from stepwell.runs.pause import Pause, Unwinding
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import (
     Course,
+    MemoryWait,
     Noted,
     Record,
     Renewal,
@@ -39,16 +43,19 @@ from stepwell.runs.requests import (
     unrecorded,
     waited_until,
 )
-from stepwell.runs.step_errors import failure_of, kept_of
 from stepwell.runs.step_transaction import Committed, StepTransaction
-from stepwell.runs.turn import RunTurn
-from stepwell.runs.wait import accepts, misfit_of, told_misfits
+from stepwell.runs.turn import RunTurn, is_stopped
+from stepwell.runs.wait import WantedSignal, accepts, told_misfits
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Recorded, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.lossless import refuse_cut
+from stepwell.values.own_exceptions import kept_of
 from stepwell.values.stamp import read_value, write_value
 from stepwell.work.outcome import STORED_ERROR_LIMIT, Again, Failed, interrupted, judge, pause_of
+
+GRACE: Final = 1.0  # seconds that a replay waits longer for the cancel of a step than it took to come before
+LONGEST_REST: Final = 60.0
 
 
 def course_of(call: StepCall) -> Course:
@@ -61,9 +68,8 @@ def course_of(call: StepCall) -> Course:
         match verdict:
             case Due():
                 run.admit(call.key)
-                if verdict.failed is not None:
-                    due = retry_at(_policy(call), verdict.failed)
-                    yield from waited_until(run, call.key, due, verdict.failed)
+                if verdict.has_row:
+                    yield from _waited_until_due(call, verdict)
                 run.enter(call.key)
                 try:
                     row, value = yield from attempted(call, verdict.attempt, has_row=verdict.has_row)
@@ -100,8 +106,8 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         if races and not run.journal.knows(row):  # the winner of a race changes the rows of the others
             yield from recorded(run, row)
         if seen is None or is_due:
-            fits = partial(misfit_of, call.definition.name, call.definition.returns)
-            question = TakeSignal(run.task, row, call.definition.name, None, False, *at_stake.get(), misfit=fits)
+            wanted = WantedSignal((call.definition.name,), call.definition.returns, None, None)
+            question = TakeSignal(run.task, row, wanted.names, None, False, *at_stake.get(), misfit=wanted.misfit)
             answer = yield from asked(run, question)
             told_misfits(run, question)
             if isinstance(answer, Recorded):
@@ -125,6 +131,46 @@ def resumed(call: StepCall, row: StepRow) -> Generator[Request, Any, Verdict]:
         done = msgspec.structs.replace(row, status=RunStatus.SUCCESS, output=text, error=None, accepts=None)
         yield from recorded(run, done)
         return Replay(text)
+
+
+def _waited_until_due(call: StepCall, verdict: Due) -> Generator[Request, Any, None]:
+    """Wait for the next attempt after a failed one; after a cancel, whether the workflow cancels the step again."""
+    if verdict.stopped is not None:
+        yield from stopped_again(call.run, verdict.stopped)
+    if (failed := verdict.failed) is None:
+        return
+    try:
+        yield from waited_until(call.run, call.key, retry_at(_policy(call), failed), failed)
+    except asyncio.CancelledError as error:
+        if is_stopped_by_workflow(call.run, call.key, error):
+            note_stopped(call, failed.attempt)
+        raise
+
+
+def is_stopped_by_workflow(run: RunTurn, key: str, error: asyncio.CancelledError) -> bool:
+    """True if the workflow itself has cancelled the task of a call: not the worker, nor a cancel of the run."""
+    if run.is_sync or run.unwinding or run.is_lost or isinstance(error, Stopped | Unwinding):
+        return False
+    refused = run.cleanup is not None and run.cleanup.refuses(key)
+    return is_stopped(error) and not refused
+
+
+def note_stopped(call: StepCall, number: int, took: int = 0) -> None:
+    """Record that the workflow has cancelled a step, so that no replay executes it."""
+    run = call.run
+    told = StoppedStep(run.task.attempt, round(monotonic() - run.began, 3))
+    row = call.row(RunStatus.CANCELLED, number, took)
+    note(run, msgspec.structs.replace(row, error=encode(told)), has_row=True)
+
+
+def stopped_again(run: RunTurn, told: StoppedStep) -> Generator[Request, Any, None]:
+    """Wait for the workflow to cancel the step as it did before; if this returns, it does not: the step is due.
+
+    What has cancelled it may have been a timeout of asyncio, which on a replay begins anew.
+    """
+    if told.attempt == run.task.attempt:
+        yield MemoryWait(run, max(0.0, min(told.after + GRACE, LONGEST_REST) - (monotonic() - run.began)))
+    yield Wait(run, Pause(hesitates=True))
 
 
 def _next_check(run: RunTurn) -> int:
@@ -180,6 +226,11 @@ def _outcome(attempt: Attempt) -> Generator[Request, Any, tuple[StepRow, Any]]:
         except KeyboardInterrupt as error:  # raised in another task it would end the loop, and the worker with it
             raise interrupted(error) from None
         return (returned.row, returned) if isinstance(returned, Committed) else _stored(attempt, returned)
+    except asyncio.CancelledError as error:
+        if is_stopped_by_workflow(run, call.key, error) and (at_stake.get()[0] is None or attempt.shown is not None):
+            run.slot.database.steps.withdraw(attempt.shown)
+            note_stopped(call, attempt.number, attempt.took)
+        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a body raises is its outcome, sys.exit() too
         pause = pause_of(error, _policy(call)) if isinstance(error, Exception) else None
         return (_failed(attempt, error) if pause is None else _set_aside(attempt, pause)), error

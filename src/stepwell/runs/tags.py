@@ -1,8 +1,9 @@
-"""The headers that a run has, and tags that it sets on itself: each call once in its life, like a step."""
+"""What a run came with, and the tags that it sets on itself: each call once in its life, like a step."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from datetime import datetime
 
 from stepwell.base.names import check_key
 from stepwell.errors import InvalidOption, PermanentError
@@ -11,12 +12,13 @@ from stepwell.runs.caller import branch_of, made
 from stepwell.runs.other_run import course_of_verb
 from stepwell.runs.requests import Course, followed
 from stepwell.runs.turn import RunTurn
+from stepwell.store.ticks import tick_of
 from stepwell.values.headers import Headers, headers_in
 from stepwell.values.stamp import write_ordered
 
 
-class HasHeaders:
-    """What travels with a run."""
+class Origin:
+    """What a run came with: headers, and the tick of the schedule that has triggered it."""
 
     _run: RunTurn
 
@@ -24,6 +26,18 @@ class HasHeaders:
     def headers(self) -> Headers:
         """The texts that travel with this run: what it was triggered with, and what that inherited."""
         return headers_in(self._run.task.headers)
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule that has triggered the run; None if none has."""
+        tick = tick_of(self._run.task.key)
+        return None if tick is None else tick[0]
+
+    @property
+    def scheduled_for(self) -> datetime | None:
+        """The moment of the tick for which a schedule has triggered the run; None if none has."""
+        tick = tick_of(self._run.task.key)
+        return None if tick is None else tick[1]
 
 
 class TagsAsync:

@@ -51,6 +51,7 @@ class RunTurn:
 
     is_sync = False
     long_steps: LongSteps  # of its workflow in this worker
+    has_new_tasks = False  # which may not have begun
     is_at_work = False  # True while code of the workflow runs in another thread
 
     def __init__(self, task: Claimed, workflow: str, journal: Journal, slot: Slot, threads: Threads) -> None:
@@ -149,6 +150,7 @@ class RunTurn:
     def joined(self, task: asyncio.Task[Any], path: str = "") -> None:
         """A task was created in the branch with this path: it is part of the run until it is done."""
         self._tasks.add(task)
+        self.has_new_tasks = True
         if self.cleanup is not None:
             self.cleanup.joined(task, path)
         task.add_done_callback(self._left)
@@ -271,6 +273,10 @@ class RunTurn:
         """The tasks that wait for something outside the run: neither for a call of stepwell, nor for each other."""
         calling = set(self._under_way.values())
         return [task for task in self._parts() if task not in calling and waited_for(task) and not self._waits(task)]
+
+    def stuck(self) -> list[asyncio.Task[Any]] | None:
+        """The tasks that wait for something outside the run; None while something of it is under way."""
+        return None if self.is_sync or self._under_way or self.unwinding else self.outside()
 
     def _woken(self) -> None:
         for waiting, pause in tuple(self._parked.items()):

@@ -35,7 +35,7 @@ from stepwell.runs.requests import (
 )
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import StepRow
-from stepwell.store.wait_query import EndRace, Recorded, Stake, TakeSignal
+from stepwell.store.wait_query import EndRace, Recorded, Stake, TakeEvent, TakeSignal
 from stepwell.values.codec import decode, encode
 from stepwell.values.fields import schema_of
 from stepwell.values.stamp import has_version, read_value
@@ -106,13 +106,13 @@ def waiting_for(branch: Branch, name: str, type_: Any, timeout: Duration | None,
     if timeout is None and default is not NOTHING:
         raise InvalidOption("default", default, "it needs a `timeout` too")
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
-    return _waiting(branch, WantedSignal(check_name("signal", name), type_, limit, default))
+    return _waiting(branch, WantedSignal((check_name("signal", name),), type_, limit, default))
 
 
 def waiting_for_request(branch: Branch, name: str, type_: Any, timeout: Duration | None) -> Course:
     """The course of a wait for a request; it returns the place of the request and its data, or None after `timeout`."""
     limit = None if timeout is None else microseconds_of(timeout, "timeout")
-    return _waiting(branch, WantedRequest(REQUEST + check_name("request", name), type_, limit, None))
+    return _waiting(branch, WantedRequest((REQUEST + check_name("request", name),), type_, limit, None))
 
 
 def _waiting(branch: Branch, wanted: WantedSignal) -> Course:
@@ -125,26 +125,46 @@ def _waiting(branch: Branch, wanted: WantedSignal) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class WantedSignal:
-    """The type that a wait returns, and its default if no signal comes in time."""
+    """The names that a wait takes signals of, the type that it returns, and its default if none comes in time."""
 
-    name: str
+    names: tuple[str, ...]
     type: Any
     limit: int | None
     default: Any
+    takes_any: bool = False  # the first of several names, which it returns too
 
-    def misfit(self, data: str) -> str | None:
+    @property
+    def name(self) -> str:
+        """The name, of a wait that has one; else all of them, for people."""
+        return ", ".join(self.names)
+
+    @property
+    def what(self) -> str:
+        """What it waits for, for people."""
+        return f"signal {self.name}"
+
+    def question(self, run: RunTurn, row: StepRow, due: int | None, *, is_new: bool) -> TakeSignal:
+        """What the database is asked."""
+        stake, fits = at_stake.get(), self.misfit
+        return TakeSignal(run.task, row, self.names, due, is_new, *stake, misfit=fits, takes_any=self.takes_any)
+
+    def misfit(self, name: str, data: str) -> str | None:
         """Why the data of a signal does not fit the wait; None if it does."""
-        return misfit_of(self.name, self.type, data)
+        return misfit_of(self.what, self.type, data)
 
     def came(self, run: RunTurn, output: str | None, error: str | None) -> Any:
         """What the wait returns, from its record; a default that is an exception is raised."""
         if error is not None:
-            if isinstance(self.default, type) and issubclass(self.default, Exception):
-                raise self.default(f"no signal {self.name} came in time")
-            if isinstance(self.default, Exception):
-                raise self.default
-            return None if self.default is NOTHING else self.default
-        return run.read(output, self.type, f"signal {self.name}")
+            return self.missed()
+        return run.read(output, self.type, self.what)
+
+    def missed(self) -> Any:
+        """What the wait returns if no signal has come in time: its default, which may be raised."""
+        if isinstance(self.default, type) and issubclass(self.default, Exception):
+            raise self.default(f"no {self.what} came in time")
+        if isinstance(self.default, Exception):
+            raise self.default
+        return None if self.default is NOTHING else self.default
 
 
 class WantedRequest(WantedSignal):
@@ -174,10 +194,10 @@ def accepts(type_: Any) -> str | None:
     return encode({"schema": schema, "named": getattr(type_, "__qualname__", str(type_)), **version})
 
 
-def misfit_of(name: str, type_: Any, data: str) -> str | None:
+def misfit_of(what: str, type_: Any, data: str) -> str | None:
     """Why the data of a signal cannot be read as the type of the wait; None if this code, or newer code, can."""
     try:
-        read_value(data, type_, what=f"signal {name}")
+        read_value(data, type_, what=what)
     except (UnknownRecord, UpcastFailed):
         return None  # the wait takes it, and its run waits for code that reads it
     except SerializationError as error:
@@ -188,13 +208,13 @@ def misfit_of(name: str, type_: Any, data: str) -> str | None:
 def told_misfits(run: RunTurn, asked: TakeSignal) -> None:
     """Report each signal that was set aside."""
     for why in asked.misfits:
-        run.slot.database.telemetry.emit(SignalSetAside(run.task.id, run.workflow, asked.name, why))
+        run.slot.database.telemetry.emit(SignalSetAside(run.task.id, run.workflow, *why))
 
 
 def wait_of(run: RunTurn, row: StepRow, wanted: WantedSignal) -> Course:
     """Take the signal if it has come, else wait until it comes or until the deadline that was recorded first."""
     run.check()
-    verdict = run.journal.answer(row.key, None)
+    verdict = run.journal.answer(row.key, row.input)
     if isinstance(verdict, Waiting):
         row, is_new = verdict.row, False
     elif isinstance(verdict, Replay):
@@ -223,7 +243,7 @@ def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) ->
     """Wait until there is an answer, and record it."""
     due = None if row.output is None else decode(row.output, int)
     while True:
-        question = TakeSignal(run.task, row, wanted.name, due, is_new, *at_stake.get(), misfit=wanted.misfit)
+        question = wanted.question(run, row, due, is_new=is_new)
         answer = yield from asked(run, question)
         told_misfits(run, question)
         if isinstance(answer, Recorded):
@@ -231,6 +251,8 @@ def _taken(run: RunTurn, row: StepRow, wanted: WantedSignal, *, is_new: bool) ->
         if is_new:
             run.journal.record(row)
             is_new = False
+            if isinstance(question, TakeEvent):
+                continue  # what was published before the wait was committed knows nothing of it
         yield Wait(run, Pause(due, wakes=answer.wakes))
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from stepwell.errors import QueueNotFound, Refused, WorkflowNotFound
 from stepwell.records import TaskId, TaskKind
+from stepwell.store.audit import Audit
 from stepwell.store.draft import Alike, Drafted, examples, inputs
 from stepwell.store.driver import Call, Columns, Row, Same, Script, Value
 from stepwell.store.held_keys import (
@@ -33,7 +34,7 @@ LOAD_BYTES: Final = 16 * 1024 * 1024
 SLOWEST_ROW: Final = 0.005  # seconds that a row of a bulk may take; after that the database counts as away
 
 
-def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int]) -> Script[bool]:
+def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int], audit: Audit) -> Script[bool]:
     """Write tasks of one queue, none with a key, in bulk. Return False, and write nothing, if the queue takes none.
 
     The queue is locked, so that no other transaction closes or deletes it before this one ends. The time is the
@@ -51,6 +52,7 @@ def load(params: dict[str, Value], tasks: Sequence[NewTask], ids: Sequence[int])
             begin, size = place, 0
         size += ROW_BYTES + len(text)
     yield Call("load_task", {}, _loaded(tasks[begin:], ids[begin:], queue_id, now), bulk=True)
+    yield from audit.created(params, ids)
     return True
 
 
@@ -81,7 +83,9 @@ def add_chunks(
     done: dict[int, TaskId] = {}
     numbered, same = latest_of_keys((yield from keyed_by_period(params, numbered)))
     for chunk in _chunks(numbered):
-        done |= {row["id"]: TaskId(row["id"]) for row in (yield from _added(statement, params, chunk))}
+        added = [row["id"] for row in (yield from _added(statement, params, chunk))]
+        yield from ended.audit.created(params, added)
+        done |= {task_id: TaskId(task_id) for task_id in added}
         if conditional := [(task, task_id) for task, task_id in chunk if task.conditions is not None]:
             done |= yield from add_with_conditions(params, conditional, ended)
     # Asked before the commit: if a key has another payload, the whole transaction is rolled back.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AuditLevel = Literal["problems", "all", "off"]
 UNACKNOWLEDGED: Final = "not acknowledged in time"
+MOST_NOTED: Final = 1000  # by one statement
 STORE: Final = 0  # the task of notes about the store itself
 
 
@@ -56,7 +57,8 @@ class What(StrEnum):
     ARCHIVED = "archived"
     DROPPED = "dropped"
     PURGED = "purged"
-    CLAIMED = "claimed"  # these with "all" only
+    CREATED = "created"  # these with "all" only
+    CLAIMED = "claimed"
     SUCCEEDED = "succeeded"
     SUSPENDED = "suspended"
     GIVEN_BACK = "given back"
@@ -72,6 +74,7 @@ class What(StrEnum):
     MAINTENANCE_BEGUN = "maintenance begun"
     MAINTENANCE_ENDED = "maintenance ended"
     PROJECTION_CHANGED = "projection changed"
+    SCHEDULE_CHANGED = "schedule changed"
     SEAL_DROPPED = "seal dropped"
     KEYS_ROTATED = "keys rotated"
 
@@ -137,6 +140,17 @@ class Audit:
         """Note what a person did to the store itself, such as to a queue."""
         said = about if by.reason is None else f"{about}: {by.reason}"
         yield from self.noted(params, [self.note(STORE, what, said, actor=by.actor)])
+
+    def creation(self, task_id: int) -> Note:
+        """The note for a new task, whose row may be written by the same statement."""
+        return self.note(task_id, What.CREATED, turn=0, attempt=0)
+
+    def created(self, params: Mapping[str, Value], ids: Iterable[int]) -> Script[None]:
+        """Note that these tasks were added; only with "all"."""
+        if self.everything:
+            notes = [self.creation(task_id) for task_id in sorted(ids)]
+            for begin in range(0, len(notes), MOST_NOTED):
+                yield from self.noted(dict(params), notes[begin : begin + MOST_NOTED])
 
     def claimed(self, params: dict[str, Value], rows: Iterable[Row]) -> Script[None]:
         """Note which session has claimed these tasks; only with "all"."""

@@ -22,6 +22,7 @@ from stepwell.records import TaskKind
 from stepwell.store.arrivals import Arrivals
 from stepwell.store.asks import Asks
 from stepwell.store.audit import Audit, AuditLevel, By, History
+from stepwell.store.broadcasts import Broadcasts
 from stepwell.store.builds import Builds
 from stepwell.store.bulk import Bulk
 from stepwell.store.by_hand import ByHand
@@ -96,6 +97,7 @@ class Options:
     keep_audit: float | None = 30 * 86_400.0
     codec: Codec | None = None
     encrypted: bool = False
+    secret: bytes = field(default=b"", repr=False)  # of an encrypted tenant: its hashes of values are keyed with it
     logs: str = "info"  # the least level of the log lines that are kept with a run
 
 
@@ -136,6 +138,7 @@ class Database:
         self.groups, self.dead_letters, self.retention = Groups(self), DeadLetters(self), Retention(self)
         self.arrivals = Arrivals(self)
         self.history, self.measure, self.excerpts = History(self), Measure(self), Excerpts(self)
+        self.has_broadcasts = False  # from when this process knows that there are any
         self.heartbeat: Any = None  # of the workers of this store, once there are any; `work/` makes it
 
     @cached_property
@@ -162,6 +165,11 @@ class Database:
     def inline(self) -> InlineRows:
         """The rows of inline projections; most stores have none."""
         return InlineRows(self)
+
+    @cached_property
+    def broadcasts(self) -> Broadcasts:
+        """Events that are told to every run and workflow that subscribed."""
+        return Broadcasts(self)
 
     @cached_property
     def schedules(self) -> Schedules:

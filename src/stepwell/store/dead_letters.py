@@ -41,16 +41,20 @@ class DeadLetters:
         instance: tuple[str, str] | None,
         limit: int,
         after: str | None,
+        whole: bool = True,
     ) -> Page[DeadLetter]:
-        """Tasks in ERROR, oldest first."""
+        """Tasks in ERROR, oldest first; with their payloads and errors only if they are to be whole."""
         await self._db.known(queue)
         await self._known_instance(instance)
         check_whole("limit", limit, 1, 10_000)
         after_time, after_id = place_of(after)
-        kind = None if kind is None else _kind(kind)
-        filters = self._db.params(queue=queue, kind=kind, error=check_filter("error", error), **_of(instance))
+        filters = self._db.params(kind=None if kind is None else _kind(kind), error=check_filter("error", error))
         place: dict[str, Value] = {"after_time": after_time, "after_id": after_id, "limit": limit + 1}
-        rows = await self._db.driver.read(Call("dead_letters", {**filters, **place}))
+        if instance is None:
+            asking = Call("dead_letters", {**filters, **place, "queue": queue, "whole": whole})
+        else:
+            asking = Call("dead_letters_of", {**filters, **place, **_of(*instance, queue)})
+        rows = await self._db.driver.read(asking)
         page = [dead_letter(row) for row in rows[:limit]]
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(page, next=None if last is None else f"{last['finished_at']}-{last['id']}")
@@ -138,7 +142,7 @@ class DeadLetters:
     def _drop(self, by: By, ids: Sequence[int]) -> Script[list[Row]]:
         yield from lock_families(ids)
         removed = yield Call("drop", self._db.params(), [(task_id,) for task_id in ids])
-        yield from remove_belongings(removed)
+        yield from remove_belongings(removed, broadcasts=self._db.has_broadcasts)
         yield from self._db.audit.of_removed(self._db.params(), removed, What.DROPPED, by)
         yield from let_next_go(self._db.params(), groups_of(removed))
         return removed
@@ -161,12 +165,13 @@ class DeadLetters:
 def dead_letters_of(params: dict[str, Value], type: str, id: str, limit: int) -> Call:
     """The question for the dead letters of one instance, oldest first; `dead_letter` reads the answer."""
     place: dict[str, Value] = {"after_time": 0, "after_id": 0, "limit": limit}
-    return Call("dead_letters", {**params, "queue": None, "kind": None, "error": None, **_of((type, id)), **place})
+    return Call("dead_letters_of", {**params, "kind": None, "error": None, **_of(type, id), **place})
 
 
-def _of(instance: tuple[str, str] | None) -> dict[str, Value]:
-    type_, name = instance or ("", None)
-    return {"instance": name, "effects": f"{type_}:effects", "inputs": f"{type_}:inputs"}
+def _of(type: str, id: str, queue: str | None = None) -> dict[str, Value]:
+    """The instance, and the queues of its decider: both, or the one that is asked for."""
+    effects, inputs = (name if queue in (None, name) else "" for name in (f"{type}:effects", f"{type}{INPUTS}"))
+    return {"instance": id, "effects": effects, "inputs": inputs}
 
 
 def _reopen(failed: Sequence[Row], requeued: Sequence[Row]) -> Script[None]:

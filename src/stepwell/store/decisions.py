@@ -9,7 +9,7 @@ import collections
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.store.add import add_joined
@@ -24,6 +24,7 @@ from stepwell.store.instances import (
     Instance,
     InstanceQuery,
     NewInstanceTask,
+    NewReceipt,
     ReceiptRow,
     Ruling,
 )
@@ -83,8 +84,8 @@ class Decisions:
 
     @property
     def may_guess(self) -> bool:
-        """Whether `decide_at_once` may be used: it has all values in one parameter, which is not encrypted."""
-        return self.is_remote and not self._db.options.encrypted
+        """Whether `decide_at_once` may be used: it has all values in one parameter, unencrypted, and notes no task."""
+        return self.is_remote and not self._db.options.encrypted and not self._db.audit.everything
 
     async def decide(
         self, work: Deliberation[R], queues: Mapping[str, int], *, count: int, patience: float | None = None
@@ -189,6 +190,10 @@ class Decisions:
     async def open_tasks(self, type: str, name: str) -> list[Row]:
         """The effects and timers of an instance that are not finished."""
         return await self._driver.read(Call("open_tasks_of", self._db.params(type=type, name=name)))
+
+    async def tasks_of(self, type: str, name: str) -> Sequence[Any]:
+        """The effects and timers of an instance, finished or not."""
+        return await self._driver.read(Call("tasks_of_instance", self._db.params(type=type, name=name)))
 
     async def observations(self, type: str, name: str, after: int, limit: int) -> list[Row]:
         """What was recorded of the inputs of an instance, after this number, in their order."""
@@ -299,7 +304,7 @@ class Decisions:
         if events := [row for one in changes for row in one.events]:
             yield Call("append_events", params, events)
         if receipts:
-            yield Call("add_receipts", params, list(receipts.values()))
+            yield from self._keep_receipts(changes, list(receipts.values()))
         if observed := [row for one in changes for row in one.observed]:
             yield Call("add_observations", params, observed)
         if settled := [delivery for one in changes for delivery in one.settled]:
@@ -314,6 +319,11 @@ class Decisions:
             yield Call("unmake_instances", params, unmade)
         return woken
 
+    def _keep_receipts(self, changes: Sequence[Change], receipts: Sequence[NewReceipt]) -> Script[None]:
+        yield Call("add_receipts", self._db.params(), receipts)
+        if remembered := [(one.id, one.remembered) for one in changes if one.remembered is not None]:
+            yield Call("forget_contents", {}, remembered)
+
     def _add(self, tasks: Sequence[NewInstanceTask], supply: Supply) -> Script[None]:
         ids = yield from supply.take(len(tasks))
         rows = [(task_id, *task) for task_id, task in zip(ids, tasks, strict=True)]
@@ -323,6 +333,8 @@ class Decisions:
                 if row["draining"] is not None:
                     raise QueueDraining(row["name"])
             raise Refused("a queue of effects or timers is not there any more")
+        if self._db.audit.everything:
+            yield from self._db.audit.created(self._db.params(), [row["id"] for row in added])
 
 
 def instance_of(query: InstanceQuery, row: Row, *, is_made: bool = False) -> Instance:

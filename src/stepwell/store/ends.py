@@ -36,10 +36,10 @@ def tell_ends(database: Database, ended: Sequence[int]) -> Script[set[int]]:
     if not ended:
         return set()
     params = database.params()
-    told = yield from _tell_instances(params, ended)
+    told = yield from _tell_instances(database, ended)
     runs = yield Call("told_of", params, [(run_id,) for run_id in ended])
     letters = [row for row in runs if row["letter_queue_id"] is not None and row["status"] == RunStatus.ERROR]
-    told |= yield from _tell_workflows(params, letters)
+    told |= yield from _tell_workflows(database, letters)
     if emissions := [one for row in runs for one in emissions_of(row)]:
         told |= yield from database.outboxes.writing(emissions)
     return told
@@ -66,7 +66,7 @@ def event_type(workflow: str, name: str) -> str:
     return f"{workflow}.{name}.v1"
 
 
-def _tell_workflows(params: dict[str, Value], letters: Sequence[Row]) -> Script[set[int]]:
+def _tell_workflows(database: Database, letters: Sequence[Row]) -> Script[set[int]]:
     """Trigger the workflow that each of these failed runs names for its failure."""
     if not letters:
         return set()
@@ -80,11 +80,11 @@ def _tell_workflows(params: dict[str, Value], letters: Sequence[Row]) -> Script[
             TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
         )
         rows.append(row_of(task, task_id))
-    yield Call("add_tasks", params, rows)
+    yield from _added(database, rows)
     return {letter["letter_queue_id"] for letter in letters}
 
 
-def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[set[int]]:
+def _tell_instances(database: Database, ended: Sequence[int]) -> Script[set[int]]:
     """Add an input for the instance of each effect that was given up; its decider decides what the instance is told."""
     effects = yield Call("dead_effects", {}, [(task_id,) for task_id in ended])
     if not effects:
@@ -97,5 +97,11 @@ def _tell_instances(params: dict[str, Value], ended: Sequence[int]) -> Script[se
         queue_id = effect["inputs_queue_id"]
         task = NewTask(TaskKind.INPUT, queue_id, "", said, max_attempts=DECIDER_ATTEMPTS, inside=True)
         rows.append(row_of(task, task_id))
-    yield Call("add_tasks", params, rows)
+    yield from _added(database, rows)
     return {effect["inputs_queue_id"] for effect in effects}
+
+
+def _added(database: Database, rows: Sequence[tuple[Value, ...]]) -> Script[None]:
+    params = database.params()
+    added = yield Call("add_tasks", params, rows)
+    yield from database.audit.created(params, [row["id"] for row in added])

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stepwell.base.count import Count, limit_of
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import REQUEST, check_id, check_whole
-from stepwell.errors import InvalidOption, RunNotFound
+from stepwell.base.names import EVENT, REQUEST, check_id, check_whole
+from stepwell.errors import InvalidOption
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
+from stepwell.store.rows import IN_DOUBT
 from stepwell.store.run_filter import LAST
 from stepwell.store.runs import step_info
-from stepwell.store.signals import name_of
+from stepwell.store.signals import accepted_by, names_of
+from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -40,12 +42,16 @@ class StepCounts:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What an open call of a run waits for: a signal (or resume) of this name, of this type if the call says one."""
+    """What an open call of a run waits for, of this type if the call says one.
+
+    That is a signal (or resume) or a request of this name, or that a person says what became of the step of this key.
+    """
 
     key: str
     name: str
     type: str | None
     schema: Mapping[str, Any] | None
+    kind: Literal["signal", "request", "doubt"] = "signal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,10 @@ class StepSpan:
 
 @dataclass(frozen=True, slots=True)
 class SettledSpan:
-    """What was settled in a span of time that begins at `since`; the lengths are averages in seconds."""
+    """What was settled in a span of time that begins at `since`; the lengths are averages in seconds.
+
+    `in_line` is how many of it waited at once, on average: how long they waited in all, over the length of the span.
+    """
 
     since: datetime
     succeeded: int
@@ -78,6 +87,16 @@ class SettledSpan:
     retried: int
     waited: float
     took: float
+    in_line: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadError:
+    """How many dead letters of a queue failed of an error of this type."""
+
+    queue: str
+    type: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +146,7 @@ class Excerpts:
         if not rows:
             return None
         accepts = rows[0]["accepts"]
-        schema = None if accepts is None else json.loads(accepts)["schema"]
+        schema = None if accepts is None else json.loads(accepts).get("schema")  # of several signals, none is its own
         return StepRecord(step_info(rows[0]), rows[0]["place"], schema)
 
     async def spans(self, runs: Sequence[Run[Any]]) -> Mapping[int, Sequence[StepSpan]]:
@@ -147,24 +166,17 @@ class Excerpts:
         return found
 
     async def awaited(self, run: Run[Any]) -> Sequence[Awaited]:
-        """The signals that a run waits for just now; not the requests, nor the runs."""
-        found = []
-        for row in await self._read("paused_steps", **_of(run)):
-            if row["output"] is not None and row["output"].startswith("{"):
-                continue  # it waits for runs
-            if name_of(row["key"]).startswith(REQUEST):
-                continue
-            accepts = {} if row["accepts"] is None else json.loads(row["accepts"])
-            found.append(Awaited(row["key"], name_of(row["key"]), accepts.get("named"), accepts.get("schema")))
-        return found
+        """What a run waits for just now that a person can give: signals, requests, decisions; not events, nor runs."""
+        rows = await self._read("paused_steps", **_of(run))
+        waiting = (row for row in rows if not (row["output"] or "").startswith("{"))  # else it waits for runs
+        return [awaited for row in waiting for awaited in _awaited(row)]
 
     async def failed_with(self, text: str, *, limit: int, after: str | None = None) -> Page[Run[Any]]:
         """Runs whose last error has this text, among the newest 100,000 tasks that failed; the last to fail first."""
         time, task_id, _ = _place(after)
         place: dict[str, Value] = {"after_time": time, "after_id": task_id, "most": SEARCHED, "limit": limit + 1}
         rows = await self._read("runs_failed_with", text=f"%{_literal(text.lower())}%", **place)
-        ids = [row["id"] for row in rows[:limit]]
-        runs = [run for one in ids if (run := await self._run(one)) is not None]
+        runs = await self._db.runs.outlines([row["id"] for row in rows[:limit]])
         last = rows[limit - 1] if len(rows) > limit else None
         return Page(runs, None if last is None else f"{last['finished_at']}-{last['id']}")
 
@@ -206,17 +218,18 @@ class Excerpts:
             for row in counted
         }
 
+    async def dead_by_error(self, queue: str | None, *, most: int, limit: int) -> tuple[Sequence[DeadError], int]:
+        """How many of the oldest dead letters failed of what, and how many were looked at: `most`, or all there are."""
+        queue_id = None if queue is None else await self._db.queue_id(queue)
+        rows = await self._read("dead_by_error", queue_id=queue_id, most=most, limit=limit)
+        found = [DeadError(row["queue"], row["type"] or "unknown", row["counted"]) for row in rows]
+        return found, rows[0]["looked_at"] if rows else 0
+
     async def tasks(self, queue: str, sort: Sort, *, limit: int) -> Sequence[TaskExcerpt]:
         """The first tasks of a queue that are ready, that wait, or that finished last."""
         queue_id = await self._db.queue_id(queue)
         rows = await self._read(f"{sort}_in", queue_id=queue_id, limit=limit)
         return [_task(row) for row in rows]
-
-    async def _run(self, run_id: int) -> Run[Any] | None:
-        try:
-            return await self._db.runs.get(run_id)
-        except RunNotFound:
-            return None  # removed meanwhile
 
     async def _read(self, statement: str, **params: Value) -> Sequence[Any]:
         self._db.check()
@@ -225,6 +238,19 @@ class Excerpts:
 
 def _of(run: Run[Any]) -> dict[str, Value]:
     return {"id": int(check_id(run.id)), "generation": run.generation}
+
+
+def _awaited(row: Any) -> Iterator[Awaited]:
+    told = shown_value(row["error"])
+    for name in names_of(row):
+        accepts = accepted_by(row, name) or {}
+        type_, schema = accepts.get("named"), accepts.get("schema")
+        if isinstance(told, dict) and told.get("type") == IN_DOUBT:
+            yield Awaited(row["key"], told["step"], type_, schema, "doubt")
+        elif name.startswith(REQUEST):
+            yield Awaited(row["key"], name.removeprefix(REQUEST), type_, schema, "request")
+        elif not name.startswith(EVENT):  # which goes to all who wait
+            yield Awaited(row["key"], name, type_, schema)
 
 
 def _moment(microseconds: int | None) -> datetime | None:
@@ -269,6 +295,7 @@ def _settled(row: Any, width: int) -> SettledSpan:
         retried=row["retried"],
         waited=row["wait_us"] / ended / 1e6,
         took=row["run_us"] / max(1, row["turns"]) / 1e6,
+        in_line=row["wait_us"] / (width * MINUTE),
     )
 
 

@@ -69,7 +69,9 @@ def calls_of(
         operations = by_part[part]
         operations.sort(key=_order)
         if part == IN_ORDER:
-            calls += joining({**clock, "slot": slot}, [operation.row for operation in operations])
+            joined = joining({**clock, "slot": slot}, [operation.row for operation in operations])
+            adding = len(calls) + [call.statement for call in joined].index(IN_ORDER)
+            calls += [*joined, *_fed(part, operations, clock, shard=shard, closing=adding)]
             continue
         calls.append(Call(part, {**clock, "slot": slot}, [operation.row for operation in operations]))
         calls += _fed(part, operations, clock, shard=shard, closing=len(calls) - 1)

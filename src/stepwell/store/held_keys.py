@@ -90,7 +90,9 @@ def add_with_conditions(
         left = _without(left, done)
         if left:
             rows = [conditional_row_of(task, task_id) for task_id, task in left.items()]
-            done |= {row["id"]: TaskId(row["id"]) for row in (yield Call("add_with_conditions", params, rows))}
+            added = [row["id"] for row in (yield Call("add_with_conditions", params, rows))]
+            yield from ended.audit.created(params, added)
+            done |= {task_id: TaskId(task_id) for task_id in added}
             left = _without(left, done)
         if not left:
             break

@@ -159,6 +159,7 @@ class Change(msgspec.Struct, kw_only=True):
     completed: bool = False
     events: list[NewEvent] = msgspec.field(default_factory=list)
     receipts: list[NewReceipt] = msgspec.field(default_factory=list)
+    remembered: int | None = None  # of receipts that stand for contents, keep so many, the last ones; None: all
     cancelled: list[int] = msgspec.field(default_factory=list)  # timers
     tasks: list[NewInstanceTask] = msgspec.field(default_factory=list)
     settled: list[Delivery] = msgspec.field(default_factory=list)

@@ -15,6 +15,7 @@ from stepwell.base.names import is_served
 from stepwell.errors import KeyTaken, QueueNotFound, Refused, StoreBusy
 from stepwell.records import Maintenance, Unserved
 from stepwell.store.audit import By, What
+from stepwell.store.broadcasts import QUEUE as BROADCASTS
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
@@ -69,6 +70,7 @@ class Admission:
     async def unserved(self) -> list[Unserved]:
         """The queues with unfinished tasks that no living worker serves, by name."""
         queues = await self._db.driver.read(Call("queues", self._db.params()))
+        self._db.has_broadcasts |= any(row["name"] == BROADCASTS for row in queues)
         params = self._db.params(beat_now=self._db.clock.beat_now())
         serving = await self._db.driver.read(Call("living_handlers", params))
         handlers = {name for row in living(serving, self._db.driver.guards) for name in json.loads(row["handlers"])}

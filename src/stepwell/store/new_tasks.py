@@ -151,6 +151,7 @@ class NewTasks:
             statement, row = "add_in_order", ordered_row_of(task, task_id)
         elif task.conditions is not None:
             statement, row = "add_with_conditions", conditional_row_of(task, task_id)
+        audit = self._db.audit
         return Operation(
             statement,
             row,
@@ -162,6 +163,7 @@ class NewTasks:
             key=None if task.key is None else (task.queue_id, task.key),
             group=None if task.group_key is None else (task.queue_id, task.group_key),
             adds_to=None if task.delay or task.run_at is not None else task.queue_id,
+            notes=(audit.creation(task_id),) if audit.everything else (),
         )
 
     async def _found(self, missing: Sequence[tuple[NewTask, int]]) -> dict[int, TaskId]:
@@ -173,7 +175,7 @@ class NewTasks:
         """Write the tasks in bulk; False if that is not possible, or if it is unknown whether they were written."""
         if any(task.key is not None or task.conditions is not None for task in examples(tasks)):
             return False
-        script = partial(load, self._db.params(queue_id=queue_id), tasks, ids)
+        script = partial(load, self._db.params(queue_id=queue_id), tasks, ids, self._db.audit)
         try:
             return await self._db.driver.transact(script, timeout=self._patience(tasks))
         except (StoreBusy, StoreUnavailable) as error:

@@ -134,7 +134,7 @@ class Queues:
         rows = [(task_id,) for task_id in ids]
         yield from lock_families(ids)
         removed = yield Call("purge", self._db.params(), rows)
-        yield from remove_belongings(removed)
+        yield from remove_belongings(removed, broadcasts=self._db.has_broadcasts)
         yield from self._db.audit.of_removed(self._db.params(), removed, What.PURGED, by)
         if removed:
             yield from self._db.audit.of_store(self._db.params(), What.QUEUE_PURGED, f"{len(removed)} of {name}", by)

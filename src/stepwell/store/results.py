@@ -19,7 +19,6 @@ from stepwell.base.events import StoreLost
 from stepwell.base.futures import begin_apart
 from stepwell.base.program import result_type
 from stepwell.errors import (
-    ExecutionFailed,
     RunCancelled,
     RunNotFound,
     StoreBusy,
@@ -31,6 +30,7 @@ from stepwell.records import RunId, RunStatus
 from stepwell.store.driver import Call, Row
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.values.codec import decode
+from stepwell.values.own_exceptions import failure_of_run
 from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
         case RunStatus.CANCELLED:
             raise RunCancelled(run_id, _error_of(ending))
         case _:
-            raise ExecutionFailed(run_id, _error_of(ending))
+            raise failure_of_run(run_id, ending.workflow, _error_of(ending))
 
 
 def _type_of(run_id: int, as_: Any, workflow: str) -> Any:

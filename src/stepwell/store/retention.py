@@ -109,7 +109,7 @@ class Retention:
     async def _piece(self, statement: str, **params: Value) -> int:
         call = Call(statement, {"tenant": self._db.options.tenant, "limit": PIECE, **params})
         alone = statement in KEPT or statement in ("remove_receipts", "remove_observations", "remove_old_audit")
-        script = _remove if alone else _remove_tasks
+        script = _remove if alone else partial(_remove_tasks, broadcasts=self._db.has_broadcasts)
         removed = await self._db.driver.transact(partial(script, call))
         tell_done(removed)
         return removed
@@ -124,15 +124,17 @@ def _remove(call: Call) -> Script[int]:
     return len((yield call))
 
 
-def _remove_tasks(call: Call) -> Script[int]:
+def _remove_tasks(call: Call, *, broadcasts: bool) -> Script[int]:
     removed = yield call
-    yield from remove_belongings(removed)
+    yield from remove_belongings(removed, broadcasts=broadcasts)
     return len(removed)
 
 
-def remove_belongings(removed: Sequence[Row]) -> Script[None]:
-    """Remove what belongs to tasks that this transaction removes."""
+def remove_belongings(removed: Sequence[Row], *, broadcasts: bool) -> Script[None]:
+    """Remove what belongs to tasks that this transaction removes; waits for broadcasts only where there are any."""
     ids = ",".join(str(row["id"]) for row in removed)
+    if ids and broadcasts:
+        yield Call("remove_subscriptions", {"ids": ids})
     if ids:
         for statement in ("remove_steps", "remove_signals", "remove_reports", "remove_audit"):
             yield Call(statement, {"ids": ids})

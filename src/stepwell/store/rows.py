@@ -27,6 +27,7 @@ HELD: Final = "#held/"
 IN_DOUBT: Final = "InDoubt"  # what a wait is that asks whether a step is done: it stands in its error
 TOLD: Final = "#told/"  # how often a branch has reported under a name
 CHECKPOINT: Final = "#checkpoint/"  # what the body of a step noted last, for its next attempt
+OUTSIDE: Final = "#outside"  # what the run waits for in its process, which no record of it ends
 ANSWERED: Final = "#answered/"  # a child that was finished when its parent was forked: it may have been removed since
 
 

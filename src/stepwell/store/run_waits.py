@@ -19,6 +19,7 @@ from stepwell.store.add import SLOWEST_ROW, add_together
 from stepwell.store.bisection import SEEKING, seek
 from stepwell.store.draft import together
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
+from stepwell.store.event_waits import ended_wait, taking
 from stepwell.store.held_keys import Ended
 from stepwell.store.lock_queue import PATIENCE, Waiter, holder
 from stepwell.store.rows import ANSWERED
@@ -33,9 +34,11 @@ from stepwell.store.wait_query import (
     LookAtChildren,
     Question,
     Recorded,
+    TakeEvent,
     TakeSignal,
     answered_before,
     does_not_fit,
+    in_order_of_arrival,
     note_stake,
     raced,
     refusal,
@@ -251,6 +254,8 @@ class RunWaits:
         values = {(row.run_id, row.key): values_of(row, one.task.owner) for one, rows in made.items() for row in rows}
         found = (yield Call("change_steps", params, list(values.values()))) if values else []
         written = {(row["id"], row["answer"]) for row in found}
+        if over := [key for rows in made.values() for row in rows if (key := ended_wait(row)) is not None]:
+            yield Call("unsubscribe", params, over)
         for one, rows in made.items():
             # `lock_turns` has checked the fence and locks the run, so only a key that has a result could be left out,
             # and a turn asks for no key twice. If the answer is not the recorded one, the transaction is rolled back.
@@ -264,9 +269,10 @@ class RunWaits:
         for one in asked:
             one.misfits.clear()  # of a try that was rolled back
         while wanted:
-            names = [(run_id, one.name, key) for (run_id, key), one in wanted.items()]
-            found = {(row["run_id"], row["key"]): row for row in (yield Call("first_signals", params, names))}
-            aside = {place for place, row in found.items() if does_not_fit(wanted[place], row["data"])}
+            names = [(run_id, name, key) for (run_id, key), one in wanted.items() for name in one.names]
+            first = yield Call("first_signals", params, names)
+            found = {(row["run_id"], row["key"]): row for row in sorted(first, key=in_order_of_arrival, reverse=True)}
+            aside = {place for place, row in found.items() if does_not_fit(wanted[place], row)}
             taken = [
                 (run_id, row["name"], row["place"], f"{ASIDE}{key}" if (run_id, key) in aside else key)
                 for (run_id, key), row in found.items()
@@ -280,6 +286,9 @@ class RunWaits:
                 yield Call("answer_requests", params, refused)
             signals |= {place: row for place, row in found.items() if place not in aside}
             wanted = {place: wanted[place] for place in aside}
+        if events := [one for one in asked if isinstance(one, TakeEvent) and (one.task.id, one.row.key) not in signals]:
+            self._db.has_broadcasts = True
+            signals |= yield from taking(params, events, runs)
         return {one: signalled(one, signals.get((one.task.id, one.row.key)), runs[one.task.id]) for one in asked}
 
     def _forget(self, taken: Sequence[tuple[int, str, int, int]]) -> Script[None]:

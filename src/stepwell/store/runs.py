@@ -68,19 +68,53 @@ class Runs:
         return found[0]
 
     async def page(
-        self, which: RunFilter, *, parent: int | None, deleted: bool, limit: int, after: str | None
+        self,
+        which: RunFilter,
+        *,
+        parent: int | None = None,
+        deleted: bool = False,
+        limit: int,
+        after: str | None = None,
+        whole: bool = True,
     ) -> Page[Run[Any]]:
-        """The runs that match, newest first; those that are found by their key in the order of their keys."""
+        """The runs that match, newest first, or by their keys if these are asked for; `whole` with what they took and
+        returned.
+        """
+        statuses = statuses_of(which) or tuple(RunStatus)
+        ids, following = await self._places(which, statuses, parent, limit, after, deleted=deleted)
+        return Page(await self._read(ids, deleted=True, whole=whole), following)
+
+    async def numbers(
+        self, which: RunFilter, statuses: Sequence[RunStatus], *, parent: int | None = None, limit: int
+    ) -> Page[int]:
+        """The ids of the runs that match and have one of these statuses, in the order of a page, in one statement."""
+        return Page(*await self._places(which, statuses, parent, limit))
+
+    async def _places(
+        self,
+        which: RunFilter,
+        statuses: Sequence[RunStatus],
+        parent: int | None,
+        limit: int,
+        after: str | None = None,
+        *,
+        deleted: bool = False,
+    ) -> tuple[list[int], str | None]:
+        """The ids of the runs that match, newest first, or by their keys; and where the next page begins."""
         size = check_whole("limit", limit, 1, 10_000) + 1
         params: dict[str, Value] = {**filter_of(which), "deleted": bool(deleted), "limit": size}
-        lines = await self.lines(which.get("workflow"), statuses_of(which) or tuple(RunStatus))
+        lines = await self.lines(which.get("workflow"), statuses)
         if parent is None and (params["key"] is not None or params["prefix"] is not None):
-            return await self._page_by_key(params, lines, limit, after)
+            return await self._places_by_key(params, lines, limit, after)
         after_time, after_id = place_of(after, (LAST, LAST))
         params |= {"after_time": after_time, "after_id": after_id}
-        if parent is None:
-            return await self._page(finding(params, lines), limit)
-        return await self._page(Call("find_children", {**params, "parent": check_id(parent)}, lines), limit)
+        question = finding(params, lines)
+        if parent is not None:
+            question = Call("find_children", {**params, "parent": check_id(parent)}, lines)
+        rows = await self._db.driver.read(question) if lines else []
+        places = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)
+        following = "{}-{}".format(*places[limit - 1]) if len(places) > limit else None
+        return [task_id for _, task_id in places[:limit]], following
 
     async def find(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has."""
@@ -107,31 +141,30 @@ class Runs:
             ids = [row["id"] for row in rows]
         return [(queue_id, str(status)) for queue_id in ids for status in statuses]
 
-    async def _page(self, finding: Call, limit: int) -> Page[Run[Any]]:
-        rows = await self._db.driver.read(finding) if finding.rows else []
-        places = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)
-        found = await self._read([task_id for _, task_id in places[:limit]], deleted=True)
-        return Page(found, next="{}-{}".format(*places[limit - 1]) if len(places) > limit else None)
+    async def outlines(self, ids: Sequence[int]) -> list[Run[Any]]:
+        """These runs as they stand, without what they took and returned; one that is gone is left out."""
+        self._db.check()
+        return await self._read([check_id(one) for one in ids], deleted=True, whole=False)
 
-    async def _page_by_key(
+    async def _places_by_key(
         self, params: dict[str, Value], lines: Sequence[tuple[int, str]], limit: int, after: str | None
-    ) -> Page[Run[Any]]:
-        """A page of the runs with a key, or with keys that begin so, in the order of the keys."""
+    ) -> tuple[list[int], str | None]:
+        """The ids of the runs with a key, or with keys that begin so, in the order of the keys, and the next place."""
         params = {**params, **key_range(params, after), "types": json.dumps(sorted({status for _, status in lines}))}
         queues = [(queue_id,) for queue_id in sorted({queue_id for queue_id, _ in lines})]
         rows = await self._db.driver.read(Call("find_runs_by_key", params, queues)) if queues else []
         places = sorted({(row["key"], -row["created_at"], -row["id"]) for row in rows})
-        found = await self._read([-task_id for *_, task_id in places[:limit]], deleted=True)
-        if len(places) <= limit:
-            return Page(found, next=None)
-        key, created_at, task_id = places[limit - 1]
-        return Page(found, next=f"{-created_at}-{-task_id}-{key}")
+        following = None
+        if len(places) > limit:
+            key, created_at, task_id = places[limit - 1]
+            following = f"{-created_at}-{-task_id}-{key}"
+        return [-task_id for *_, task_id in places[:limit]], following
 
-    async def _read(self, ids: Sequence[int], *, deleted: bool) -> list[Run[Any]]:
+    async def _read(self, ids: Sequence[int], *, deleted: bool, whole: bool = True) -> list[Run[Any]]:
         """These runs as they stand, in this order; one that is gone is left out."""
         if not ids:
             return []
-        params: dict[str, Value] = {"tenant": self._db.options.tenant, "deleted": deleted}
+        params: dict[str, Value] = {"tenant": self._db.options.tenant, "deleted": deleted, "whole": whole}
         rows = await self._db.driver.read(Call("runs", params, [(task_id,) for task_id in ids]))
         found = {row["id"]: run_of(row) for row in rows}
         return [found[task_id] for task_id in ids if task_id in found]
@@ -273,14 +306,17 @@ class Forks:
         notes = [note(run_id, detail=f"as run {fork_id} at {where}"), note(fork_id, detail=by.reason)]
         yield from self._db.audit.noted(self._db.params(), notes)
 
-    def _answers(self, run_id: int, fork_id: int, kept: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
+    def _answers(self, run_id: int, fork_id: int, steps: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
         """The results of finished children that the fork takes over, as marks: the children may be removed later."""
-        ids = sorted({child for row in kept for child in _children_in(row)})
+        ids = sorted({child for row in steps for child in _children_in(row)})
         found = (yield Call("ends_of", self._db.params(), [(child,) for child in ids])) if ids else []
         ended = {row["id"]: row for row in found if row["ended"] is not None and row["parent_id"] == run_id}
         if ended:
             yield Call("mark_run", self._db.params(), [(fork_id, 0, f"{ANSWERED}{child}") for child in ended])
-        told = {child: {name: row[name] for name in ("ended", "output", "error")} for child, row in ended.items()}
+        told = {
+            child: {name: row[name] for name in ("ended", "output", "error", "workflow")}
+            for child, row in ended.items()
+        }
         return [(fork_id, f"{ANSWERED}{child}", json.dumps(end)) for child, end in told.items()]
 
 

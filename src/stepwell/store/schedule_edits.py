@@ -15,6 +15,7 @@ from stepwell.base.durations import Duration, microseconds_of, moment_of
 from stepwell.base.names import check_name, check_priority, check_tags
 from stepwell.base.timetable import plain_cron
 from stepwell.errors import InvalidOption, ScheduleNotFound
+from stepwell.store.audit import By
 from stepwell.store.driver import Call, Script, Value
 from stepwell.store.plan import MOST_FIRED, CatchUp, Overlap, checked_plan, plan_of
 from stepwell.store.ticks import Seen, TickRow
@@ -62,13 +63,13 @@ class ScheduleEdits:
     _db: Database
     _alone: frozenset[str] = field(default_factory=frozenset)  # declared by no living worker at the last look
 
-    async def update(self, name: str, **changes: Unpack[ScheduleChanges]) -> None:
+    async def update(self, name: str, by: By, **changes: Unpack[ScheduleChanges]) -> None:
         """Change a schedule; what code declares of it is kept, and counts again after `reset`."""
         fields = _stored(changes)
-        await self._db.transact(partial(self._updating, check_name("schedule", name), fields))
+        await self._db.transact(partial(self._updating, check_name("schedule", name), fields, by))
         self._db.tasks.alarm.set(0)
 
-    def _updating(self, name: str, changes: Mapping[str, Any]) -> Script[None]:
+    def _updating(self, name: str, changes: Mapping[str, Any], by: By) -> Script[None]:
         row = yield from self._db.schedules.locked(name)
         edited = None
         if row["declared"] is None:
@@ -78,14 +79,15 @@ class ScheduleEdits:
             plan = plan_of(row["declared"], edited)
         checked_plan(plan)
         yield from self._db.schedules.change(row, {"edited": edited}, plan)
+        yield from self._db.schedules.noted("change", name, by)
 
-    async def reset(self, name: str) -> bool:
+    async def reset(self, name: str, by: By) -> bool:
         """Let what code declares count again, also of a schedule that was removed; False if nothing was changed."""
-        changed = await self._db.transact(partial(self._resetting, check_name("schedule", name)))
+        changed = await self._db.transact(partial(self._resetting, check_name("schedule", name), by))
         self._db.tasks.alarm.set(0)
         return changed
 
-    def _resetting(self, name: str) -> Script[bool]:
+    def _resetting(self, name: str, by: By) -> Script[bool]:
         row = yield from self._db.schedules.locked(name, removed=True)
         if row["declared"] is None:
             if row["removed_at"] is not None:
@@ -94,17 +96,21 @@ class ScheduleEdits:
         if row["edited"] is None and row["removed_at"] is None:
             return False
         yield from self._db.schedules.change(row, {"edited": None, "removed_at": None}, plan_of(row["declared"]))
+        yield from self._db.schedules.noted("reset", name, by)
         return True
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, by: By) -> None:
         """Remove a schedule; code that declares it does not bring it back."""
-        await self._db.transact(partial(self._removing, check_name("schedule", name)))
+        await self._db.transact(partial(self._removing, check_name("schedule", name), by))
 
-    def _removing(self, name: str) -> Script[None]:
+    def _removing(self, name: str, by: By) -> Script[None]:
         row = yield from self._db.schedules.locked(name)
         yield from self._db.schedules.change(row, {"removed_at": row["now"]}, plan_of(row["plan"]))
+        yield from self._db.schedules.noted("delete", name, by)
 
-    async def backfill(self, name: str, start: datetime, end: datetime, priority: int, *, dry_run: bool) -> Backfill:
+    async def backfill(
+        self, name: str, start: datetime, end: datetime, priority: int, by: By, *, dry_run: bool
+    ) -> Backfill:
         """Trigger runs for the ticks of a span that have none; `overlap` does not count for them."""
         name, priority = check_name("schedule", name), check_priority(priority)
         after, until = moment_of(start, "start") - 1, moment_of(end, "end")
@@ -118,7 +124,7 @@ class ScheduleEdits:
         for first in range(0, len(ticks), MOST_FIRED):
             part = ticks[first : first + MOST_FIRED]
             ids = await self._db.ids.take(len(part))
-            done = partial(self._backfilling, name, part, ids, priority, dry_run=dry_run)
+            done = partial(self._backfilling, name, part, ids, priority, by, dry_run=dry_run)
             missing, queue_id = await self._db.transact(done)
             triggered, there = triggered + len(missing), there + len(part) - len(missing)
             if not dry_run:
@@ -126,7 +132,7 @@ class ScheduleEdits:
         return Backfill(len(ticks), triggered, there)
 
     def _backfilling(
-        self, name: str, ticks: Sequence[int], ids: Sequence[int], priority: int, *, dry_run: bool
+        self, name: str, ticks: Sequence[int], ids: Sequence[int], priority: int, by: By, *, dry_run: bool
     ) -> Script[tuple[list[int], int]]:
         row = yield from self._db.schedules.locked(name)
         found = yield Call("ticks_with_runs", {"id": row["id"], "since": ticks[0], "until": ticks[-1]})
@@ -138,6 +144,7 @@ class ScheduleEdits:
             written = yield from self._db.ticks.trigger(seen, row["queue_id"], missing, ids)
             noted: list[TickRow] = [(tick, "tick", "fired" if run else "skipped", 1, run) for tick, run in written]
             yield Call("add_ticks", self._db.params(schedule_id=row["id"]), noted)
+            yield from self._db.schedules.noted(f"backfill {len(missing)} of", name, by)
         return missing, row["queue_id"]
 
     async def retire(self) -> bool:

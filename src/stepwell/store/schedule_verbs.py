@@ -6,7 +6,6 @@ import dataclasses
 from datetime import datetime
 from typing import Any, Protocol, Unpack
 
-from stepwell.base.names import check_filter
 from stepwell.errors import InvalidOption
 from stepwell.records import Page, RunId
 from stepwell.store.database import Database
@@ -30,7 +29,13 @@ class ScheduleVerbs:
     database: Database
 
     async def schedule(
-        self, name: str, trigger: Asked[Any] | Schedulable, when: When, *, replace: bool = True
+        self,
+        name: str,
+        trigger: Asked[Any] | Schedulable,
+        when: When,
+        *,
+        replace: bool = True,
+        actor: str | None = None,
     ) -> ScheduleInfo:
         """Trigger a run again and again: `store.schedule("nightly", report.trigger("eu"), Cron("0 2 * * *"))`.
 
@@ -45,7 +50,7 @@ class ScheduleVerbs:
             new = NewSchedule(name, trigger, when, replaces=replace)
         else:
             new = dataclasses.replace(trigger.scheduled(when), name=name, replaces=replace)
-        return await self.database.schedules.put(new)
+        return await self.database.schedules.put(new, self.database.by(actor))
 
     async def schedules(self, *, limit: int = 100, after: str | None = None) -> Page[ScheduleInfo]:
         """Every schedule, by name; `after` is the `next` of the page before."""
@@ -55,28 +60,37 @@ class ScheduleVerbs:
         """One schedule; `ScheduleNotFound` if there is none of this name."""
         return await self.database.schedules.info(name)
 
-    async def update_schedule(self, name: str, **changes: Unpack[ScheduleChanges]) -> ScheduleInfo:
+    async def update_schedule(
+        self, name: str, *, actor: str | None = None, **changes: Unpack[ScheduleChanges]
+    ) -> ScheduleInfo:
         """Change a schedule as data: `store.update_schedule("nightly", cron="0 3 * * *", overlap="buffer")`.
 
         A change of what code declares stays over any deploy, until `reset_schedule`. With another time table, ticks
         come from now on.
         """
         self.database.check()
-        await self.database.schedule_edits.update(name, **changes)
+        await self.database.schedule_edits.update(name, self.database.by(actor), **changes)
         return await self.database.schedules.info(name)
 
-    async def reset_schedule(self, name: str) -> bool:
+    async def reset_schedule(self, name: str, *, actor: str | None = None) -> bool:
         """Let what code declares of a schedule count again, also if it was deleted; False if nothing was changed."""
         self.database.check()
-        return await self.database.schedule_edits.reset(name)
+        return await self.database.schedule_edits.reset(name, self.database.by(actor))
 
-    async def delete_schedule(self, name: str) -> None:
+    async def delete_schedule(self, name: str, *, actor: str | None = None) -> None:
         """Remove a schedule; runs go on. Code that declares it does not bring it back, `reset_schedule` does."""
         self.database.check()
-        await self.database.schedule_edits.remove(name)
+        await self.database.schedule_edits.remove(name, self.database.by(actor))
 
     async def backfill_schedule(
-        self, name: str, start: datetime, end: datetime, *, priority: int = LOW, dry_run: bool = False
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        priority: int = LOW,
+        dry_run: bool = False,
+        actor: str | None = None,
     ) -> Backfill:
         """Trigger a run for each tick of a span that has none, whether it was skipped, missed, or before the schedule.
 
@@ -84,28 +98,30 @@ class ScheduleVerbs:
         workflow. A tick that has a run is left out, so this may be called again. With `dry_run` they are only counted.
         """
         self.database.check()
-        return await self.database.schedule_edits.backfill(name, start, end, priority, dry_run=dry_run)
+        return await self.database.schedule_edits.backfill(
+            name, start, end, priority, self.database.by(actor), dry_run=dry_run
+        )
 
-    async def pause_schedule(self, name: str, *, reason: str | None = None) -> bool:
+    async def pause_schedule(self, name: str, *, reason: str | None = None, actor: str | None = None) -> bool:
         """Fire no tick of a schedule until it is resumed; runs under way go on. False if it is paused already."""
         self.database.check()
-        return await self.database.schedules.pause(name, check_filter("reason", reason))
+        return await self.database.schedules.pause(name, self.database.by(actor, reason))
 
-    async def resume_schedule(self, name: str) -> bool:
+    async def resume_schedule(self, name: str, *, actor: str | None = None) -> bool:
         """Let a schedule fire again, from now on; False if it is not paused.
 
         The ticks that came meanwhile are fired only if it says `catch_up="all"`.
         """
         self.database.check()
-        return await self.database.schedules.resume(name)
+        return await self.database.schedules.resume(name, self.database.by(actor))
 
-    async def run_schedule(self, name: str, *, force: bool = False) -> RunId[Any] | None:
+    async def run_schedule(self, name: str, *, force: bool = False, actor: str | None = None) -> RunId[Any] | None:
         """Trigger a run of a schedule now, also if it is paused; its ticks stay as they are.
 
         None, and no run, if a run of the schedule is not finished, unless it allows overlaps or with `force`.
         """
         self.database.check()
-        return await self.database.schedules.run_now(name, force=force)
+        return await self.database.schedules.run_now(name, self.database.by(actor), force=force)
 
     async def next_ticks(self, name: str, count: int = 5) -> list[datetime]:
         """When the next ticks of a schedule are, in UTC."""

@@ -14,8 +14,10 @@ import msgspec
 
 from stepwell.base.events import ScheduleKept
 from stepwell.base.names import check_name, check_whole
+from stepwell.base.timetable import zones_version
 from stepwell.errors import InvalidOption, ScheduleNotFound
 from stepwell.records import Page, RunId
+from stepwell.store.audit import By, What
 from stepwell.store.draft import Asked
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.plan import LONGEST_SCHEDULE_NAME, Plan, When, next_ticks, plan_of
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 KEPT_HASHES: Final = 20
+ZONES: Final = "zones/"  # what a worker says of its time zones begins so
 
 
 @dataclass(frozen=True)
@@ -123,14 +126,19 @@ class Schedules:
             fields |= {"next_at": plan.following(row["now"]), "buffered_at": None}
         yield Call("change_schedule", self._db.params(id=row["id"], **{**fields, "plan": plan.text}))
 
-    async def put(self, new: NewSchedule) -> ScheduleInfo:
+    def noted(self, did: str, name: str, by: By) -> Script[None]:
+        """Note who changed a schedule, in the transaction that does."""
+        yield from self._db.audit.of_store(self._db.params(), What.SCHEDULE_CHANGED, f"{did} schedule {name}", by)
+
+    async def put(self, new: NewSchedule, by: By) -> ScheduleInfo:
         """Make a schedule, or change the one of this name."""
         queue_id = await self._db.workflow_id(new.trigger.workflow, create=new.trigger.defines)
-        await self._db.transact(partial(self._putting, new, self._plan(new), queue_id))
+        await self._db.transact(partial(self._putting, new, self._plan(new), queue_id, by))
         self._db.tasks.alarm.set(0)
         return await self.info(new.name)
 
-    def _putting(self, new: NewSchedule, plan: Plan, queue_id: int) -> Script[None]:
+    def _putting(self, new: NewSchedule, plan: Plan, queue_id: int, by: By) -> Script[None]:
+        yield from self.noted("put", new.name, by)
         if (yield from self._added(new.name, plan, queue_id)):
             return
         [row] = yield Call("lock_schedule", self._db.params(name=new.name))
@@ -142,25 +150,26 @@ class Schedules:
         nothing = dict.fromkeys(("declared", "edited", "hashes", "removed_at", "retired_at"))
         yield from self.change(row, nothing | {"queue_id": queue_id}, plan)
 
-    async def pause(self, name: str, reason: str | None) -> bool:
+    async def pause(self, name: str, by: By) -> bool:
         """Fire nothing more until it is resumed; False if it is paused already."""
-        return await self._db.transact(partial(self._pausing, check_name("schedule", name), reason))
+        return await self._db.transact(partial(self._pausing, check_name("schedule", name), by))
 
-    def _pausing(self, name: str, reason: str | None) -> Script[bool]:
+    def _pausing(self, name: str, by: By) -> Script[bool]:
         row = yield from self.locked(name)
         if row["paused_at"] is not None:
             return False
-        fields: dict[str, Value] = {"paused_at": row["now"], "reason": reason}
+        fields: dict[str, Value] = {"paused_at": row["now"], "reason": by.reason}
         yield from self.change(row, fields, plan_of(row["plan"]))
+        yield from self.noted("pause", name, by)
         return True
 
-    async def resume(self, name: str) -> bool:
+    async def resume(self, name: str, by: By) -> bool:
         """Fire again from now on; what was missed meanwhile only with catch_up="all". False if it is not paused."""
-        resumed = await self._db.transact(partial(self._resuming, check_name("schedule", name)))
+        resumed = await self._db.transact(partial(self._resuming, check_name("schedule", name), by))
         self._db.tasks.alarm.set(0)
         return resumed
 
-    def _resuming(self, name: str) -> Script[bool]:
+    def _resuming(self, name: str, by: By) -> Script[bool]:
         row = yield from self.locked(name)
         if row["paused_at"] is None:
             return False
@@ -169,18 +178,19 @@ class Schedules:
         if plan.catch_up != "all":
             fields["next_at"] = plan.following(row["now"])
         yield from self.change(row, fields, plan)
+        yield from self.noted("resume", name, by)
         return True
 
-    async def run_now(self, name: str, *, force: bool) -> RunId[Any] | None:
+    async def run_now(self, name: str, by: By, *, force: bool) -> RunId[Any] | None:
         """Trigger a run now; None, and no run, if one is under way, unless `force` or the schedule allows it."""
         [task_id] = await self._db.ids.take(1)
         run, queue_id = await self._db.driver.transact(
-            partial(self._running, check_name("schedule", name), task_id, force=force)
+            partial(self._running, check_name("schedule", name), task_id, by, force=force)
         )
         self._db.wakeups.hint({queue_id})
         return None if run is None else RunId(run)
 
-    def _running(self, name: str, task_id: int, *, force: bool) -> Script[tuple[int | None, int]]:
+    def _running(self, name: str, task_id: int, by: By, *, force: bool) -> Script[tuple[int | None, int]]:
         row = yield from self.locked(name)
         plan, now = plan_of(row["plan"]), row["now"]
         seen = Seen(row["id"], name, plan, row["version"], now, now)
@@ -190,6 +200,8 @@ class Schedules:
         run = next((each for _, each in written), None)
         noted: list[TickRow] = [(now, "manual", "fired" if run else "skipped", 1, run)]
         yield from self._db.ticks.note(row["id"], noted, row["next_at"], row["buffered_at"])
+        if run is not None:
+            yield from self.noted("run", name, by)
         return run, row["queue_id"]
 
     def locked(self, name: str, *, removed: bool = False) -> Script[Row]:
@@ -234,6 +246,11 @@ class Schedules:
     async def _read(self, **params: Value) -> list[Row]:
         self._db.check()
         return await self._db.repeat(lambda: self._db.driver.read(Call("schedules", self._db.params(**params))))
+
+
+def zones_mark() -> list[str]:
+    """How a worker says by which version of the time zones it computes ticks; nothing if it does not know."""
+    return [] if (version := zones_version()) is None else [f"{ZONES}{version}/"]
 
 
 def mark_of(name: str, hash_: str) -> str:

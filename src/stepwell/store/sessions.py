@@ -51,6 +51,11 @@ class Sessions:
         """Register a session that may write from now on; its id was never used before."""
         return await self._driver.transact(lambda: self._begin(identity, lease, helper))
 
+    async def serve(self, worker_id: int, handlers: Sequence[str]) -> None:
+        """Say what a session serves from now on."""
+        params: dict[str, Value] = {"worker": worker_id, "handlers": json.dumps(list(handlers))}
+        await self._driver.write(Call("serve_also", params))
+
     async def end(self, worker_id: int, reason: str) -> None:
         """End a session at its own request; its tasks are given back, their attempts count, and none is a suspect."""
         await self._driver.transact(lambda: self._end(Call("end_beat", {"worker": worker_id}), worker_id, reason))
@@ -137,6 +142,7 @@ class Sessions:
             ),
         )
         worker_id: int = row["id"]
+        self._db.has_broadcasts |= row["broadcasts"] is not None
         self._driver.guards.hold(worker_id)  # before others can see the session, or they would declare it dead
         yield Call("begin_fence", {}, [(worker_id, slot) for slot in range(self._db.claim_slot + 1)])
         yield Call("begin_beat", self._db.params(worker=worker_id, helper=helper))
@@ -198,6 +204,7 @@ def _worker_info(row: Any, guards: SessionGuards) -> WorkerInfo:
         stopped_at=moment(row["stopped_at"]),
         stop_reason=row["stop_reason"],
         helper=row["helper"],
+        zones=next((name.split("/")[1] for name in named if name.startswith("zones/")), None),
         reads=tuple(name for name in named if is_version(name)),
     )
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NewSignal = tuple[WhichRun, str] | tuple[WhichRun, str, Any]  # the run, the name, and the data
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
+RECEIVED: Final = "receive()"  # the name of a call that takes the first signal of several names
 RESUMED: Final = "resumed"  # the key of a resume: the second resume of a step is a repetition
 
 
@@ -246,7 +247,7 @@ def _send(
         raise (yield from _no_run(params))
     [sent] = yield Call("untaken_signals", params)
     paused = yield Call("paused_steps", {**params, "generation": found[0]["generation"]})
-    waiting = [row for row in paused if name_of(row["key"]) == params["name"] and not _for_runs(row["output"])]
+    waiting = [row for row in paused if params["name"] in names_of(row) and not _for_runs(row["output"])]
     waits = len(waiting)
     if sent["repeated"]:
         if not again:
@@ -259,7 +260,7 @@ def _send(
     woke = sent["kept"] < waits
     if woke and check:
         _refuse_misfit(params, waiting)
-    yield Call("add_signal", params)
+    yield Call("add_signal", {**params, "arrival": found[0]["wakes"] + 1})
     [row] = yield Call("wake_run", {**params, "waits": woke})
     if woke:
         what = What.RESUMED if str(params["key"]).startswith(RESUMED) else What.SIGNALLED
@@ -278,7 +279,7 @@ def _no_run(params: dict[str, Value]) -> Script[RunNotFound]:
 
 def _refuse_misfit(params: dict[str, Value], waiting: Sequence[Row]) -> None:
     """Refuse data that none of the calls waiting for the name could read, if each says which type it takes."""
-    accepted = [decode(row["accepts"]) for row in waiting if row["accepts"] is not None]
+    accepted = [one for row in waiting if (one := accepted_by(row, str(params["name"]))) is not None]
     if len(accepted) < len(waiting):
         return
     version, text = unstamped(json_text(str(params["data"])))
@@ -315,6 +316,23 @@ def checked_call(name: object) -> str:
     if text.endswith("()"):
         raise InvalidName("step", name, "it waits for runs, not for data; the end of those runs lets it go on")
     return text
+
+
+def names_of(call: Row) -> tuple[str, ...]:
+    """The names of the signals that a call which waits takes: its own, or those that it gives types to."""
+    return tuple(decode(call["accepts"])["signals"]) if takes_any(call) else (name_of(call["key"]),)
+
+
+def accepted_by(call: Row, name: str) -> dict[str, Any] | None:
+    """Which type of signals of this name a call takes, as JSON schema and name; None if that is not known."""
+    told: Any = None if call["accepts"] is None else decode(call["accepts"])
+    found: dict[str, Any] | None = told["signals"][name] if takes_any(call) else told
+    return found
+
+
+def takes_any(call: Row) -> bool:
+    """Whether a call that waits takes the first signal of several names."""
+    return call["accepts"] is not None and name_of(call["key"]) == RECEIVED
 
 
 def name_of(key: str) -> str:

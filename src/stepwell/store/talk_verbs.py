@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar, overload
 
 from stepwell.base.durations import Duration
-from stepwell.records import Page
+from stepwell.records import Page, TaskId
 from stepwell.store.database import Database
 from stepwell.store.reports import Chunk, ValueInfo
 from stepwell.store.run_key import WhichRun
@@ -20,6 +20,16 @@ class TalkVerbs:
     """What a store does for those who talk with its runs."""
 
     database: Database
+
+    async def broadcast(self, name: str, data: Any = None, *, key: str | None = None, tx: object = None) -> TaskId:
+        """Tell an event to every run that waits for it (`ctx.wait_event`) and every workflow that it triggers.
+
+        What is written is one task; workers publish the event and tell each of them once, in one order for all. With
+        `tx`, your own connection in a transaction, it is published if that commits and never if it does not. With
+        `key`, a second event of this name and key is not published: its first task is returned; other data under the
+        same key raises `IdempotencyConflict`.
+        """
+        return await self.database.broadcasts.send(name, data, key, tx)
 
     @overload
     async def ask(

@@ -151,6 +151,7 @@ class Ticks:
         added = {row["id"] for row in (yield Call("add_tasks_once", self._db.params(), rows))}
         if added:
             yield Call("mark_scheduled", {"schedule_id": seen.id}, [(each,) for each in sorted(added)])
+            yield from self._db.audit.created(self._db.params(), added)
         return [(tick, each if each in added else None) for tick, each in zip(ticks, ids, strict=False)]
 
     def note(

@@ -17,6 +17,7 @@ from stepwell.store.rows import ANSWERED, Claimed, StepRow
 from stepwell.values.codec import decode, encode
 
 TIMED_OUT: Final = "Timeout"
+Subscriber = tuple[int, int, str]  # run, generation, and the key of the wait
 RequestAnswer = tuple[int, str, int, str | None, str | None]  # run, name, place; a reply as JSON, or why it is refused
 
 
@@ -29,33 +30,62 @@ class Stake(msgspec.Struct, eq=False):
 
 
 class TakeSignal(msgspec.Struct, frozen=True, eq=False):
-    """Has a signal of this name come? If so, the run takes it, and it is recorded as the result of the call.
+    """Has a signal of one of these names come? If so, the run takes it, and records it as the result of the call.
 
-    A signal that `misfit` cannot read is set aside, and the next is tried; the reason is added to `misfits`. The sender
-    of a request is told of that, and a request is recorded with its place, to be answered.
+    Of several the one that came first; then its name is recorded too. A signal that `misfit` cannot read is set
+    aside, and the next is tried; the reason is added to `misfits`. The sender of a request is told of that, and a
+    request is recorded with its place, to be answered.
     Else, if `due` has passed, it is recorded that none came in time; else `row` is recorded, unless it exists.
     In a race, an answer also records that this `place` has won; after another has won, no signal is taken.
     """
 
     task: Claimed
     row: StepRow
-    name: str
+    names: tuple[str, ...]
     due: int | None
     is_new: bool
     stake: Stake | None = None
     place: int = 0
-    misfit: Callable[[str], str | None] = lambda _: None  # why the data of a signal cannot be read
-    misfits: list[str] = msgspec.field(default_factory=list)
+    misfit: Callable[[str, str], str | None] = lambda *_: None  # why the data of a signal of a name cannot be read
+    takes_any: bool = False  # its result tells which of the names it was
+    misfits: list[tuple[str, str]] = msgspec.field(default_factory=list)  # the names, and why
+
+    @property
+    def what(self) -> str:
+        """What it waits for, for people."""
+        return f"signal {', '.join(self.names)}"
 
     @property
     def is_request(self) -> bool:
         """Whether the sender waits for an answer."""
-        return self.name.startswith(REQUEST)
+        return self.names[0].startswith(REQUEST)
 
     @property
     def has_refused(self) -> bool:
         """Whether it has answered requests that it could not read."""
         return self.is_request and bool(self.misfits)
+
+
+class TakeEvent(TakeSignal, frozen=True, eq=False, kw_only=True):
+    """Was an event of this name and choice broadcast? If so, the run takes it, and it is recorded as the result.
+
+    It takes what was published since a moment: when the run was triggered, or `replay` microseconds before the wait
+    began. An operator may let the call return something else, so a signal of its name is taken too.
+    """
+
+    event: str
+    choice: str
+    replay: int | None = None
+
+    @property
+    def what(self) -> str:
+        """What it waits for, for people."""
+        return f"event {self.event}"
+
+    @property
+    def subscriber(self) -> Subscriber:
+        """The wait, as a row of the statements about it."""
+        return self.task.id, self.task.generation, self.row.key
 
 
 class AnswerRequest(msgspec.Struct, frozen=True, eq=False):
@@ -131,6 +161,7 @@ class End(msgspec.Struct, frozen=True):
     status: RunStatus
     output: str | None = None
     error: str | None = None
+    workflow: str = ""
 
 
 class Recorded(msgspec.Struct, frozen=True):
@@ -152,17 +183,22 @@ class Waits(msgspec.Struct, frozen=True):
 Answered = Recorded | Waits
 
 
-def does_not_fit(one: TakeSignal, data: str | None) -> bool:
+def does_not_fit(one: TakeSignal, signal: Row) -> bool:
     """Whether the wait cannot read the signal; then that is noted, the signal is set aside, and the wait goes on."""
-    why = one.misfit(data or "null")
+    why = one.misfit(signal["name"], signal["data"] or "null")
     if why is not None:
-        one.misfits.append(why)
+        one.misfits.append((signal["name"], why))
     return why is not None
+
+
+def in_order_of_arrival(signal: Row) -> tuple[int, int, str]:
+    """What sorts the signals of a run by when they came; those of an earlier release have no number and come first."""
+    return signal["arrival"] or 0, signal["sent_at"], signal["name"]
 
 
 def refusal(one: TakeSignal, place: int) -> RequestAnswer:
     """The answer to a request that the wait could not read."""
-    return one.task.id, one.name, place, None, one.misfits[-1]
+    return one.task.id, one.names[0], place, None, one.misfits[-1][1]
 
 
 def signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
@@ -170,15 +206,19 @@ def signalled(one: TakeSignal, signal: Row | None, run: Row) -> Answered:
     if signal is not None:
         return Recorded(_ended(one.row, _taken(one, signal), None))
     if one.due is not None and one.due <= run["now"] and (one.stake is None or one.stake.winner is None):
-        told = {"type": TIMED_OUT, "message": f"no signal {one.name} came in time"}
+        told = {"type": TIMED_OUT, "message": f"no {one.what} came in time"}
         return Recorded(_ended(one.row, None, encode(told)))
     return Waits(wakes=run["wakes"])
 
 
 def _taken(one: TakeSignal, signal: Row) -> str | None:
-    """The data of a signal; of a request with its place, to be answered."""
+    """The data of a signal; of a request with its place, to be answered; of one of several names with its name."""
     data: str | None = signal["data"]
-    return f'{{"request":{signal["place"]},"data":{data or "null"}}}' if one.is_request else data
+    if one.is_request:
+        return f'{{"request":{signal["place"]},"data":{data or "null"}}}'
+    if one.takes_any:
+        return f'{{"name":{json.dumps(signal["name"])},"data":{data or "null"}}}'
+    return data
 
 
 def raced(one: EndRace) -> Answered:
@@ -192,7 +232,7 @@ def rows_of_answer(one: Question, answer: Answered) -> list[StepRow]:
         if isinstance(one, TakeSignal) and one.stake is not None and one.stake.winner is not None:
             return [] if one.is_new else [msgspec.structs.replace(one.row, status=RunStatus.CANCELLED)]
         if isinstance(one, TakeSignal) and one.misfits:
-            return [msgspec.structs.replace(one.row, error=with_misfit(one.row.error, one.misfits[-1]))]
+            return [msgspec.structs.replace(one.row, error=with_misfit(one.row.error, one.misfits[-1][1]))]
         return [one.row] if isinstance(one, TakeSignal | LookAtChildren) and one.is_new else []
     if not isinstance(one, TakeSignal | EndRace) or one.stake is None:
         return [answer.row]
@@ -207,7 +247,8 @@ def taken_by(question: Question) -> set[object]:
     """What only one question at a time may get."""
     match question:
         case TakeSignal(task, stake=stake):
-            return {(task.id, question.name)} if stake is None else {(task.id, question.name), (task.id, stake.row.key)}
+            names: set[object] = {(task.id, name) for name in question.names}
+            return names if stake is None else {*names, (task.id, stake.row.key)}
         case EndRace(task, stake=stake):
             return {(task.id, stake.row.key)}
         case _:
@@ -243,14 +284,16 @@ def seen_children(
 def _end_of(child: int, row: Row | None, kept: str | None) -> End | None:
     if row is None and kept is not None:
         told = json.loads(kept)
-        return End(child, RunStatus(told["ended"]), told["output"], told["error"])
+        return End(child, RunStatus(told["ended"]), told["output"], told["error"], told.get("workflow", ""))
     if row is None:
         missing = {"type": "RunNotFound", "message": f"there is no run {child}"}
         return End(child, RunStatus.CANCELLED, None, encode(missing))
     if row["ended"] is None and row["deleted_at"] is not None:
         gone = {"type": "Deleted", "message": f"run {child} was deleted before it ended"}
         return End(child, RunStatus.CANCELLED, None, encode(gone))
-    return None if row["ended"] is None else End(child, RunStatus(row["ended"]), row["output"], row["error"])
+    if row["ended"] is None:
+        return None
+    return End(child, RunStatus(row["ended"]), row["output"], row["error"], row["workflow"])
 
 
 def with_misfit(noted: str | None, why: str) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import REQUEST, is_served
+from stepwell.base.names import EVENT, REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
+from stepwell.store.broadcasts import EVENT_KEY
 from stepwell.store.driver import Row
 from stepwell.store.limits_info import LimitedPlace
-from stepwell.store.rows import IN_DOUBT, NEVER
+from stepwell.store.rows import IN_DOUBT, NEVER, OUTSIDE
+from stepwell.store.signals import names_of
+from stepwell.store.ticks import tick_of
 
 
 class Reason(StrEnum):
@@ -38,6 +41,7 @@ class Reason(StrEnum):
     STEP_PAUSED = "STEP_PAUSED"
     WAITING_FOR_SIGNAL = "WAITING_FOR_SIGNAL"
     WAITING_FOR_REQUEST = "WAITING_FOR_REQUEST"
+    WAITING_FOR_EVENT = "WAITING_FOR_EVENT"
     WAITING_FOR_CHILDREN = "WAITING_FOR_CHILDREN"
     SCHEDULED = "SCHEDULED"
     BACKING_OFF = "BACKING_OFF"
@@ -76,6 +80,8 @@ class OpenStep:
     attempt: int
     output: Any
     error: dict[str, Any]
+    names: tuple[str, ...]  # of the signals that it takes, if it waits
+    input: Any = None
 
     @property
     def name(self) -> str:
@@ -83,9 +89,17 @@ class OpenStep:
         return self.key.rpartition("/")[2].rpartition("#")[0]
 
     @property
+    def choice(self) -> str:
+        """By which field a wait for an event chooses, in words; nothing if it takes every event of its name."""
+        if not isinstance(self.input, dict):
+            return ""
+        return "".join(f" where {field} is {value}" for field, value in self.input.items())[:200]
+
+    @property
     def awaits_runs(self) -> bool:
         """True if it waits for other runs: for children, for runs by their numbers, or as a step on any worker."""
-        return self.name.endswith("()") or (isinstance(self.output, dict) and "ids" in self.output)
+        awaited = isinstance(self.output, dict) and "ids" in self.output
+        return awaited or (self.name.endswith("()") and self.names == (self.name,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +154,23 @@ def standing_of(rows: Sequence[Row], serving: Sequence[Row], place: LimitedPlace
 
 
 def why(run: Standing) -> Why:
-    """The one reason, the strongest first: what ended it, who executes it, who holds it back, what it waits for."""
+    """The one reason, the strongest first, and what has triggered the run, if that was no program that asked for it."""
+    told, origin = _why(run), origin_of(run.task["key"])
+    return told if origin is None else replace(told, message=f"{told.message} ({origin})")
+
+
+def origin_of(key: str | None) -> str | None:
+    """The schedule with the moment of its tick, or the event, that has triggered a run, by its key."""
+    if (tick := tick_of(key)) is not None:
+        return f"triggered by schedule {tick[0]} for {tick[1]:%Y-%m-%d %H:%M:%S} UTC"
+    name, number = ("", "") if key is None else key.removeprefix(EVENT_KEY).rpartition(":")[::2]
+    if key is None or not key.startswith(EVENT_KEY) or not number.isdigit():
+        return None
+    return f"triggered by event {name}, task {number}"
+
+
+def _why(run: Standing) -> Why:
+    """What ended it, who executes it, who holds it back, what it waits for."""
     task = run.task
     if task["deleted_at"] is not None:
         said = f": {task['delete_reason']}" if task["delete_reason"] else ""
@@ -165,7 +195,9 @@ def why(run: Standing) -> Why:
 def _open_step(row: Row) -> OpenStep:
     error: dict[str, Any] = json.loads(row["step_error"] or "{}")
     output = json.loads(row["step_output"] or "null")
-    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error)
+    names = names_of({"key": row["step_key"], "accepts": row["step_accepts"]})
+    given = json.loads(row["step_input"] or "null")
+    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error, names, given)
 
 
 def _behind(run: Standing) -> Why:
@@ -213,7 +245,11 @@ def _running(run: Standing) -> Why:
         return Why(Reason.CANCELLING, f"{worker} was asked to stop it", run.cleanup_until, names, "it ends CANCELLED")
     if task["held_at"] is not None:
         return Why(Reason.PAUSING, f"{worker} was asked to give it back", None, names, "it is PAUSED until `unpause`")
-    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING]
+    busy = [step.key for step in run.steps if step.status is RunStatus.RUNNING and step.key != OUTSIDE]
+    if (outside := [step for step in run.steps if step.key == OUTSIDE]) and not busy:
+        message = f"{worker} executes it; for some time it has waited for {outside[0].error.get('message')}"
+        after = "it keeps its place until that comes: a wait that is to outlast a restart is `ctx.wait` or a step"
+        return Why(Reason.RUNNING, message, None, names, after)
     at = f", at {', '.join(busy)}" if busy else ""
     return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
 
@@ -308,21 +344,31 @@ def _waiting(run: Standing) -> Why:
         message = f"step {doubts[0]} has begun and is not known to have ended{_misfit_in(waits)}"
         after = f"`store.resolve(run, {doubts[0]!r}, done=...)` says whether it is done"
         return Why(Reason.STEP_IN_DOUBT, message, run.until, doubts, after)
-    if names := tuple(step.name for step in waits if not step.awaits_runs):
-        signals = tuple(name for name in names if not name.startswith(REQUEST))
-        requests = tuple(name.removeprefix(REQUEST) for name in names if name.startswith(REQUEST))
-        if not signals:
-            message = f"it waits for the request {', '.join(requests)}{_misfit_in(waits)}"
-            after = f"`store.ask(run, {requests[0]!r}, data)`"
-            return Why(Reason.WAITING_FOR_REQUEST, message, run.until, requests, after)
-        others = f" or the request {', '.join(requests)}" if requests else ""
-        message = f"it waits for the signal {', '.join(signals)}{others}{_misfit_in(waits)}"
-        return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, signals, f"`store.signal(run, {signals[0]!r}, data)`")
+    if sent := [step for step in waits if not step.awaits_runs]:
+        return _told(run, sent)
     if calls := tuple(step.name for step in waits):
         count = f"{run.task['waiting']} of the {run.task['children']} unfinished runs it asked for"
         message = f"it waits for {count if run.task['waiting'] > 0 else 'runs that others asked for'}"
         return Why(Reason.WAITING_FOR_CHILDREN, message, run.until, calls, "it goes on when they have ended")
     return _timed(run)
+
+
+def _told(run: Standing, waits: Sequence[OpenStep]) -> Why:
+    """It waits for what others send: to it alone, or to all who wait."""
+    marks = (REQUEST, EVENT)
+    names = [name for step in waits for name in step.names]
+    signals = tuple(name for name in names if not name.startswith(marks))
+    requests = tuple(name.removeprefix(REQUEST) for name in names if name.startswith(REQUEST))
+    events = tuple(step.name.removeprefix(EVENT) for step in waits if step.name.startswith(EVENT))
+    chosen = [f"{step.name.removeprefix(EVENT)}{step.choice}" for step in waits if step.name.startswith(EVENT)]
+    kinds = (("the signal", signals), ("the request", requests), ("the event", chosen))
+    said = " or ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if names)
+    message = f"it waits for {said}{_misfit_in(waits)}"
+    if signals:
+        return Why(Reason.WAITING_FOR_SIGNAL, message, run.until, signals, f"`store.signal(run, {signals[0]!r}, data)`")
+    if requests:
+        return Why(Reason.WAITING_FOR_REQUEST, message, run.until, requests, f"`store.ask(run, {requests[0]!r}, data)`")
+    return Why(Reason.WAITING_FOR_EVENT, message, run.until, events, f"`store.broadcast({events[0]!r}, data)`")
 
 
 def _misfit_in(waits: Sequence[OpenStep]) -> str:

@@ -143,6 +143,19 @@ def emit_joinable(verb: F) -> F:
     return cast("F", call)
 
 
+def broadcast_joinable(verb: F) -> F:
+    """The verb; with `tx` it runs in the caller's thread."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, name: str, data: Any = None, *, key: str | None = None, tx: object = None) -> Any:
+        if tx is None or isinstance(tx, SyncTx):
+            return verb(store, name, data, key=key, tx=None if tx is None else tx.async_tx)
+        check_open(store)
+        return store.async_store.database.broadcasts.send_here(name, data, key, tx)
+
+    return cast("F", call)
+
+
 def check_open(store: Face) -> None:
     """Refuse to join a transaction if the store is closed, or if the calling thread may not wait."""
     store.background.refuse_dead_ends()

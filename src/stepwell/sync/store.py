@@ -22,6 +22,7 @@ from stepwell.store.runs import run_ids
 from stepwell.store.transaction import SyncTx
 from stepwell.sync.adapters import (
     Noun,
+    broadcast_joinable,
     check_open,
     emit_joinable,
     entered,
@@ -71,6 +72,7 @@ class Store:
     signal_many = signals_joinable(verb(store_.Store.signal_many))
     reschedule = verb(store_.Store.reschedule)
     emit = emit_joinable(verb(store_.Store.emit))
+    broadcast = broadcast_joinable(verb(store_.Store.broadcast))
     ask = verb(store_.Store.ask)
     value = verb(store_.Store.value)
     values = verb(store_.Store.values)

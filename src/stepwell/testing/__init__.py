@@ -35,13 +35,15 @@ async def test_onboarding() -> None:
 asyncio.run(test_onboarding())
 ```
 
-A decider needs none of that: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`. What a program in production
+A decider needs none of that: `given(Orders(), Created(1900)).when(Pay("7")).then(Paid())`; and in a world,
+`(await w.when(Pay("7"))).then(Paid())` asserts what is in the store. What a program in production
 would import must not be here.
 """
 
 from stepwell.base.clock import TestClock
+from stepwell.testing.consequences import Consequences
 from stepwell.testing.crashes import CrashReport
 from stepwell.testing.specs import Spec, given
 from stepwell.testing.world import World, world
 
-__all__ = ["CrashReport", "Spec", "TestClock", "World", "given", "world"]
+__all__ = ["Consequences", "CrashReport", "Spec", "TestClock", "World", "given", "world"]

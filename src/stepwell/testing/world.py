@@ -23,6 +23,7 @@ from stepwell.projections.projection import ReadModel, ReadModelElsewhere, RowFu
 from stepwell.runs.context import current_run
 from stepwell.step import Step
 from stepwell.store.store import Store
+from stepwell.testing.consequences import Consequences, consequences
 from stepwell.testing.crash_driver import Doomed
 from stepwell.testing.crashes import Crashes, CrashReport, InputCrashes
 from stepwell.testing.manual_worker import HandWorker, drained, live
@@ -146,6 +147,15 @@ class World:
         """
         self._fakes.put(step, returns, raises)
 
+    async def when(self, input: object, *, key: str | None = None) -> Consequences:
+        """Execute an input of a decider of this world, and read what it has led to from the store, to be asserted.
+
+        `(await w.when(Pay("7"))).then(Paid()).then_effects(Ship("7")).then_timers(expiry="1h")`. The world's worker
+        stands still meanwhile, so that its effects are as they were stored; `drain` executes them.
+        """
+        async with self._stopped():
+            return await consequences(self.store, self.engine, input, key)
+
     async def crash_everywhere(self, trigger: Trigger[Any] | object) -> CrashReport:
         """Show that a run of this trigger survives the loss of its worker at any moment.
 
@@ -169,8 +179,7 @@ class World:
 
         Otherwise it would take the runs of the crashing workers.
         """
-        await self._worker.__aexit__(None, None, None)
-        try:
+        async with self._stopped():
             if not isinstance(trigger, Trigger):
                 ground = self._fresh if self._url.startswith("memory:") else self._shared
                 yield InputCrashes(self._serves, trigger, ground)
@@ -178,6 +187,12 @@ class World:
                 yield Crashes(self._serves, trigger, self._fresh)
             else:
                 yield Crashes(self._serves, trigger.options(key=None), self._shared)
+
+    @asynccontextmanager
+    async def _stopped(self) -> AsyncIterator[None]:
+        await self._worker.__aexit__(None, None, None)
+        try:
+            yield
         finally:
             await self._worker.__aenter__()
 

@@ -8,15 +8,18 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from stepwell.errors import Timeout
+from stepwell.operate.format import short, span
 from stepwell.records import CancelAnswer, SignalAnswer
 from stepwell.ui.desk import Desk, answered, url_of
 from stepwell.ui.fields import fields_of_schema, is_whole, parsed_json, value_of
 from stepwell.ui.guard import Refusal
-from stepwell.ui.run import returns_of
+from stepwell.ui.run import returns_of, schema_awaited
 from stepwell.ui.runs import actor_of, by, change_one
 from stepwell.values.codec import encode
 from stepwell.values.stamp import has_version, read_value
 
+SOON = 5.0  # seconds for which a person waits for the reply to a request
 DONE = {
     "retry": (
         "goes on where it ended; what is recorded is not executed again, unless it was to clean up",
@@ -58,6 +61,10 @@ async def change(desk: Desk, request: Request) -> Response:
             return answered(request, back, f"Run {run_id} {became}.", level=level)
         case "signal":
             return await _signal(desk, request, run_id, back)
+        case "ask":
+            return await _ask(desk, request, run_id, back)
+        case "resolve":
+            return await _resolve(desk, request, run_id, back)
         case "fork":
             return await _fork(desk, request, run_id)
         case _:
@@ -71,22 +78,55 @@ async def change(desk: Desk, request: Request) -> Response:
 async def _signal(desk: Desk, request: Request, run_id: int, back: str) -> Response:
     """Send what the form says to the wait of this name, read by the type that the run waits for."""
     form, store = request.state.form, desk.store
-    name = form.get("name", "").strip()
-    run = await store.get_run(run_id)
-    awaited = [one for one in await store.database.excerpts.awaited(run) if one.name == name]
-    if "data" in form or not awaited:
-        data = parsed_json(form.get("data", ""), "the data")
-    else:
-        fields = fields_of_schema(awaited[0].schema)
-        data = value_of(fields, form)
-        if not is_whole(fields) and not isinstance(data, dict):
-            data = {}
+    name, data = await _data(desk, request, run_id, "signal")
     if form.get("how") == "resume":
         answer = await store.resume(run_id, name, data, actor=actor_of(request))
     else:
         answer = await store.signal(run_id, name, data, key=form.get("key") or None, actor=actor_of(request))
     said, level = SIGNALLED[answer]
     return answered(request, back, f"Run {run_id} {said.format(name=name)}.", level=level)
+
+
+async def _ask(desk: Desk, request: Request, run_id: int, back: str) -> Response:
+    """Make a request of the run and tell its reply, if that comes soon; the request stays either way."""
+    name, data = await _data(desk, request, run_id, "request")
+    try:
+        reply = await desk.store.ask(run_id, name, data, timeout=SOON, actor=actor_of(request))
+    except Timeout:
+        said = f"Run {run_id} has the request {name}. It has not answered within {span(SOON)}: a worker will take it."
+        return answered(request, back, said, level="warning")
+    hidden = desk.hides((await desk.store.get_run(run_id)).workflow)
+    return answered(request, back, f"Run {run_id} answered {name}: {'hidden here' if hidden else short(reply, 600)}.")
+
+
+async def _resolve(desk: Desk, request: Request, run_id: int, back: str) -> Response:
+    """Say what became of a step that is in doubt: it is done, and returns this, or it begins again."""
+    form = request.state.form
+    done = {"yes": True, "no": False}.get(form.get("done", ""))
+    if done is None:
+        raise Refusal(400, "say whether the step is done")
+    step, value = await _data(desk, request, run_id, "doubt") if done else (form.get("name", ""), None)
+    answer = await desk.store.resolve(run_id, step, done=done, value=value, **by(request))
+    match answer:
+        case SignalAnswer.TOO_LATE:
+            return answered(request, back, f"Run {run_id} is finished: nothing was changed.", level="warning")
+        case SignalAnswer.KEPT:  # another decision stands before it
+            told = f"Another person has said what became of {step} of run {run_id}: that counts, and not this."
+            return answered(request, back, told, level="warning")
+    return answered(request, back, f"Run {run_id} goes on: {step} {'is done' if done else 'begins again'}.")
+
+
+async def _data(desk: Desk, request: Request, run_id: int, kind: str) -> tuple[str, Any]:
+    """The name of what a run waits for, and what the form gives it, read by the type that the run waits for."""
+    form, excerpts = request.state.form, desk.store.database.excerpts
+    name = form.get("name", "").strip()
+    awaited = await excerpts.awaited(await desk.store.get_run(run_id))
+    found = next((one for one in awaited if (one.kind, one.name) == (kind, name)), None)
+    if "data" in form or found is None:
+        return name, parsed_json(form.get("data", ""), "the data")
+    fields = fields_of_schema(schema_awaited(found))
+    data = value_of(fields, form)
+    return name, data if is_whole(fields) or isinstance(data, dict) else {}
 
 
 async def _fork(desk: Desk, request: Request, run_id: int) -> Response:

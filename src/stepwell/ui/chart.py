@@ -38,6 +38,8 @@ class Chart:
     waits: Sequence[tuple[float, float]]
     takes: Sequence[tuple[float, float]]
     longest: float
+    lines: Sequence[tuple[float, float]]
+    longest_line: float
 
 
 def chart_of(settled: Sequence[SettledSpan], window: str, now: datetime) -> Chart:
@@ -47,8 +49,9 @@ def chart_of(settled: Sequence[SettledSpan], window: str, now: datetime) -> Char
     last = int(now.timestamp()) // (60 * minutes)
     first = last - bars + 1
     most = max([one.succeeded + one.failed for one in settled], default=0)
-    columns, waits, takes = [], [], []
+    columns, waits, takes, lines = [], [], [], []
     longest = max([max(one.waited, one.took) for one in settled], default=0.0)
+    longest_line = max([one.in_line for one in settled], default=0.0)
     for one in settled:
         place = int(one.since.timestamp()) // (60 * minutes) - first
         if not 0 <= place < bars:
@@ -61,6 +64,7 @@ def chart_of(settled: Sequence[SettledSpan], window: str, now: datetime) -> Char
         scale = 100 / max(longest, 1e-6)
         waits.append((round(x + 40 / bars, 3), round(100 - one.waited * scale, 2)))
         takes.append((round(x + 40 / bars, 3), round(100 - one.took * scale, 2)))
+        lines.append((round(x + 40 / bars, 3), round(100 - one.in_line * 100 / max(longest_line, 1e-6), 2)))
     kept = [one for one in settled if int(one.since.timestamp()) // (60 * minutes) >= first]
     return Chart(
         columns=columns,
@@ -73,4 +77,6 @@ def chart_of(settled: Sequence[SettledSpan], window: str, now: datetime) -> Char
         waits=waits,
         takes=takes,
         longest=longest,
+        lines=lines,
+        longest_line=longest_line,
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from stepwell.deciders.diagram import status_of
 from stepwell.deciders.history import InstanceInfo
@@ -14,8 +15,8 @@ from stepwell.deciders.registry import Family
 from stepwell.engine import Engine
 from stepwell.errors import DeciderNotFound
 from stepwell.operate.instance import parts_of, value_as_json
-from stepwell.operate.travel import Visit, machine_of, visit
-from stepwell.ui.desk import Desk, answered, one_line, url_of
+from stepwell.operate.travel import Visit, machine_of, observed_machine, visit
+from stepwell.ui.desk import Desk, answered, here, known_names, one_line, url_of
 from stepwell.ui.fields import Field, Unfit, fields_of_schema, value_of
 from stepwell.ui.guard import Form
 from stepwell.ui.layout import drawing_of
@@ -23,6 +24,7 @@ from stepwell.values.fields import schema_of
 
 PAGE: Final = 30
 MOST_READ: Final = 5_000  # events that a list reads for the states of its instances
+MOST_LOOKED_AT: Final = 90  # instances, for those in one state
 INPUTS: Final = ":inputs"
 
 
@@ -33,19 +35,45 @@ async def deciders(desk: Desk, request: Request) -> Response:
     known = desk.engine
     types = {one.name.removesuffix(INPUTS) for one in await store.queues() if one.name.endswith(INPUTS)}
     types |= {family.type for family in known.registry} if known else set()
-    page = await (known or Engine(store)).instances(type_, limit=PAGE, after=asked.get("after"))
     family = _family(known, type_)
     machine = None if family is None else machine_of(family)
+    states = () if machine is None else tuple(info.status for info in machine.states)
+    state = known_names(states, asked.get("state"))
+    found = await _instances(known or Engine(store), type_, asked.get("after"), state)
     return await desk.page(
         request,
         "deciders",
         types=sorted(types),
         type=type_,
         id=name,
-        instances=await _with_status(known, page),
-        following=page.next,
-        drawing=None if machine is None else drawing_of(machine, None, {}),
+        states=states,
+        state=state,
+        instances=found.rows,
+        looked_at=found.looked_at,
+        following=found.following,
+        drawing=None if machine is None else drawing_of(machine, state, {}),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Instances with their status, of how many that were looked at, and where the list goes on."""
+
+    rows: Sequence[tuple[InstanceInfo, str | None]]
+    looked_at: int
+    following: str | None
+
+
+async def _instances(engine: Engine, type_: str | None, after: str | None, state: str | None) -> Listed:
+    """A page of instances; if a state is given, those in it of as many as may be looked at."""
+    rows: list[tuple[InstanceInfo, str | None]] = []
+    looked_at = 0
+    while True:
+        page = await engine.instances(type_, limit=PAGE, after=after)
+        looked_at, after = looked_at + len(page), page.next
+        rows += [one for one in await _with_status(engine, page) if state in (None, one[1])]
+        if state is None or after is None or len(rows) >= PAGE or looked_at >= MOST_LOOKED_AT:
+            return Listed(rows, looked_at, after)
 
 
 def _family(engine: Engine | None, type_: str | None) -> Family | None:
@@ -78,17 +106,19 @@ async def _status(engine: Engine | None, type_: str, id_: str) -> str | None:
 async def instance(desk: Desk, request: Request) -> Response:
     """One instance at a version: `at`; with `input` and its fields, what it would decide now."""
     asked = request.query_params
+    if "form_token" in asked:  # the form that tries an input has it, and no address should
+        return RedirectResponse(here(request, form_token=None, back=None), 303)
     type_, id_, at = asked.get("type", ""), asked.get("id", ""), asked.get("at", "")
     version = int(at) if at.isdecimal() and len(at) < 10 else None
-    look = await visit(desk.store, desk.engine, type_, id_, version)
+    look = await visit(desk.store, desk.engine, type_, id_, version, waypoints=desk.waypoints)
     family = _family(desk.engine, type_)
     hidden = desk.is_hidden(request, type_)
-    current = look.status
+    current, machine = look.status, look.machine or observed_machine(type_, look.way)
     return await desk.page(
         request,
         "instance",
         look=look,
-        drawing=None if look.machine is None else drawing_of(look.machine, current, look.way),
+        drawing=None if machine is None else drawing_of(machine, current, look.way),
         inputs=[] if family is None else _inputs(family, id_, asked.get("input"), Form(list(asked.multi_items()))),
         tried=await _tried(desk, request, family),
         observed=await _observed(desk, look),

@@ -19,6 +19,7 @@ from stepwell._version import __version__
 from stepwell.base.count import NONE, Count
 from stepwell.engine import Engine
 from stepwell.operate.lookup import NameRefused
+from stepwell.operate.travel import Waypoints
 from stepwell.records import TaskKind
 from stepwell.store.store import Store
 from stepwell.ui.access import Principal
@@ -55,6 +56,7 @@ class Desk:
     redacted: tuple[str, ...]
     app_name: str
     has_login: bool = False
+    waypoints: Waypoints = field(default_factory=Waypoints)
     _engine: tuple[Store, Engine | None] | None = None
     _tally: tuple[float, NavigationCounts] = (-1e9, NavigationCounts())
     _tallying: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,8 +30,13 @@ async def change(desk: Desk, request: Request) -> Response:
     queue, key = form.get("queue", ""), form.get("key", "")
     match form.get("verb", ""):
         case "set":
-            rates = {name: form[name].strip() or None for name in ("rate", "key_rate") if name in form}
-            await limits.set(queue, running=_number(form, "running"), per_key=_number(form, "per_key"), **rates)
+            given: dict[str, Any] = {name: _number(form, name) for name in ("running", "per_key")}
+            given |= {name: form[name].strip() or None for name in ("rate", "key_rate") if name in form}
+            if "by" in form:  # a queue that has no limits yet: of what field of its messages there may be so many
+                given["key"] = form["by"].strip() or None
+                if not any(given.values()):
+                    raise InvalidOption("running", "", "say how many may run or begin at once, of all or of each key")
+            await limits.set(queue, **given)
             said = f"{queue} has these limits for all workers, until they are reset."
         case "reset":
             await limits.reset(queue)

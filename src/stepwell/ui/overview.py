@@ -12,6 +12,7 @@ from starlette.responses import Response
 from stepwell.base.count import Count
 from stepwell.operate.doctor import Finding, findings
 from stepwell.operate.facts import facts_of
+from stepwell.operate.lookup import run_page
 from stepwell.records import RunStatus
 from stepwell.ui.chart import WINDOWS, chart_of
 from stepwell.ui.desk import Desk, known_names
@@ -20,6 +21,7 @@ from stepwell.ui.timeline import strip_of
 MOST_FAILED: Final = 6
 MOST_QUEUES: Final = 12
 MOST_WORKERS: Final = 8
+NEWEST: Final = 8
 PLACE: Final = "this store"  # in place of its address, which no page tells
 
 
@@ -30,8 +32,8 @@ async def overview(desk: Desk, request: Request) -> Response:
     bars, minutes = WINDOWS[window]
     since = now - timedelta(minutes=bars * minutes)
     facts = await facts_of(store, PLACE)
-    failed = await store.runs(status=RunStatus.ERROR, limit=MOST_FAILED)
-    retrying = [run for run in await store.runs(status=RunStatus.PENDING, limit=MOST_FAILED) if run.last_error]
+    failed = await run_page(store, MOST_FAILED, status=RunStatus.ERROR)
+    retrying = [run for run in await run_page(store, MOST_FAILED, status=RunStatus.PENDING) if run.last_error]
     queues = sorted(facts.queues, key=lambda one: (-(one.ready + one.running + one.waiting), one.queue))
     return await desk.page(
         request,
@@ -82,15 +84,25 @@ def _with_action(finding: Finding) -> dict[str, Any]:
                 "label": verb.capitalize(),
                 "fields": {"name": name.rstrip(","), "verb": verb},
             }
+        case ["stepwell", "schedule", "resume", name]:
+            action |= {"path": "/schedules/change", "label": "Resume", "fields": {"name": name, "verb": "resume"}}
         case _:
             pass
-    pages = {"dead letters": "/dead", "projection": "/projections", "workers": "/workers", "queue": "/queues"}
+    pages = {
+        "schedules": "/schedules",
+        "decider": "/deciders",
+        "order": "/dead",
+        "dead letters": "/dead",
+        "projection": "/projections",
+        "workers": "/workers",
+        "queue": "/queues",
+    }
     action["look"] = "/runs" if finding.about == "runs" else pages.get(finding.about)
     return action
 
 
 async def _newest(desk: Desk, now: datetime) -> list[tuple[Any, Any]]:
     store = desk.store
-    runs = await store.runs(limit=8)
+    runs = await run_page(store, NEWEST)
     spans = await store.database.excerpts.spans(runs)
     return [(run, strip_of(run, spans.get(int(run.id), ()), now)) for run in runs]

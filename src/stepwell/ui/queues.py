@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any, Final, get_args
 
 from starlette.requests import Request
@@ -12,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from stepwell.errors import InvalidOption
 from stepwell.operate.format import many
 from stepwell.operate.run_view import mark_of
-from stepwell.records import DeadLetter, RunStatus, TaskKind
+from stepwell.records import RunStatus, TaskKind
 from stepwell.store.excerpts import Sort
 from stepwell.ui.desk import Desk, answered, known_names, url_of
 from stepwell.ui.failure import failure_of
@@ -22,7 +21,8 @@ from stepwell.ui.limits import limits_of
 from stepwell.ui.runs import actor_of, by
 
 PAGE: Final = 50
-MOST_GROUPED: Final = 500  # dead letters whose errors are counted
+MOST_GROUPED: Final = 2_000  # dead letters whose errors are counted
+MOST_ERRORS: Final = 12
 SORTS: Final = get_args(Sort)
 
 
@@ -64,6 +64,7 @@ async def queue(desk: Desk, request: Request) -> Response:
         is_workflow=name in {one.name for one in await store.workflows()},
         did=(await store.queue_metrics(window="1h")).get(name),
         limits=await limits_of(store, name),
+        may_limit=not name.endswith((":inputs", ":effects")),
         hidden=desk.is_hidden(request, name),
     )
 
@@ -103,27 +104,22 @@ async def dead(desk: Desk, request: Request) -> Response:
     asked = request.query_params
     queue_name, error, kind = asked.get("queue") or None, asked.get("error") or None, asked.get("kind") or None
     store = desk.store
-    page = await store.dead_letters(queue=queue_name, error=error, kind=kind, limit=PAGE, after=asked.get("after"))
-    first = await store.dead_letters(queue=queue_name, limit=MOST_GROUPED)
+    which: dict[str, Any] = {"queue": queue_name, "error": error, "kind": kind, "instance": None}
+    page = await store.database.dead_letters.page(**which, limit=PAGE, after=asked.get("after"), whole=False)
+    groups, looked_at = await store.database.excerpts.dead_by_error(queue_name, most=MOST_GROUPED, limit=MOST_ERRORS)
     return await desk.page(
         request,
         "dead",
         letters=page,
         following=page.next,
-        groups=_grouped(first),
-        all_grouped=first.next is None,
+        groups=groups,
+        all_grouped=looked_at < MOST_GROUPED,
         counts=await store.dead_letter_counts(),
         queue_name=queue_name,
         error=error,
         kind=kind,
         most_grouped=MOST_GROUPED,
     )
-
-
-def _grouped(letters: list[DeadLetter]) -> list[tuple[str, str, int]]:
-    """Queues and types of errors, with how many there are of each."""
-    found = Counter((one.queue, str((one.error or {}).get("type", "")) or "unknown") for one in letters)
-    return [(queue_name, error, count) for (queue_name, error), count in found.most_common(12)]
 
 
 async def change_dead(desk: Desk, request: Request) -> Response:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,52 +20,69 @@ from stepwell.operate.run_view import advice, length_of, unrecorded
 from stepwell.records import Run, RunStatus, StepInfo
 from stepwell.step import Step
 from stepwell.store.excerpts import Awaited
+from stepwell.store.signals import name_of
 from stepwell.store.why import Reason
-from stepwell.ui.desk import Desk, principal_of
+from stepwell.ui.desk import Desk, known_names, principal_of
 from stepwell.ui.failure import Failure, failure_of
 from stepwell.ui.fields import Field, fields_of_schema, fits
+from stepwell.ui.graph import graph_of
 from stepwell.ui.guard import Refusal
+from stepwell.ui.source import SourceView, source_of
+from stepwell.ui.source import view_of as source_view
 from stepwell.ui.timeline import shown_names, standing_of, timeline_of
 from stepwell.values.fields import schema_of
 
+TABS = ("timeline", "graph", "source")
 ACTIVE = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWait:
-    """A signal that a run waits for, with the form for its data."""
+    """What a run waits for that a person can give, with the form for its data, and the same as a command."""
 
     awaited: Awaited
     resumes: bool  # a step that has paused the run: it is resumed, not signalled
     fields: Sequence[Field]
+    command: str
+
+    @property
+    def verb(self) -> str:
+        """What the form does."""
+        return {"signal": "signal", "request": "ask", "doubt": "resolve"}[self.awaited.kind]
 
 
 async def run(desk: Desk, request: Request) -> Response:
-    """The page `/runs/7`; `step` chooses one, `from` is the first step of the part that is shown."""
+    """The page `/runs/7`; `step` chooses one, `from` is the first step of the part that is shown, `tab` how."""
+    asked = request.query_params
     found = await desk.store.get_run(request.path_params["run"], deleted=True)
-    first = request.query_params.get("from", "")
-    chosen = request.query_params.get("step")
+    first, chosen, tab = asked.get("from", ""), asked.get("step"), known_names(TABS, asked.get("tab")) or TABS[0]
     page = await page_of(
         desk.store,
         found,
         first=int(first[:9]) if first[:9].isdecimal() else None,
         chosen=chosen or None,
-        all_logs=request.query_params.get("logs") == "run",
+        choose=asked.get("view") != "run",
+        all_logs=asked.get("logs") == "run",
     )
-    fold = request.query_params.get("fold") != "no"
-    now = datetime.now(UTC)
+    fold = asked.get("fold") != "no"
     hidden = desk.is_hidden(request, found.workflow)
+    timeline = timeline_of(page, datetime.now(UTC), fold=fold)
     return await desk.page(
         request,
         "run",
         run=found,
         page=page,
-        timeline=timeline_of(page, now, fold=fold),
+        tab=tab,
+        tabs=TABS,
+        timeline=timeline,
+        graph=graph_of(page.steps, timeline.lanes) if tab == "graph" else None,
+        sources=await asyncio.to_thread(_sources, desk, page) if tab == "source" else [],
         fold=fold,
         standing=standing_of(found, page.steps),
         names=shown_names([step.key for step in page.steps]),
         pages=_pages(page),
         failure=_banner(page),
+        ended_by=tuple((found.error or {}).get("steps", ())) if found.status is RunStatus.ERROR else (),
         step=page.chosen.step if page.chosen else None,
         tried=_tried(page),
         step_failure=failure_of(page.chosen.step.error) if page.chosen else None,
@@ -76,8 +95,19 @@ async def run(desk: Desk, request: Request) -> Response:
         hidden=hidden,
         can_reveal=desk.hides(found.workflow),
         verbs=_verbs(found, page),
-        is_root=not request.query_params.get("step"),
     )
+
+
+def _sources(desk: Desk, page: RunPage) -> list[SourceView]:
+    """The source of the workflow, and of the chosen step, where their code is here."""
+    if (known := desk.workflows.get(page.run.workflow)) is None:
+        return []
+    step = page.chosen.step if page.chosen else page.failed
+    found = [(known.fn, failure_of(page.run.error))]
+    if step is not None and len(named := steps_named(step.name)) == 1:
+        found.append((named[0].fn, failure_of(step.error)))
+    read = [(source_of(fn), failure) for fn, failure in found]
+    return [source_view(source, page.steps, failure) for source, failure in read if source is not None]
 
 
 def _pages(page: RunPage) -> list[tuple[int, bool]]:
@@ -107,8 +137,17 @@ def _tried(page: RunPage) -> list[Any]:
 
 
 def _wait(one: Awaited, page: RunPage) -> OpenWait:
-    resumes = page.why.reason is Reason.STEP_PAUSED and one.schema is None
-    return OpenWait(one, resumes, fields_of_schema(one.schema))
+    resumes = page.why.reason is Reason.STEP_PAUSED and one.schema is None and one.kind == "signal"
+    verb = "resume" if resumes else {"signal": "signal", "request": "ask", "doubt": "resolve"}[one.kind]
+    words = ["stepwell", verb, str(page.run.id), one.name, *(["done"] if one.kind == "doubt" else []), "DATA"]
+    return OpenWait(one, resumes, fields_of_schema(schema_awaited(one)), shlex.join(words))
+
+
+def schema_awaited(one: Awaited) -> Mapping[str, Any] | None:
+    """The JSON schema of what a run waits for: what it says, else of a step in doubt what its code here returns."""
+    if one.kind != "doubt" or one.schema is not None:
+        return one.schema
+    return schema_of(returns_of(name_of(one.name)))
 
 
 def _kept(page: RunPage) -> list[str]:
@@ -130,13 +169,13 @@ def _edited(step: StepInfo) -> str | None:
 
 def returns_of(name: str) -> Any:
     """The type that the step of this name returns, where its code is here; else Any."""
-    found = {one.definition.returns for one in declared() if isinstance(one, Step) and one.id == name}
+    found = {one.definition.returns for one in steps_named(name)}
     return found.pop() if len(found) == 1 else Any
 
 
-def schema_of_step(name: str) -> Any:
-    """The JSON schema of what the step of this name returns, where that is known here."""
-    return schema_of(returns_of(name))
+def steps_named(name: str) -> list[Step[..., Any]]:
+    """The steps of this name whose code is here."""
+    return [one for one in declared() if isinstance(one, Step) and one.id == name]
 
 
 def _facts(page: RunPage, *, hidden: bool) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from stepwell.base.count import Count
 from stepwell.errors import InvalidOption, StepwellError
 from stepwell.operate.format import STATUS_WORDS, many
-from stepwell.operate.run_list import RunQuery, floor_of, found_by_name, listed
+from stepwell.operate.run_list import RunQuery, floor_of, found_by_name, listed, matching
 from stepwell.records import Run, RunStatus
 from stepwell.store.store import Store
 from stepwell.ui.desk import Desk, answered, one_line, principal_of, url_of
@@ -114,48 +114,30 @@ async def preview(desk: Desk, request: Request) -> Response:
     """What an action on many runs would touch, before it touches any."""
     verb = _verb(request.query_params.get("do", ""))
     label, statuses = VERBS[verb]
-    said = request.query_params.get("q", "")
+    said, runs = request.query_params.get("q", ""), desk.store.database.runs
+    left: list[Run[Any]] = []
     if request.query_params.get("all"):
-        found, more = await _matching(desk.store, RunQuery.parsed(said), statuses)
+        query = RunQuery.parsed(said).but(text=None)
+        ids, more = await matching(desk.store, query, statuses, limit=MOST_AT_ONCE)
+        shown = await runs.outlines(ids[:MOST_SHOWN])
     else:
-        ids = [one for one in request.query_params.getlist("id") if one.isdecimal() and len(one) < 19]
-        found, more = await _named(desk.store, ids[:MOST_AT_ONCE]), False
-    fitting = [run for run in found if run.status in statuses and run.deleted_at is None]
+        named = [one for one in request.query_params.getlist("id") if one.isdecimal() and len(one) < 19]
+        found, more = await runs.outlines(list(dict.fromkeys(map(int, named[:MOST_AT_ONCE])))), False
+        shown = [run for run in found if run.status in statuses and run.deleted_at is None]
+        left = [run for run in found if run not in shown]
+        ids = [int(run.id) for run in shown]
     return await desk.page(
         request,
         "bulk",
         verb=verb,
         label=label,
         q=said,
-        runs=fitting,
-        shown=fitting[:MOST_SHOWN],
-        left=[run for run in found if run not in fitting][:MOST_SHOWN],
-        left_count=len(found) - len(fitting),
+        ids=ids,
+        shown=shown[:MOST_SHOWN],
+        left_count=len(left),
         more=more,
         most=MOST_AT_ONCE,
     )
-
-
-async def _matching(store: Store, query: RunQuery, statuses: frozenset[RunStatus]) -> tuple[list[Run[Any]], bool]:
-    """The runs that a query finds and an action may change: a thousand at the most, and whether there are more."""
-    found: list[Run[Any]] = []
-    words = [query.status] if query.status else sorted(str(one).lower() for one in statuses)
-    for word in words:
-        page = await listed(store, query.but(status=word, text=None), limit=MOST_AT_ONCE)
-        found += page
-        if page.next is not None:
-            return found[:MOST_AT_ONCE], True
-    return found[:MOST_AT_ONCE], len(found) > MOST_AT_ONCE
-
-
-async def _named(store: Store, ids: Sequence[str]) -> list[Run[Any]]:
-    found = []
-    for one in dict.fromkeys(ids):
-        try:
-            found.append(await store.get_run(int(one)))
-        except StepwellError:
-            continue  # removed since the list was read
-    return found
 
 
 async def bulk(desk: Desk, request: Request) -> Response:

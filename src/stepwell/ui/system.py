@@ -80,7 +80,8 @@ async def change_projection(desk: Desk, request: Request) -> Response:
 async def audit(desk: Desk, request: Request) -> Response:
     """What was noted of all tasks, the newest first."""
     page = await desk.store.database.excerpts.notes(limit=PAGE, after=request.query_params.get("after"))
-    return await desk.page(request, "audit", notes=page, following=page.next)
+    sealed = desk.store.database.options.seal_audit
+    return await desk.page(request, "audit", notes=page, following=page.next, sealed=sealed)
 
 
 async def settings(desk: Desk, request: Request) -> Response:

@@ -40,6 +40,7 @@ def environment() -> Environment:
         "clock": clock,
         "since": since,
         "number": number,
+        "amount": amount,
         "glyph": lambda words: words.partition(" ")[0],
         "word": lambda words: words.partition(" ")[2],
         "coded": coded,
@@ -106,6 +107,11 @@ def number(value: Any) -> str:
     if getattr(value, "is_floor", False):
         return str(value)
     return f"{int(value):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def amount(value: float) -> str:
+    """A number that need not be whole, as exactly as a person reads it."""
+    return number(round(value)) if value >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def as_json(value: Any) -> Markup:

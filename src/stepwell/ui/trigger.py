@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepwell.errors import RunNotFound
+from stepwell.errors import RunNotFound, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Run
 from stepwell.store.store import Store
-from stepwell.ui.desk import Desk, answered, url_of
-from stepwell.ui.fields import fields_of_value, fields_of_workflow, fits, is_whole, value_of
+from stepwell.ui.desk import Desk, answered, one_line, url_of
+from stepwell.ui.fields import PREFIX, Unfit, fields_of_value, fields_of_workflow, fits, is_whole, value_of
 from stepwell.ui.guard import Form
 from stepwell.values.stamp import has_version, read_value
 from stepwell.workflow import Workflow, workflow
 
 MOST_BEFORE: Final = 5  # inputs of earlier runs that are offered
+TYPED: Final = "typed"  # a field of the form itself: what it says counts, also where it says nothing
+AWAY: Final = (StoreUnavailable, StoreBusy, StoreClosed)
 
 
 async def trigger(desk: Desk, request: Request) -> Response:
-    """The workflows, or the form of one; `like` fills it with the input of a run."""
-    name = request.query_params.get("workflow", "")
+    """The workflows, or the form of one: with what was typed, with the input of the run `like`, or of the last one."""
+    typed = Form(list(request.query_params.multi_items()))
+    return await _form(desk, request, typed.get("workflow", ""), typed)
+
+
+async def _form(desk: Desk, request: Request, name: str, typed: Form, *, told: str = "", status: int = 200) -> Response:
     store = desk.store
     stored = {one.name for one in await store.workflows()}
     names = sorted(stored | set(desk.workflows))
@@ -39,18 +46,28 @@ async def trigger(desk: Desk, request: Request) -> Response:
     too_long = like is not None and not fits(like.input_text or "")
     given = None if like is None or hidden or too_long else like.input()
     known = desk.workflows.get(name)
+    fields = fields_of_workflow(known, given) if known is not None else fields_of_value(given)
+    if TYPED in typed:
+        fields = [replace(field, value=typed.get(f"{PREFIX}{field.name}", "")) for field in fields]
+        try:
+            given = value_of(fields, typed)
+        except Unfit as error:
+            told = told or str(error)
     return await desk.page(
         request,
         "trigger",
+        status=status,
         name=name,
         names=names,
         docs={},
         doc=_doc(desk, name),
         known=known is not None,
-        fields=fields_of_workflow(known, given) if known is not None else fields_of_value(given),
+        fields=fields,
         before=before,
         like=like,
         too_long=too_long,
+        told=told,
+        typed=typed if TYPED in typed else {},
         served=not any(one.queue == name for one in await store.unserved()),
         command=_command(name, given),
         python=_python(name, given, known),
@@ -67,17 +84,27 @@ async def _like(store: Store, asked: str, before: list[Run[Any]]) -> Run[Any] | 
 
 
 async def begin(desk: Desk, request: Request) -> Response:
-    """Trigger the run that the form says; the workflow's own signature checks it where its code is here."""
+    """Trigger the run that the form says; the workflow's own signature checks it where its code is here.
+
+    With `show` nothing is triggered: what was typed is shown as a command and as Python.
+    """
     form: Form = request.state.form
     name = form.get("workflow", "")
-    known = desk.workflows.get(name)
-    asked = _asked(known or workflow(name), known, form)
+    if form.get("show"):
+        return await _form(desk, request, name, form)
     options: dict[str, Any] = {"key": form.get("key") or None, "require_worker": "ignore"}
     if form.get("tags", "").strip():
         options["tags"] = form["tags"].split()
     if form.get("delay", "").strip():
         options["delay"] = form["delay"].strip()
-    run_id = await desk.store.trigger(asked.options(**options))
+    try:
+        known = desk.workflows.get(name)
+        asked = _asked(known or workflow(name), known, form)
+        run_id = await desk.store.trigger(asked.options(**options))
+    except AWAY:
+        raise
+    except (StepwellError, TypeError, ValueError) as error:  # it stays on the page, with what was typed
+        return await _form(desk, request, name, form, told=one_line(error), status=400)
     desk.forget_tally()
     said = "is written, and will be executed even if every process dies" if run_id.created else "had this key before"
     return answered(request, url_of(request, f"/runs/{int(run_id)}"), f"Run {int(run_id)} of {name} {said}.")

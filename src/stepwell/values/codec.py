@@ -138,9 +138,9 @@ def check_type(type_: Any, *, what: str = "type") -> None:
         raise SerializationError(why, what=what)
 
 
-def payload_hash(text: str | bytes) -> str:
-    """A short stable hash of JSON text that does not depend on the order of keys."""
-    return _digest(_CANONICAL.encode(msgspec.json.decode(text)))
+def payload_hash(text: str | bytes, secret: bytes = b"") -> str:
+    """A short stable hash of JSON text that does not depend on the order of keys, keyed if there is a secret."""
+    return _digest(_CANONICAL.encode(msgspec.json.decode(text)), secret)
 
 
 def value_hash(value: Any, text: str = "") -> str:
@@ -221,8 +221,8 @@ def _reader(type_: Any) -> Callable[[str | bytes], Any]:
     return validate or msgspec.json.Decoder(type_, dec_hook=typed_of).decode
 
 
-def _digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
+def _digest(data: bytes, secret: bytes = b"") -> str:
+    return blake2b(data, digest_size=16, key=secret).hexdigest()
 
 
 def _is_doubtful(value: Any, data: bytes) -> bool:

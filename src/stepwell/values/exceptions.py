@@ -68,6 +68,7 @@ def _traceback_of(error: BaseException, depth: int = DEEPEST_GROUP) -> str:
     cause: BaseException | None = error
     while cause is not None and len(parts) < 4:
         headline = f"{type(cause).__name__}: {_message_of(cause)[:LINE_LIMIT]}\n"
+        headline += "".join(f"{note}\n"[:LINE_LIMIT] for note in _attribute(cause, "__notes__") or ())
         parts.append(headline + "".join(traceback.format_tb(cause.__traceback__, limit=-10)))
         if isinstance(cause, BaseExceptionGroup) and depth > 0:
             parts[-1] += "".join(f"in it\n{_traceback_of(one, depth - 1)}" for one in cause.exceptions[:MOST_TOLD])

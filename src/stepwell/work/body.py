@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from stepwell.base.backoff import Retry
 from stepwell.errors import InvalidOption
+from stepwell.store.broadcasts import Listening
 from stepwell.store.database import Database
 from stepwell.store.emission import Route
 from stepwell.store.rows import Claimed, StepRow
@@ -104,5 +105,25 @@ class Served:
     lease: float | None = None  # seconds; None is the lease of the store
     route: Route | None = None  # of an outbox: which events are written for it
     schedules: tuple[NewSchedule, ...] = ()  # those that trigger it, as its code declares them
+    events: tuple[Listening, ...] = ()  # broadcasts that trigger it
     in_order: bool = False  # its tasks may stand in ordered groups, which upkeep looks after
     reads: tuple[str, ...] = ()  # the versions that its code reads, as `WorkerInfo.reads` has them; none if all are 1
+
+
+async def declare(database: Database, served: Iterable[Served], *, looks: bool) -> dict[int, Served]:
+    """Make what is missing of these queues, and say what code declares of them; by their numbers."""
+    numbered = {await _number(database, one): one for one in served}
+    if routes := [one.route for one in numbered.values() if one.route is not None]:
+        await database.outboxes.register(routes)
+    limits = {queue_id: one.limits for queue_id, one in numbered.items() if one.body}
+    await database.limiters.declared(limits, looks=looks)
+    if scheduled := [each for one in numbered.values() for each in one.schedules]:
+        await database.schedules.declare(scheduled)
+    await database.broadcasts.declare({number: one.events for number, one in numbered.items() if one.is_workflow})
+    return numbered
+
+
+async def _number(database: Database, served: Served) -> int:
+    if served.is_workflow:
+        return await database.register_workflow(served.queue, served.dead_letter, served.cleanup, served.lifecycle)
+    return await database.queue_id(served.queue, create=True, anew=True)

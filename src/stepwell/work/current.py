@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextvars
+import types
+from collections.abc import Coroutine, Generator
+from contextvars import Context
 from typing import Any, Final
 
 HIDDEN: Final = object()
@@ -16,3 +19,24 @@ def hidden() -> contextvars.Context:
     context = contextvars.copy_context()
     context.run(current_branch.set, HIDDEN)
     return context
+
+
+@types.coroutine
+def in_context(context: Context, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Await the coroutine with its context variables in `context`: the caller does not see those that it sets.
+
+    A new task would do that too, at nine times the cost (8 us), and would be another current task.
+    """
+    go_on, given = coroutine.send, None
+    try:
+        while True:
+            waits_for = context.run(go_on, given)
+            try:
+                go_on, given = coroutine.send, (yield waits_for)
+            except GeneratorExit:
+                context.run(coroutine.close)
+                raise
+            except BaseException as error:  # noqa: BLE001 - what is thrown in is for the coroutine
+                go_on, given = coroutine.throw, error
+    except StopIteration as end:
+        return end.value

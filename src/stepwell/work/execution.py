@@ -294,8 +294,8 @@ class Execution:
     def _judged(self, tasks: Sequence[Claimed], error: BaseException) -> Outcome:
         if len(tasks) > 1:
             return judge_batch(error)
-        [task] = tasks
-        return judge(error, task.attempt, task.max_attempts, self._served.retry, self.database.clock.random())
+        [task], pause, policy = tasks, self.database.options.pause_check_interval, self._served.retry
+        return judge(error, task.attempt, task.max_attempts, policy, self.database.clock.random(), pause=pause)
 
     def _settle(self, tasks: Sequence[Claimed], outcome: Outcome | Settled | None) -> None:
         """Submit the settlement of these turns; those of one call go into one flush, as far as it has room."""

@@ -84,6 +84,12 @@ class Leases:
         self._sessions = {lease: self._sessions[lease] for lease in handlers}
         self._are_all = True
 
+    async def serve_also(self, queue: str, served: Mapping[str, Served]) -> None:
+        """Register one more queue with its session, for people, and with each that is begun from now on."""
+        self._identity = replace(self._identity, handlers=(*self._identity.handlers, queue))
+        if (session := self.of(served[queue])) is not None:
+            await self._db.sessions.serve(session.id, self._handlers(served)[session.lease])
+
     async def end(self, *, stopping: bool) -> None:
         """End all sessions; the tasks that they still hold are given back."""
         for session in self:
@@ -98,11 +104,14 @@ class Leases:
 
     def _handlers(self, served: Mapping[str, Served]) -> Mapping[float, Sequence[str]]:
         handlers: defaultdict[float, list[str]] = defaultdict(list)
-        for name in self._identity.handlers:
+        names = self._identity.handlers
+        for name in (one for one in names if "/" not in one):
             body = served.get(name)
             registered = handlers[self.lease_of(body)]
             registered += [name, *(() if body is None else (one for one in body.reads if one not in registered))]
-        return handlers or {self._db.options.lease: []}
+        marks = [one for one in names if "/" in one]  # what it declares is no queue, and needs no session of its own
+        handlers[next(iter(handlers), self._db.options.lease)] += marks
+        return handlers
 
     async def _end(self, session: Session, *, stopping: bool) -> None:
         self._sessions.pop(session.lease, None)

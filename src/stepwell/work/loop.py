@@ -18,12 +18,12 @@ from typing import Final
 from stepwell.base.backoff import waits
 from stepwell.base.events import InternalTaskFailed, OrphansReleased, SessionLost, StoreBack, StoreLost
 from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.broadcasts import QUEUE as BROADCASTS
 from stepwell.store.database import Database
 from stepwell.store.poll import LONGEST_POLL, Polling
 from stepwell.store.rows import Owned, Wish
-from stepwell.store.schedules import NewSchedule
 from stepwell.store.sessions import Identity
-from stepwell.work.body import Beside, Served
+from stepwell.work.body import Beside, Served, declare
 from stepwell.work.claim import Claims
 from stepwell.work.current import HIDDEN, current_branch
 from stepwell.work.execution import Execution
@@ -31,7 +31,7 @@ from stepwell.work.leases import Leases
 from stepwell.work.outcome import Failed, Released, settlement_of
 from stepwell.work.session import Session
 from stepwell.work.threads import Threads
-from stepwell.work.upkeep import Holds, Upkeep
+from stepwell.work.upkeep import Holds, Upkeep, fanning_out
 
 LOOK_EVERY: Final = 1.0  # seconds between looks for new queues with a prefix of this worker
 HEAR_EVERY: Final = 0.5  # seconds between looks for control requests
@@ -113,8 +113,8 @@ class Runtime:
         return [number for number, one in self.claims.served.items() if one.is_workflow and one.body is not None]
 
     @property
-    def _scheduled(self) -> list[NewSchedule]:
-        return [each for one in self._by_name.values() for each in one.schedules]
+    def _scheduled(self) -> bool:
+        return any(one.schedules for one in self._by_name.values())
 
     def _in_order(self) -> list[int]:
         return [number for number, one in self.claims.served.items() if one.in_order]
@@ -305,9 +305,19 @@ class Runtime:
         """Fill the free places with ready tasks and return their number."""
         if not self.leases.are_living:
             await self._begin_sessions()
+        if self._db.has_broadcasts:
+            await self._fan_out()
         if self._prefixes and time.monotonic() - self._looked_at >= LOOK_EVERY:
             await self._find_queues()
         return await self.claims.fill(drains=self._drains > 0)
+
+    async def _fan_out(self) -> None:
+        """Fan out broadcasts too, now that the store has some: a worker of workflows does."""
+        flows = [one for one in self._by_name.values() if one.is_workflow]
+        if flows and BROADCASTS not in self._by_name:
+            self._by_name[BROADCASTS] = fanning_out(self._db.options.retry, flows[0].lease)
+            await self.leases.serve_also(BROADCASTS, self._by_name)
+            await self._find_queues()
 
     async def _begin_sessions(self) -> None:
         await self.leases.begin(self._by_name)
@@ -318,23 +328,12 @@ class Runtime:
 
         Called after the sessions have begun: they name the queues, which therefore cannot be deleted meanwhile.
         """
-        served = {await self._number(one): one for one in self._by_name.values()}
-        if routes := [one.route for one in self._by_name.values() if one.route is not None]:
-            await self._db.outboxes.register(routes)
-        said = {queue_id: one.limits for queue_id, one in served.items() if one.body}
-        await self._db.limiters.declared(said, looks=not self._looks_after)
-        if scheduled := self._scheduled:
-            await self._db.schedules.declare(scheduled)
+        served = await declare(self._db, self._by_name.values(), looks=not self._looks_after)
         self._looked_at = time.monotonic()
         for queue in await self._db.queues.all() if self._prefixes else ():
             if queue.name.startswith(self._prefixes) and queue.id not in served:
                 served[queue.id] = Served(queue.name, None, self._db.options.retry, told=(Failed,))
         self.claims.serve(served)
-
-    async def _number(self, served: Served) -> int:
-        if served.is_workflow:
-            return await self._db.register_workflow(served.queue, served.dead_letter, served.cleanup, served.lifecycle)
-        return await self._db.queue_id(served.queue, create=True, anew=True)
 
     def _session_lost(self, session: Session) -> None:
         """Other workers have the tasks of this session: stop their bodies, write nothing, and begin a new session."""
@@ -376,7 +375,7 @@ class Runtime:
         """Wake the claim loop if it serves one of these queues; True if it also has a free place."""
         if self._prefixes and not queue_ids <= self.claims.served.keys():
             self._looked_at = float("-inf")  # perhaps a new queue
-        elif queue_ids.isdisjoint(self.claims.served):
+        elif queue_ids.isdisjoint(self.claims.served) and (not self._db.has_broadcasts or BROADCASTS in self._by_name):
             return False
         self._polling.wake()
         return self.claims.room > 0

@@ -8,7 +8,7 @@ from typing import Any, Final, assert_never
 
 from stepwell.base.backoff import Retry
 from stepwell.base.compat import was_raised
-from stepwell.base.durations import microseconds_of
+from stepwell.base.durations import microseconds_of, seconds_of
 from stepwell.errors import NonDeterminismError, Paused, PermanentError, Refused, SerializationError, TransientError
 from stepwell.records import RunStatus
 from stepwell.store.rows import NEVER, Settlement
@@ -20,6 +20,7 @@ DEEPEST_CAUSE: Final = 10  # an error may have itself as its cause
 SOONEST_OFFER: Final = 1.0  # seconds until a task that this code cannot read is offered to other code
 LATEST_OFFER: Final = 60.0
 GAVE_UP: Final = "__stepwell_step__"  # on an exception: the key of the step that gave up with it
+KEPT: Final = "__stepwell_kept__"  # on an exception that callers of its workflow get: what is needed to build it again
 RECORDED: Final = "__stepwell_error__"  # on such an exception: what is recorded of it
 
 
@@ -151,14 +152,31 @@ def interrupted(error: KeyboardInterrupt) -> RuntimeError:
     return RuntimeError("a body raised KeyboardInterrupt")
 
 
-def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, randomness: float) -> Outcome:
-    """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent."""
+def judge(
+    error: BaseException,
+    attempt: int,
+    max_attempts: int,
+    policy: Retry,
+    randomness: float,
+    *,
+    pause: float | None = None,
+) -> Outcome:
+    """Judge a failed attempt: it is tried again while attempts are left, unless the error is permanent.
+
+    If the error is a pause, the task is set aside for as long as that says, else for `pause` seconds.
+    """
+    if pause is not None and isinstance(error, Exception) and (paused := pause_of(error, policy)) is not None:
+        after = pause if paused.resume_after is None else seconds_of(paused.resume_after, "resume_after")
+        return Suspended(None, after, said=error_of(paused))
+    is_final = is_permanent(error, policy)  # first: `when` may leave a note on the error
     described = error_of(error)
     if steps := steps_behind(error):
         described["steps"] = steps  # a retry of the run executes them again
+    if kept := getattr(error, KEPT, None):
+        described |= kept  # for those who wait for the run
     if recorded := getattr(error, RECORDED, None):
         described["step_error"] = recorded  # for the run that asked for this step to be executed here
-    if is_permanent(error, policy) or attempt >= max_attempts:
+    if is_final or attempt >= max_attempts:
         return Failed(described)
     if isinstance(error, TransientError) and (retry_after := described.get("retry_after")) is not None:
         return Again(retry_after, described)
@@ -166,7 +184,7 @@ def judge(error: BaseException, attempt: int, max_attempts: int, policy: Retry, 
 
 
 def pause_of(error: Exception, policy: Retry) -> Paused | None:
-    """The pause that an error of a step or a workflow means; None if it means none.
+    """The pause that an error of a step, a workflow or a handler means; None if it means none.
 
     Not the error of a step that gave up: it is recorded, so the run would reach it again and pause for ever.
     """
@@ -222,7 +240,9 @@ def is_permanent(error: BaseException, policy: Retry) -> bool:
         return all(is_permanent(one, policy) for one in error.exceptions)
     # A payload that does not fit the handler's type will not fit it next time, and a step that gave up is recorded.
     certain = isinstance(error, (PermanentError, SerializationError, NonDeterminismError))
-    return certain or (not isinstance(error, TransientError) and bool(steps_behind(error)))
+    if certain or isinstance(error, TransientError):
+        return certain
+    return bool(steps_behind(error)) or policy.refuses(error)
 
 
 def steps_behind(error: BaseException, depth: int = DEEPEST_CAUSE) -> list[str]:

@@ -1,4 +1,4 @@
-"""Upkeep: every worker wakes due tasks, recovers lost ones, removes old ones and releases held runs."""
+"""Upkeep: every worker wakes due tasks, recovers lost ones, removes old ones, releases held runs, fans out events."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from stepwell.base.backoff import waits
+from stepwell.base.backoff import Retry, waits
 from stepwell.base.events import InternalTaskFailed, StoreLost, WorkUnserved
 from stepwell.base.program import program
-from stepwell.errors import StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.errors import LeaseLost, StoreBusy, StoreClosed, StoreUnavailable
+from stepwell.store.broadcasts import QUEUE
 from stepwell.store.database import Database
 from stepwell.store.poll import LONGEST_POLL
 from stepwell.store.recovery import Recovery
+from stepwell.store.rows import Claimed
 from stepwell.store.schedules import NewSchedule
+from stepwell.work.body import Served, Slot
+from stepwell.work.outcome import DONE, Ended, Released, Settled
+from stepwell.work.threads import Threads
 
 ROUND_EVERY: Final = 60.0  # about; seconds between two rounds of retention
 ROUND_AGAIN: Final = 1.0  # seconds after a round that has more to remove
 LOOK_AT_HOLDS_EVERY: Final = 5.0  # about; seconds between two looks for held runs
 REPORT_EVERY: Final = 600.0  # seconds between two looks for queues without a worker
+FANNED_AT_ONCE: Final = 1  # in one worker, so that events are published in the order in which they are claimed
+TOLD_SOON: Final = 1.0  # seconds until those that other transactions had locked are told
 
 
 class Upkeep:
@@ -84,6 +91,8 @@ class Tidying:
                     more |= await self._tried("ordered groups", partial(self._db.groups.tidy, queue_ids))
                 if declared := self._db.schedules.declared:  # a rollback: no worker has the newer code any more
                     more |= await self._tried("schedules", partial(self._declared, declared))
+                if self._db.has_broadcasts:
+                    more |= await self._tried("broadcasts", self._db.broadcasts.tidy)
                 if self._db.outboxes.serves:
                     more |= await self._tried("outbox", self._db.outboxes.adopt)
                 if loop.time() - reported_at >= REPORT_EVERY:
@@ -140,3 +149,17 @@ class Holds:
         if not await self._db.control.any_held(queue_ids):
             return 0
         return await self._db.control.let_go_held(queue_ids, (await program()).code)
+
+
+def fanning_out(retry: Retry, lease: float | None) -> Served:
+    """The queue of broadcasts, for a worker that serves workflows."""
+    return Served(QUEUE, _fan_out, retry, concurrency=FANNED_AT_ONCE, lease=lease)
+
+
+async def _fan_out(tasks: Sequence[Claimed], _: Threads, slot: Slot) -> Ended:
+    [task] = tasks
+    try:
+        told = await slot.database.broadcasts.fan_out(task)
+    except LeaseLost:  # another worker has it, and tells the rest
+        return Settled()
+    return DONE if told else Released(TOLD_SOON)

@@ -7,11 +7,21 @@ CREATE TABLE stepwell_audit (
     turn bigint,
     attempt bigint,
     detail text,
-    recorded_at bigint not null,
+    recorded_at bigint not null, actor text, tenant text, seal bigint,
     primary key (task_id, place)
 );
-INSERT INTO "stepwell_audit" VALUES(2,1,'failed',1,1,1,'"PermanentError: no such address"',1767225600000000);
-INSERT INTO "stepwell_audit" VALUES(3,1,'failed',1,1,1,'"PermanentError: nothing is ordered"',1767225600000000);
+INSERT INTO "stepwell_audit" VALUES(2,1,'failed',1,1,1,'"PermanentError: no such address"',1767225600000000,NULL,'',NULL);
+INSERT INTO "stepwell_audit" VALUES(3,1,'failed',1,1,1,'"PermanentError: nothing is ordered"',1767225600000000,NULL,'',NULL);
+CREATE TABLE stepwell_audit_seal (
+    id bigint not null primary key,
+    notes bigint not null check (notes > 0),
+    hash text not null,
+    previous text not null,
+    first_at bigint not null,
+    last_at bigint not null,
+    sealed_at bigint not null,
+    dropped_at bigint
+);
 CREATE TABLE stepwell_beat (
     worker_id bigint not null primary key references stepwell_worker (id),
     beat_at bigint not null,
@@ -21,12 +31,36 @@ CREATE TABLE stepwell_beat (
 );
 CREATE TABLE stepwell_block (name text not null primary key, taken bigint not null);
 INSERT INTO "stepwell_block" VALUES('task',1);
+CREATE TABLE stepwell_broadcast (
+    id integer primary key autoincrement,
+    tenant text not null default '',
+    name text not null,
+    task_id bigint not null,
+    data text,
+    published_at bigint not null,
+    unique (task_id)
+);
+CREATE TABLE stepwell_broadcast_key (
+    tenant text not null,
+    name text not null,
+    match text  not null,
+    broadcast_id bigint not null,
+    primary key (tenant, name, match, broadcast_id)
+);
 CREATE TABLE stepwell_control_request (
     worker_id bigint not null,
     task_id bigint not null,
     turn bigint not null,
     request text not null check (request in ('cancel', 'pause')),
     primary key (worker_id, task_id, turn, request)
+);
+CREATE TABLE stepwell_data_key (
+    id integer primary key autoincrement,
+    tenant text not null,
+    key_id text not null,
+    wrapped text not null,
+    created_at bigint not null,
+    unique (tenant)
 );
 CREATE TABLE stepwell_event (
     position integer primary key autoincrement,
@@ -40,7 +74,17 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','bd914a6d1f60d3eb-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','1276205be73805bf-1',1767225600000000);
+CREATE TABLE stepwell_event_workflow (
+    tenant text not null,
+    name text not null,
+    match text  not null,
+    queue_id bigint not null,
+    max_attempts bigint not null,
+    priority bigint not null,
+    declared_at bigint not null,
+    primary key (tenant, name, match, queue_id)
+);
 CREATE TABLE stepwell_fence (
     worker_id bigint not null references stepwell_worker (id),
     slot bigint not null,
@@ -61,16 +105,62 @@ CREATE TABLE stepwell_instance (
     unique (tenant, type, name)
 );
 INSERT INTO "stepwell_instance" VALUES(9,'','account','a',1,NULL,NULL,NULL,NULL,1767225600000000,1767225600000000);
+CREATE TABLE stepwell_key_limit (
+    queue_id bigint not null,
+    limit_key text  not null,
+    weight bigint not null default 1 check (weight between 1 and 1000),
+    running bigint,
+    paused_at bigint,
+    pause_reason text,
+    primary key (queue_id, limit_key)
+);
+CREATE TABLE stepwell_key_paid (
+    queue_id bigint not null,
+    limit_key text  not null,
+    paid bigint not null,
+    primary key (queue_id, limit_key)
+);
+CREATE TABLE stepwell_limiter (
+    queue_id bigint not null primary key,
+    running bigint,
+    per_key bigint,
+    declared text,
+    edited text,
+    adopted boolean not null default false,
+    turn bigint not null default 0,
+    admitted text not null default '[]',
+    cursor text  not null default '',
+    remaining bigint not null default 0,
+    updated_at bigint not null
+, rate bigint, period bigint, burst bigint, key_rate bigint, key_period bigint, key_burst bigint, wakes_cost boolean not null default false, paid bigint not null default 0, paid_at bigint not null default 0);
 CREATE TABLE stepwell_maintenance (
     tenant text not null primary key,
     reason text,
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795035278354436);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795035278371971);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795035278382235);
-INSERT INTO "stepwell_migration" VALUES(4,'ordered_groups',1795035278411567);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795126763578364);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795126763587464);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795126763594382);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795126764051843);
+CREATE TABLE stepwell_observation (
+    id integer primary key autoincrement,
+    tenant text not null default '',
+    type text not null,
+    name text not null,
+    input text not null,
+    input_version bigint not null,
+    data text,
+    outcome text not null check (outcome in ('applied', 'duplicate', 'completed', 'refused')),
+    from_status text,
+    to_status text,
+    first_version bigint,
+    last_version bigint,
+    error text,
+    key text,
+    cause text,
+    recorded_at bigint not null
+);
 CREATE TABLE stepwell_ordered_group (
     id integer primary key autoincrement,
     queue_id bigint not null,
@@ -78,25 +168,38 @@ CREATE TABLE stepwell_ordered_group (
     last_position bigint not null,
     after_failure text not null check (after_failure in ('wait', 'continue')),
     emptied_at bigint,
-    repaired bigint not null default 0,
+    repaired bigint not null default 0, positions_after bigint not null default 0,
     unique (queue_id, group_key)
+);
+CREATE TABLE stepwell_outbox_route (
+    queue_id bigint primary key,
+    tenant text not null default '',
+    types text not null,
+    after_dead text not null check (after_dead in ('stop', 'skip')),
+    max_attempts bigint not null,
+    created_at bigint not null,
+    updated_at bigint not null
 );
 CREATE TABLE stepwell_parked (
     tenant text not null default '',
     projection text not null,
+    build bigint not null default 1,
     instance_id bigint not null,
     version bigint not null,
     error text not null,
     retried boolean not null default false,
     parked_at bigint not null,
-    primary key (tenant, projection, instance_id)
+    primary key (tenant, projection, build, instance_id)
 );
 CREATE TABLE stepwell_projection (
     tenant text not null default '',
     name text not null check (length(name) between 1 and 255),
+    build bigint not null default 1,
+    live boolean not null default true,
     state text not null default 'running' check (state in ('running', 'paused', 'stopped')),
     position bigint not null default 0,
     begun boolean not null default false,
+    tables text,
     owner bigint,
     turn bigint not null default 0,
     suspect boolean not null default false,
@@ -108,8 +211,10 @@ CREATE TABLE stepwell_projection (
     window_at bigint not null,
     window_handled bigint not null default 0,
     moved_at bigint,
-    created_at bigint not null,
-    primary key (tenant, name)
+    swap_keep bigint,
+    drop_at bigint,
+    created_at bigint not null, inlined boolean not null default false, may_inline boolean not null default false,
+    primary key (tenant, name, build)
 );
 CREATE TABLE stepwell_queue (
     id integer primary key autoincrement,
@@ -117,14 +222,14 @@ CREATE TABLE stepwell_queue (
     name text not null check (length(name) between 1 and 255),
     paused boolean not null default false,
     draining boolean not null default false,
-    created_at bigint not null,
+    created_at bigint not null, limited boolean not null default false, key_path text, cost_path text,
     unique (tenant, name)
 );
-INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000);
-INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000);
-INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000);
-INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000);
-INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000);
+INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000,0,NULL,NULL);
 CREATE TABLE stepwell_receipt (
     instance_id bigint not null,
     key text not null,
@@ -133,6 +238,16 @@ CREATE TABLE stepwell_receipt (
     last_version bigint,
     recorded_at bigint not null,
     primary key (instance_id, key)
+);
+CREATE TABLE stepwell_report (
+    run_id bigint not null,
+    kind text not null check (kind in ('value', 'stream')),
+    name text not null,
+    place bigint not null,
+    chunks bigint not null check (chunks > 0),
+    data text not null,
+    recorded_at bigint not null,
+    primary key (run_id, kind, name, place)
 );
 CREATE TABLE stepwell_rollup (
     minute bigint not null,
@@ -148,10 +263,33 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,4066952154467289769,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,4066952154467289769,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,4066952154467289769,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,4066952154467289769,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,1901840677611002402,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,1901840677611002402,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,1901840677611002402,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,1901840677611002402,0,3,2,0,0,0,0,0);
+CREATE TABLE stepwell_schedule (
+    id integer primary key autoincrement,
+    tenant text not null default '',
+    name text not null,
+    queue_id bigint not null,
+    plan text not null,
+    declared text,
+    edited text,
+    hashes text,
+    next_at bigint,
+    buffered_at bigint,
+    paused_at bigint,
+    pause_reason text,
+    retired_at bigint,
+    removed_at bigint,
+    version bigint not null default 0,
+    last_due_at bigint,
+    last_outcome text,
+    last_task_id bigint,
+    created_at bigint not null,
+    updated_at bigint not null,
+    unique (tenant, name)
+);
 CREATE TABLE stepwell_signal (
     run_id bigint not null,
     name text not null,
@@ -160,10 +298,10 @@ CREATE TABLE stepwell_signal (
     data text,
     sent_at bigint not null,
     taken_by text,
-    taken_at bigint,
+    taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~9688cee899314e7684ea27a7d8810428','1',1767225600000000,NULL,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~b7267c8d9c5644998de1bb8a60e01f13','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -179,11 +317,24 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999933,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999962,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999829,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999961,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
+CREATE TABLE stepwell_subscription (
+    run_id bigint not null,
+    generation bigint not null,
+    key text not null,
+    tenant text not null,
+    name text not null,
+    match text  not null,
+    after bigint not null,
+    told bigint,
+    taken bigint,
+    asked_at bigint not null,
+    primary key (run_id, generation, key)
+);
 CREATE TABLE stepwell_task (
     id bigint not null primary key,
     queue_id bigint not null references stepwell_queue (id),
@@ -229,23 +380,33 @@ CREATE TABLE stepwell_task (
     last_error text,
     error text,
     input text,
-    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)),
+    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)), schedule_id bigint, limit_key text, cost bigint, key_until_begun boolean not null default false, replaced_by bigint, expires_at bigint, keeps_result boolean not null default false, headers text,
     constraint task_owned_while_running check (owner is null or status = 'RUNNING'),
     constraint task_may_be_ready
         check (not ready or (status = 'PENDING' and deleted_at is null and held_at is null and losses = 0)),
     constraint task_finished_at_its_end
         check ((finished_at is null) = (status in ('PENDING', 'RUNNING', 'PAUSED')))
 );
-INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 235, in _outcome\n    return await self._called(self._served.body(tasks, threads, self))\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 90, in _body\n    await self.fn(argument)  # type: ignore[misc]\n    ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 235, in _outcome\n    return await self._called(self._served.body(tasks, threads, self))\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    return _set_aside(run, error, workflow.retry or slot.store.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 144, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 82, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 92, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0);
+INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+CREATE TABLE stepwell_tick (
+    schedule_id bigint not null,
+    due_at bigint not null,
+    kind text not null check (kind in ('tick', 'gap', 'manual')),
+    outcome text not null check (outcome in ('fired', 'skipped', 'buffered', 'missed')),
+    count bigint not null default 1,
+    task_id bigint,
+    decided_at bigint not null,
+    primary key (schedule_id, due_at, kind)
+);
 CREATE TABLE stepwell_worker (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -262,7 +423,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',13203,NULL,'0.1.0.dev0','["mail", "order", "basket"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',11188,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,
@@ -276,8 +437,6 @@ CREATE INDEX stepwell_task_ready on stepwell_task (queue_id, priority desc, run_
 CREATE INDEX stepwell_task_idle on stepwell_task (queue_id, run_at)
     where not ready and owner is null and deleted_at is null and status in ('PENDING', 'PAUSED', 'RUNNING');
 CREATE INDEX stepwell_task_owner on stepwell_task (owner) where owner is not null;
-CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key)
-    where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null);
 CREATE INDEX stepwell_task_parent on stepwell_task (parent_id) where parent_id is not null;
 CREATE INDEX stepwell_task_instance on stepwell_task (instance_id) where instance_id is not null and finished_at is null;
 CREATE INDEX stepwell_task_run on stepwell_task (queue_id, status, created_at, id) where kind = 'RUN';
@@ -432,6 +591,32 @@ select queue.tenant, queue.name as queue, queue.paused,
   left join (select task.queue_id, count(*) as tasks
                from stepwell_task as task where task.status = 'ERROR' and task.deleted_at is null
               group by task.queue_id) as dead on dead.queue_id = queue.id;
+CREATE UNIQUE INDEX stepwell_projection_live on stepwell_projection (tenant, name) where live;
+CREATE INDEX stepwell_observation_of on stepwell_observation (tenant, type, name, id);
+CREATE INDEX stepwell_observation_recorded on stepwell_observation (tenant, recorded_at);
+CREATE INDEX stepwell_outbox_route_of on stepwell_outbox_route (tenant, queue_id);
+CREATE INDEX stepwell_audit_sealed on stepwell_audit (seal, task_id, place) where seal is not null;
+CREATE INDEX stepwell_audit_seal_whole on stepwell_audit_seal (id) where dropped_at is null;
+CREATE INDEX stepwell_schedule_due on stepwell_schedule (tenant, next_at) where next_at is not null and paused_at is null;
+CREATE INDEX stepwell_schedule_buffered on stepwell_schedule (tenant, buffered_at) where buffered_at is not null and paused_at is null;
+CREATE INDEX stepwell_tick_decided on stepwell_tick (decided_at);
+CREATE INDEX stepwell_task_schedule on stepwell_task (schedule_id) where schedule_id is not null and finished_at is null;
+CREATE INDEX stepwell_task_limited on stepwell_task (queue_id, limit_key, priority desc, run_at, id) where ready and limit_key is not null;
+CREATE INDEX stepwell_task_replaced on stepwell_task (replaced_by) where replaced_by is not null;
+CREATE INDEX stepwell_task_expires on stepwell_task (expires_at)
+    where expires_at is not null and turn = 0 and finished_at is null and deleted_at is null;
+CREATE INDEX stepwell_broadcast_published on stepwell_broadcast (tenant, published_at);
+CREATE INDEX stepwell_broadcast_key_of on stepwell_broadcast_key (broadcast_id);
+CREATE INDEX stepwell_subscription_open on stepwell_subscription (tenant, name, match, run_id) where told is null and taken is null;
+CREATE INDEX stepwell_subscription_told on stepwell_subscription (told) where told is not null;
+CREATE INDEX stepwell_event_workflow_of on stepwell_event_workflow (queue_id);
+CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key )
+    where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
+      and (turn = 0 or not key_until_begun);
+CREATE INDEX stepwell_task_freed_key on stepwell_task (queue_id, key , created_at desc, id desc)
+    where kind = 'RUN' and key is not null
+      and not (deleted_at is null and (key_scope = 'ever' or finished_at is null) and (turn = 0 or not key_until_begun));
+CREATE INDEX stepwell_task_tagged on stepwell_task (queue_id, status, created_at, id) where kind = 'RUN' and tags is not null;
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('stepwell_queue',6);
 INSERT INTO "sqlite_sequence" VALUES('stepwell_worker',1);

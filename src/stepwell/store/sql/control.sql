@@ -4,8 +4,8 @@
 -- bound: 14
 -- Read the state of a run, or of a message if that may be one, and lock it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
-       task.held_at, task.queue_id, task.parent_id, task.generation, task.kind, task.ready, task.last_error, task.losses,
-       queue.name as workflow
+       task.held_at, task.queue_id, task.parent_id, task.generation, task.wakes, task.kind, task.ready, task.last_error,
+       task.losses, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and (task.kind = 'RUN' or (:or_message and task.kind = 'MESSAGE')) is true
    and task.deleted_at is null and queue.tenant = :tenant
@@ -174,7 +174,7 @@ returning id, queue_id, ready;
 -- bound: 26
 -- Say how a run or an input stands, deleted or not: beside each step that it has begun and not ended, and with its queue,
 -- its worker and whether that was heard of in time; and which task it waits for, if it waits for one before it in order.
-select task.id, task.kind, task.waits_for_previous,
+select task.id, task.kind, task.key, task.waits_for_previous,
        case when task.waits_for_previous then
            (select before.id from {task} as before
              where before.queue_id = task.queue_id and before.group_key = task.group_key and before.position is not null
@@ -200,7 +200,7 @@ select task.id, task.kind, task.waits_for_previous,
                    where child.parent_id is not null and child.parent_id = task.id and child.finished_at is null)
             else 0 end as children,
        step.key as step_key, step.status as step_status, step.attempt as step_attempt, step.output as step_output,
-       step.error as step_error
+       step.error as step_error, step.input as step_input, {text_of step.accepts} as step_accepts
   from {task} as task
   join {queue} as queue on queue.id = task.queue_id
   left join {maintenance} as maintenance on maintenance.tenant = queue.tenant
@@ -253,12 +253,14 @@ returning id;
 
 -- name: copy_steps
 -- bound: 16
--- Copy the steps of a run's generation that have ended and that it asked for before a place.
+-- Copy the steps of a run's generation that have ended, or that the run itself has cancelled, and that it asked for before
+-- a place.
 insert into {step} (run_id, key, place, status, attempt, input, output, error, started_at, finished_at)
 select cast(:fork_id as bigint), step.key, step.place, step.status, step.attempt, step.input, step.output, step.error,
        step.started_at, step.finished_at
   from {step} as step
- where step.run_id = :id and step.generation = :generation and step.place < :place and step.status in ('SUCCESS', 'ERROR')
+ where step.run_id = :id and step.generation = :generation and step.place < :place
+   and (step.status in ('SUCCESS', 'ERROR') or (step.status = 'CANCELLED' and step.error is not null))
 returning run_id as id;
 
 -- name: edit_steps

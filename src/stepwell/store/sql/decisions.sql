@@ -158,6 +158,21 @@ on conflict (instance_id, key) do update
    set outcome = excluded.outcome, first_version = excluded.first_version, last_version = excluded.last_version,
        recorded_at = excluded.recorded_at;
 
+-- name: forget_contents
+-- bound: 12 + 40 a row
+-- Of the receipts that stand for contents, keep the last ones of each instance, as many as its decider remembers.
+with rows as ({rows instance_id bigint, most bigint}),
+counted as (
+    select receipt.{row_id} as id, rows.most,
+           row_number() over (partition by receipt.instance_id
+                              order by receipt.recorded_at desc, receipt.last_version desc, receipt.key) as nth
+      from rows
+      join {receipt} as receipt on receipt.instance_id = rows.instance_id and receipt.instance_id {any_of rows.instance_id}
+     where (substr(receipt.key, 1, 8) = 'content:') is true
+),
+old as materialized (select counted.id from counted where counted.nth > counted.most)
+delete from {receipt} where {row_id} {any_of old} returning instance_id as id;
+
 -- name: cancel_timers
 -- bound: 6 + 14 a row
 -- Cancel these timers: none is delivered, and a worker that has claimed one finds it gone.
@@ -309,6 +324,17 @@ select task.kind, task.status, count(*) as tasks
  where queue.tenant = :tenant and task.kind in ('EFFECT', 'TIMER', 'INPUT')
  group by task.kind, task.status
  order by task.kind, task.status;
+
+-- name: tasks_of_instance
+-- unbounded: only tests ask, of a small store.
+-- scans task: only tests ask, of a small store.
+-- The effects and timers of an instance, finished or not, in the order in which they were added.
+select task.id, task.kind, task.key, task.run_at, task.finished_at, task.input, task.instance_id
+  from {task} as task
+ where task.instance_id = (select instance.id from {instance} as instance
+                            where instance.tenant = :tenant and instance.type = :type and instance.name = :name)
+   and task.kind in ('EFFECT', 'TIMER')
+ order by task.id;
 
 -- name: decide_at_once [postgres]
 -- bound: 12 + 32 a row

@@ -346,6 +346,7 @@ update {limiter} set turn = turn + 1, admitted = {admitted_and_found}
 -- name: limiters
 -- unbounded: one row for each queue that has limits.
 -- scans limiter: all of them.
+-- scans key_limit: Turso; what is said of keys.
 -- The queues that have limits, and what is said of them.
 select queue.id, queue.name, limiter.running, limiter.per_key, limiter.declared, limiter.edited, {rates limiter},
        (select count(*) from {key_limit} as said where said.queue_id = limiter.queue_id and said.paused_at is not null)

@@ -79,9 +79,10 @@ delete from {queue} where id = :id returning id;
 
 -- name: dead_letters
 -- bound: 12 + 7 a row
--- List tasks that ended in ERROR, oldest first, after the place given. The instance that a task is for stands in its
--- input: what was submitted may have come before its instance.
-select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts, task.input, task.error,
+-- List tasks that ended in ERROR, oldest first, after the place given; what each took, and what went wrong in it, only if
+-- they are to be :whole.
+select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max_attempts,
+       case when :whole then task.input end as input, case when :whole then task.error end as error,
        task.last_error, task.created_at, task.finished_at, task.worker_id,
        (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
   from {task} as task {one_of queue.id task.queue_id}
@@ -91,11 +92,47 @@ select task.id, task.kind, queue.name as queue, task.key, task.attempt, task.max
    and (cast(:queue as text) is null or queue.name = :queue)
    and (cast(:kind as text) is null or task.kind = :kind)
    and (cast(:error as text) is null or task.error ->> 'type' = :error)
-   and (cast(:instance as text) is null
-        or (task.kind in ('EFFECT', 'TIMER', 'INPUT') and queue.name in (:effects, :inputs)
-            and task.input ->> 'id' = :instance))
  order by task.finished_at, task.id
  limit :limit;
+
+-- name: dead_letters_of
+-- unbounded: it looks at the dead letters of one type of decider, until enough of them are the instance's.
+-- List the effects, timers and inputs of an instance that ended in ERROR, oldest first, after the place given. The instance
+-- stands in their input: what was submitted may have come before its instance.
+with places as materialized (
+    select queue.id, queue.name from {queue} as queue where queue.tenant = :tenant and queue.name in (:effects, :inputs)
+)
+select task.id, task.kind, (select places.name from places where places.id = task.queue_id) as queue, task.key,
+       task.attempt, task.max_attempts, task.input, task.error, task.last_error, task.created_at, task.finished_at,
+       task.worker_id, (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
+  from {task} as task
+ where task.queue_id in (select places.id from places) and (task.status = 'ERROR') is true and task.deleted_at is null
+   and task.finished_at >= cast(:after_time as bigint)
+   and (task.finished_at > cast(:after_time as bigint) or task.id > cast(:after_id as bigint))
+   and (task.kind in ('EFFECT', 'TIMER', 'INPUT') and task.input ->> 'id' = :instance
+        and (cast(:kind as text) is null or task.kind = :kind)
+        and (cast(:error as text) is null or task.error ->> 'type' = :error)) is true
+ order by task.finished_at, task.id
+ limit :limit;
+
+-- name: dead_by_error
+-- unbounded: it looks at the :most oldest tasks that ended in ERROR.
+-- scans task: the index of dead letters, so far.
+-- Count the :most oldest tasks in ERROR, of a queue or of all, by queue and type of error, the most frequent first; and say
+-- how many were looked at.
+with oldest as (
+    select task.queue_id, task.error ->> 'type' as type from {task} as task
+     where task.status = 'ERROR' and task.deleted_at is null
+       and (cast(:queue_id as bigint) is null or task.queue_id = :queue_id)
+     order by task.finished_at, task.id
+     limit cast(:most as bigint)
+)
+select queue.name as queue, oldest.type, count(*) as counted, (select count(*) from oldest) as looked_at
+  from oldest {one_of queue.id oldest.queue_id}
+ where queue.tenant = :tenant
+ group by queue.name, oldest.type
+ order by 3 desc, 1, 2
+ limit cast(:limit as bigint);
 
 -- name: dead_ids
 -- bound: 12 + 5 a row

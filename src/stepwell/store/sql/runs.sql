@@ -42,10 +42,11 @@ select worker.id, beat.gone, {text_of worker.handlers} as handlers from {beat} a
 
 -- name: runs
 -- bound: 6 + 6 a row
--- Read these runs as they stand; one that was deleted softly only if asked for.
+-- Read these runs as they stand; one that was deleted softly only if asked for, and what each took and returned only if
+-- they are to be :whole.
 with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
-       task.input, task.output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
+       case when :whole then task.input end as input, case when :whole then task.output end as output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
        task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
        task.held_at, task.progress, task.cancel_requested_at, task.generation, task.headers
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id

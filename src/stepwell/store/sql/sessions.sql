@@ -2,10 +2,16 @@
 
 -- name: begin_worker
 -- bound: 24
--- Write a new session; its id was never used before.
+-- Write a new session; its id was never used before. Say too whether there are broadcasts, so that it fans them out.
 insert into {worker} (tenant, name, host, pid, port, version, handlers, lease, started_at)
 values (:tenant, :name, :host, :pid, :port, :version, {json_of handlers}, :lease, {now})
-returning id;
+returning id, (select queue.id from {queue} as queue
+                where queue.tenant = :tenant and queue.name = 'stepwell.broadcasts') as broadcasts;
+
+-- name: serve_also
+-- bound: 10
+-- Say what a session serves besides what it began with.
+update {worker} set handlers = {json_of handlers} where id = :worker returning id;
 
 -- name: begin_fence
 -- bound: 6 + 4 a row

@@ -378,6 +378,7 @@ select level.queue_id, level.priority,
 -- is unpaused. A deleted one is not made ready again.
 -- One that is PAUSED is ready at once if a signal came since it checked (`wakes` is what it saw), or if the children
 -- it needs to end before it can continue (`needed`) have all been counted off since.
+-- One that pauses by itself for a `delay`, a message or an effect, is due when that is over.
 -- One with an `input` restarts: its next generation begins with that, at attempt 0 and with a deadline of its own;
 -- unless it is cancelled or paused: then it is replayed as it is, and will restart.
 -- One in an ordered group that is done, or failed where the others do not wait for that, leaves it: the group is locked
@@ -413,7 +414,8 @@ update {task} as task
                      then {now}
                      when rows.status = 'PAUSED' and task.cleanup_until < coalesce(rows.run_at, task.cleanup_until + 1)
                      then task.cleanup_until
-                     when rows.status = 'PAUSED' then rows.run_at
+                     when rows.status = 'PAUSED'
+                     then coalesce(rows.run_at, case when rows.delay > 0 then {now} + rows.delay end)
                      else task.run_at end,
        waiting = coalesce(task.waiting + rows.needed, 0),
        paused_at = case when rows.status = 'PAUSED' or task.held_at is not null then {now} else task.paused_at end,

@@ -37,7 +37,11 @@ wanted as materialized (
 )
 select wanted.run_id, wanted.name, wanted.key, wanted.place,
        (select signal.data from {signal} as signal
-         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as data,
+       (select signal.arrival from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as arrival,
+       (select signal.sent_at from {signal} as signal
+         where signal.run_id = wanted.run_id and signal.name = wanted.name and signal.place = wanted.place) as sent_at
   from wanted where wanted.place is not null;
 
 -- name: take_signals
@@ -122,16 +126,18 @@ select (select count(*) from {signal} as kept
 -- name: paused_steps
 -- bound: 8
 -- List the calls of a run that wait: for a signal (their output is when it is over, if ever), or for other runs (it says
--- which), and which type of signal they take, where that is known.
-select step.key, {text_of step.output} as output, {text_of step.accepts} as accepts from {step} as step
+-- which), which type of signal they take, where that is known, and in the error what else they ask.
+select step.key, {text_of step.output} as output, {text_of step.accepts} as accepts, {text_of step.error} as error
+  from {step} as step
  where step.run_id = :id and step.generation = :generation and step.status = 'PAUSED'
  order by step.place;
 
 -- name: add_signal
 -- bound: 14
--- Keep a signal for a run, behind those of its name; the run is locked, so two never get one place.
-insert into {signal} (run_id, name, place, key, data, sent_at, headers)
-select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, {json_of headers}
+-- Keep a signal for a run, behind those of its name, with its number among all that came for the run; the run is locked,
+-- so two never get one place or one number.
+insert into {signal} (run_id, name, place, key, data, sent_at, arrival, headers)
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, :arrival, {json_of headers}
   from {signal} as signal where signal.run_id = :id and signal.name = :name
 returning run_id as id;
 

@@ -3,6 +3,7 @@
 (() => {
   const rows = () => [...document.querySelectorAll("main [data-row]")].filter((row) => row.offsetParent !== null);
   const typing = (target) => target.matches?.("input:not([type=checkbox]):not([type=range]), textarea, select");
+  const linkOf = (row) => row.matches("a") ? row : row.querySelector("a.main");
   let going = 0;
   const current = () => rows().findIndex((row) => row.classList.contains("at-row"));
   const stand = (at) => {
@@ -10,7 +11,7 @@
     if (!all.length) return;
     const place = Math.max(0, Math.min(all.length - 1, at));
     all.forEach((row, number) => row.classList.toggle("at-row", number === place));
-    all[place].querySelector("a.main")?.focus({ preventScroll: true });
+    linkOf(all[place])?.focus({ preventScroll: true });
     all[place].scrollIntoView({ block: "nearest" });
   };
   const press = (key) => {
@@ -23,7 +24,7 @@
     if (!failed.length) return press("e");
     const after = failed.find((row) => rows().indexOf(row) > current()) || failed[0];
     stand(rows().indexOf(after));
-    after.querySelector("a.main")?.click();
+    linkOf(after)?.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
     return true;
   };
   const travel = (by) => {
@@ -67,5 +68,18 @@
     if (event.target.id === "every") document.querySelectorAll('input[name="id"]').forEach((box) => { box.checked = event.target.checked; });
     count();
   });
+  document.addEventListener("toggle", (event) => {
+    if (event.newState === "open") event.target.querySelector("input:not([type=hidden]), textarea, select, summary, button")?.focus();
+  }, true);
+  // What is no JSON is said beside its field and stays there, in place of a page that has lost it.
+  const jsonFault = (text) => { try { if (text.trim()) JSON.parse(text); return ""; } catch (error) { return `This is no JSON: ${error.message}`; } };
+  document.addEventListener("submit", (event) => {
+    for (const field of event.target.querySelectorAll("textarea[data-json]")) {
+      const wrong = event.submitter?.formNoValidate ? "" : jsonFault(field.value);
+      field.setCustomValidity(wrong);
+      if (wrong) { event.preventDefault(); field.reportValidity(); return; }
+    }
+  });
+  document.addEventListener("input", (event) => { if (event.target.matches?.("textarea[data-json]")) event.target.setCustomValidity(""); });
   document.addEventListener("stepwell:read", count);
 })();
