@@ -355,9 +355,8 @@ def _waiting(run: Standing) -> Why:
 
 def _told(run: Standing, waits: Sequence[OpenStep]) -> Why:
     """It waits for what others send: to it alone, or to all who wait."""
-    marks = (REQUEST, EVENT)
     names = [name for step in waits for name in step.names]
-    signals = tuple(name for name in names if not name.startswith(marks))
+    signals = tuple(name for name in names if not name.startswith((REQUEST, EVENT)))
     requests = tuple(name.removeprefix(REQUEST) for name in names if name.startswith(REQUEST))
     events = tuple(step.name.removeprefix(EVENT) for step in waits if step.name.startswith(EVENT))
     chosen = [f"{step.name.removeprefix(EVENT)}{step.choice}" for step in waits if step.name.startswith(EVENT)]
@@ -380,11 +379,10 @@ def _misfit_in(waits: Sequence[OpenStep]) -> str:
 def _step_paused(run: Standing, step: OpenStep) -> Why:
     condition = step.error.get("resume_condition")
     said = (step.error.get("message") or "it gave no reason") + _misfit_in([step])
-    if condition is None:
-        after = f"`store.resume(run, {step.name!r}, data)`"
-        return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (step.name,), after)
-    after = f"the condition {condition} is asked again, or `store.resume(run, {step.name!r}, data)`"
-    return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (condition,), after)
+    waits_for, after = step.name, f"`store.resume(run, {step.name!r}, data)`"
+    if condition is not None:
+        waits_for, after = condition, f"the condition {condition} is asked again, or {after}"
+    return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (waits_for,), after)
 
 
 def _timed(run: Standing) -> Why:
