@@ -150,7 +150,7 @@ class StepWithOptions(Step[P, R_co]):
     def __init__(self, step: Step[P, R_co], options: dict[str, Any]) -> None:
         self._step, self._options = step, options
         self._put: StepDefinition | None = None
-        self.fn, self.id = step.fn, step.id
+        self.fn, self.id, self.is_method = step.fn, step.id, step.is_method
         functools.update_wrapper(self, step.fn, updated=())
         if step.definition.is_async:
             mark_as_async(self)
@@ -167,6 +167,11 @@ class StepWithOptions(Step[P, R_co]):
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself; nothing is recorded."""
         return self._step.local(*args, **kwargs)
+
+    def __get__(self: Any, instance: object, owner: type | None = None) -> Any:
+        if instance is None and self.is_method:
+            return self
+        return StepWithOptions(self._step.__get__(instance, owner), self._options)
 
     def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self._step._called_outside(*args, **kwargs)  # noqa: SLF001 - its own

@@ -10,7 +10,7 @@ CONDITION_MUTANTS = (
     Mutant(
         "a task that runs keeps the key of one that waits",
         "arrivals-01",
-        "store/sql/schema/0016_conditions.sql",
+        "store/sql/schema/0004_records_and_flow.sql",
         "\n      and (turn = 0 or not key_until_begun);",
         ";",
         KEYS + "test_one_that_has_begun_does_not_swallow_the_next",

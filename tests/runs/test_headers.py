@@ -21,6 +21,7 @@ from stepwell import (
     current,
     handler,
     headers,
+    on_event,
     step,
     sync,
     workflow,
@@ -93,6 +94,22 @@ async def test_a_run_has_them_and_what_it_leads_to_inherits_them(store: Store) -
     assert await store.result(run, timeout=0) == {**ACME, "part": "1"}
     assert (await store.get_run(run)).headers == ACME
     assert sorted(seen) == sorted([("step", ACME), ("hello", ACME), ("hello too", {**ACME, "tenant": "other"})])
+
+
+@on_event("news")
+@workflow
+async def reader(ctx: Context, news: dict[str, int]) -> dict[str, str]:
+    return dict(ctx.headers)
+
+
+@pytest.mark.proves("headers-01")
+async def test_a_run_that_an_event_triggers_has_those_of_the_event(store: Store) -> None:
+    await drained(store, reader)  # which declares what triggers it
+    with headers(ACME):
+        await store.broadcast("news", {"n": 1})
+    await drained(store, reader)
+    [run] = await store.runs("reader")
+    assert run.output() == ACME
 
 
 @pytest.mark.proves("headers-01")

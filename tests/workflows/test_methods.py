@@ -68,6 +68,31 @@ async def test_a_run_is_executed_on_the_instance_of_its_worker(store: Store, clo
     assert [one.key for one in await store.steps(run)] == ["Billing.charge#1", "sleep#1"]
 
 
+CHARGE: Any = Billing.charge
+
+
+class Hurried(Billing):
+    """Calls a step of its own with other options: on the instance, on the class, and by a name in the class."""
+
+    soon: Any = CHARGE.options(timeout="9s")
+
+    @workflow
+    async def hurry(self) -> list[str]:
+        once = await self.charge.options(retry=1)(1)
+        again = await CHARGE.options(retry=1)(self, 2)
+        return [once, again, await self.soon(3)]
+
+
+@pytest.mark.proves("methods-01", "compose-04")
+async def test_a_method_with_other_options_is_executed_on_its_instance(store: Store) -> None:
+    run = await Hurried.hurry.trigger().execute(store)
+    hurried = Hurried(rate=2)
+    await Worker(store, [hurried]).drain()
+    said = ["2 for Billing.charge", "4 for Billing.charge", "6 for Billing.charge"]
+    assert await store.result(run, timeout=0) == said
+    assert hurried.calls == ["charge 1", "charge 2", "charge 3"]
+
+
 @pytest.mark.proves("methods-02")
 async def test_names_are_those_of_the_class_or_said(store: Store) -> None:
     billing = Cheap(rate=5)

@@ -74,7 +74,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','1276205be73805bf-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','a2c8f15715dc5568-1',1767225600000000);
 CREATE TABLE stepwell_event_workflow (
     tenant text not null,
     name text not null,
@@ -139,10 +139,10 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795126763578364);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795126763587464);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795126763594382);
-INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795126764051843);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795127756418224);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795127756418930);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795127756419249);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795127756483841);
 CREATE TABLE stepwell_observation (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -263,10 +263,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,1901840677611002402,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,1901840677611002402,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,1901840677611002402,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,1901840677611002402,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,3768536719072906202,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3768536719072906202,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,3768536719072906202,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3768536719072906202,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_schedule (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -301,7 +301,7 @@ CREATE TABLE stepwell_signal (
     taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~b7267c8d9c5644998de1bb8a60e01f13','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~0352f09c279448a8bf28da0b301a1ce1','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -317,10 +317,10 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999962,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999953,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999961,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999956,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 CREATE TABLE stepwell_subscription (
     run_id bigint not null,
@@ -423,7 +423,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',11188,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',4223,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,
@@ -602,6 +602,9 @@ CREATE INDEX stepwell_schedule_buffered on stepwell_schedule (tenant, buffered_a
 CREATE INDEX stepwell_tick_decided on stepwell_tick (decided_at);
 CREATE INDEX stepwell_task_schedule on stepwell_task (schedule_id) where schedule_id is not null and finished_at is null;
 CREATE INDEX stepwell_task_limited on stepwell_task (queue_id, limit_key, priority desc, run_at, id) where ready and limit_key is not null;
+CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key )
+    where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
+      and (turn = 0 or not key_until_begun);
 CREATE INDEX stepwell_task_replaced on stepwell_task (replaced_by) where replaced_by is not null;
 CREATE INDEX stepwell_task_expires on stepwell_task (expires_at)
     where expires_at is not null and turn = 0 and finished_at is null and deleted_at is null;
@@ -610,9 +613,6 @@ CREATE INDEX stepwell_broadcast_key_of on stepwell_broadcast_key (broadcast_id);
 CREATE INDEX stepwell_subscription_open on stepwell_subscription (tenant, name, match, run_id) where told is null and taken is null;
 CREATE INDEX stepwell_subscription_told on stepwell_subscription (told) where told is not null;
 CREATE INDEX stepwell_event_workflow_of on stepwell_event_workflow (queue_id);
-CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key )
-    where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
-      and (turn = 0 or not key_until_begun);
 CREATE INDEX stepwell_task_freed_key on stepwell_task (queue_id, key , created_at desc, id desc)
     where kind = 'RUN' and key is not null
       and not (deleted_at is null and (key_scope = 'ever' or finished_at is null) and (turn = 0 or not key_until_begun));

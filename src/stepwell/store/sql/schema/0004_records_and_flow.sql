@@ -432,8 +432,9 @@ alter table {task} add column expires_at bigint;
 -- Whether what the handler of a message returns is kept.
 alter table {task} add column keeps_result boolean not null default false;
 
+-- It is in the order of the bytes of the keys, which serves `=` as well: runs are found by the beginning of their key.
 drop index {task_key};
-create unique index {task_key} on {task} (queue_id, key)
+create unique index {task_key} on {task} (queue_id, key {bytes_order})
     where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
       and (turn = 0 or not key_until_begun);
 
@@ -502,14 +503,8 @@ create index {event_workflow_of} on {event_workflow} (queue_id);
 -- The number of a signal among all that came for its run, so that a wait for several names takes the one that came first.
 alter table {signal} add column arrival bigint;
 
--- Runs are found by the beginning of their key: the index of the keys that are taken is in the order of their bytes, which
--- serves `=` as well ...
-drop index {task_key};
-create unique index {task_key} on {task} (queue_id, key {bytes_order})
-    where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
-      and (turn = 0 or not key_until_begun);
-
--- ... and the runs whose key is free again stand here instead: no run has an entry in both.
+-- Runs are found by the beginning of their key: in `task_key`, and here those whose key is free again; no run has an entry
+-- in both.
 create index {task_freed_key} on {task} (queue_id, key {bytes_order}, created_at desc, id desc)
     where kind = 'RUN' and key is not null
       and not (deleted_at is null and (key_scope = 'ever' or finished_at is null) and (turn = 0 or not key_until_begun));
