@@ -117,8 +117,8 @@ METRICS_MUTANTS = (
         "a turn that is not a task's last counts as one without a wait",
         "MM-05",
         "store/sql/tasks.sql",
-        "status in ('PENDING', 'PAUSED') then null else {own task}claimed_at",
-        "status in ('PENDING', 'PAUSED') then 0 else {own task}claimed_at",
+        "status in ('PENDING', 'PAUSED') then null\n               else {own task}claimed_at",
+        "status in ('PENDING', 'PAUSED') then 0\n               else {own task}claimed_at",
         METRICS + "test_what_a_queue_waited_and_took_is_told_by_buckets",
     ),
     Mutant(

@@ -23,6 +23,7 @@ KEPT = {  # without what a transaction numbers: that goes on although it is roll
     "ordered_group": "queue_id, group_key, last_position, after_failure, emptied_at, repaired",
     "observation": "type, name, input, input_version, data, outcome, from_status, to_status, "
     "first_version, last_version, error, key, cause, recorded_at",
+    "broadcast": "tenant, name, task_id, data, published_at",
     "audit": "task_id, what, worker_id, turn, attempt, detail, recorded_at",
 }
 MORE: dict[str, Value] = {"worker": 1, "slot": 0, "limit": 3}
@@ -77,7 +78,7 @@ async def test_text_that_users_fill_is_kept_as_it_is_and_an_empty_name_is_null(s
     text, values = Composer(store.database.statements).compose([Call("find_added", {}, [(1, 9, "")])])
     assert values == [[1], 9, ""]
     _, values = Composer(store.database.statements).compose(
-        [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0, None)])]
+        [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0, None, None)])]
     )
     assert values[:13] == [[1], "MESSAGE", *[None] * 6, None, None, "2", None, None]
     assert "string_to_array" not in text

@@ -61,7 +61,11 @@ DIFFICULT = (
     None,
 )
 NO = (None,) * 4
+<<<<<<< HEAD
 CANCELLED = "status, finished_at, cancel_requested_at, parent_id"
+=======
+WAIT = "@word#1"  # the key of a wait for a broadcast
+>>>>>>> main
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
     "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None, None, None),
@@ -221,6 +225,21 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "add_ticks": [(10, "tick", "fired", 1, 31), (20, "gap", "missed", 7, None), (10, "manual", "fired", 1, None)],
     "add_observations": [("order", "a", "Pay", 1, "{}", "applied", "open", "paid", 3, 3, None, "k", "c"),
                          ("order", "b", "Pay", 1, "{}", "refused", None, None, None, None, "E", None, "d")],
+    "publish": [(12, "word", "1"), (701, "word", "2"), (11, "other", '{"a": 1}')],
+    "add_broadcast_keys": [("*",), ("new",), ("one",)],
+    "subscribed": [("*",), ("none",), ("only:workflow",)],
+    "lock_subscribers": [(44,), (12,), (999,)],
+    "tell_subscriptions": [(44, 0, WAIT), (43, 0, WAIT), (12, 0, "@word#2"), (12, 1, "@word#2"), (999, 0, WAIT)],
+    "wake_runs": [(44,), (12,), (41,), (999,)],
+    "subscribe": [(44, 0, "@word#2", "word", "*", 3), (44, 0, WAIT, "word", "*", 3), (12, 0, "@word#3", "word", "*", 3),
+                  (12, 0, "@new#1", "new", "one", 0)],
+    "first_broadcasts": [(44, 0, WAIT), (12, 0, "@word#2"), (12, 0, WAIT), (45, 0, WAIT), (999, 0, WAIT)],
+    "take_broadcasts": [(44, 0, WAIT, 1), (12, 0, "@word#2", 2), (43, 1, WAIT, 1), (999, 0, WAIT, 1)],
+    "ask_again": [(12, 0, WAIT), (44, 0, WAIT), (12, 1, WAIT), (999, 0, WAIT)],
+    "unsubscribe": [(44, 0, WAIT), (12, 0, WAIT), (43, 0, WAIT), (999, 0, WAIT)],
+    "forget_taken": [(12, "word", "*", 2), (44, "word", "*", 2), (43, "other", "*", 2), (999, "word", "*", 2)],
+    "declare_event_workflows": [("word", "*", 1, 5, 2), ("word", "*", 2, 3, 0), ("new", "one", 1, 3, 0)],
+    "withdraw_events": [("word", "*"), ("word", "only:workflow"), ("none", "*")],
 }  # fmt: skip
 TASK = """insert into {{task}} (id, kind, queue_id, max_attempts, input, created_at, updated_at, run_at, ready, {more})
           values ({id}, 'MESSAGE', 1, 3, '1', 1, 1, 1, {values})"""
@@ -242,10 +261,14 @@ GROUP = """insert into {{ordered_group}} (queue_id, group_key, last_position, af
 SIGNAL = "insert into {{signal}} (run_id, name, place, sent_at) values (12, '{name}', {place}, 1)"
 REPORT = """insert into {{report}} (run_id, kind, name, place, chunks, data, recorded_at)
             values ({run}, '{kind}', 'a', 3, 2, '[1,2]', 1)"""
+SUBSCRIPTION = """insert into {{subscription}} (run_id, generation, key, tenant, name, match, after, told, taken,
+                                                asked_at)
+                  values ({run}, 0, '@word#{number}', '', 'word', '*', 0, {told}, {taken}, 1)"""
 STEPS = {"kept#1": "SUCCESS", "begun#1": "RUNNING", "failed#1": "ERROR"}
 TABLES = (
     *("task", "step", "signal", "audit", "rollup", "fence", "beat", "instance", "event", "receipt"),
     *("control_request", "ordered_group", "observation", "report", "tick", "key_paid"),
+    *("broadcast", "broadcast_key", "subscription", "event_workflow"),
 )
 UNDER_WAY = "status, owner, turn, attempt, claimed_at"
 PARAMS: dict[str, Value] = {
@@ -262,9 +285,15 @@ PARAMS: dict[str, Value] = {
     "reason": None,
     "parent": 1,
 }
+<<<<<<< HEAD
 PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0}
 PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None}
 PARAMS |= {"prefix": None, "tags": None}
+=======
+PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0, "whole": True}
+PARAMS |= {"name": "word", "place": 2, "queue_id": 1}  # of a broadcast, and of the workflow that it triggers
+PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
+>>>>>>> main
 
 
 def with_row_sets() -> list[str]:
@@ -323,6 +352,16 @@ async def fill_with_all_sorts(store: Store) -> None:
             "1, 3", "4, 3"
         ),
         'insert into {workflow} (queue_id, options, created_at) values (1, \'{"dead_letter":"q"}\', 1)',
+        "insert into {broadcast} (tenant, name, task_id, data, published_at)"
+        " values ('', 'word', 701, '1', 1), ('', 'word', 702, '2', 2), ('', 'other', 703, '3', 3)",
+        "insert into {broadcast_key} (tenant, name, match, broadcast_id)"
+        " values ('', 'word', '*', 1), ('', 'word', '*', 2), ('', 'word', 'one', 2), ('', 'other', '*', 3)",
+        SUBSCRIPTION.format(run=44, number=1, told="null", taken="null"),
+        SUBSCRIPTION.format(run=43, number=1, told=1, taken="null"),
+        SUBSCRIPTION.format(run=12, number=1, told="null", taken=1),
+        SUBSCRIPTION.format(run=12, number=2, told="null", taken="null"),
+        "insert into {event_workflow} (tenant, name, match, queue_id, max_attempts, priority, declared_at)"
+        " values ('', 'word', '*', 1, 3, 0, 1), ('', 'word', 'only:workflow', 2, 3, 0, 1)",
     )
 
 

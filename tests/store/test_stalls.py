@@ -215,7 +215,7 @@ async def parent_of_children(of: Scene, tx: Any) -> Callable[[], Awaitable[Any]]
             await of.store.signal(one, "go", 1)
             if number < len(children):  # when all wait aside, the transaction ends, and they come back
                 await until(lambda: len(of.store.database.lock_queue) >= number)  # noqa: B023 - asked at once
-        return await asyncio.gather(*map(of.store.result, children))
+        return await asyncio.gather(*(of.store.result(one, int) for one in children))
 
     return ended
 

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -31,6 +31,9 @@ from stepwell.work.outcome import GAVE_UP, RECORDED
 
 if TYPE_CHECKING:
     from stepwell.runs.log import AttemptLog
+
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
 
 PASSED_ON: Final = ("type", "message", "code", "args", "fields", "as")  # to the run that called the step
 
@@ -59,6 +62,17 @@ class StepDefinition:
     def stays_in_thread(self) -> bool:
         """Whether its body is called in the thread of a sync workflow, where nothing limits it."""
         return not (self.is_async or self.in_process) and self.timeout is None and self.tx is None
+
+
+class IsStep(Protocol[P, T_co]):
+    """A decorated step."""
+
+    @property
+    def definition(self) -> StepDefinition:
+        """What it is."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Call it."""
 
 
 class StepCall(msgspec.Struct, frozen=True, eq=False):

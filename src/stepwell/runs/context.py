@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from stepwell.base.clock import chance_of
 from stepwell.base.durations import Duration, datetime_of, microseconds_of
@@ -15,7 +15,7 @@ from stepwell.errors import InvalidOption, NotInRun
 from stepwell.records import RunId
 from stepwell.runs.answer import AnswersAsync, AnswersSync
 from stepwell.runs.branches import Branch
-from stepwell.runs.call import Attempt, StepCall, StepDefinition, current_attempt, definition_of
+from stepwell.runs.call import Attempt, IsStep, StepCall, current_attempt, definition_of
 from stepwell.runs.caller import branch_of, made
 from stepwell.runs.children import (
     called,
@@ -47,18 +47,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
 R = TypeVar("R")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class IsStep(Protocol[P, T_co]):
-    """A decorated step."""
-
-    @property
-    def definition(self) -> StepDefinition:
-        """What it is."""
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        """Call it."""
 
 
 class Current(Origin, Tells):

@@ -266,5 +266,13 @@ def run_key(name: str, task_id: int) -> str:
     return f"{EVENT_KEY}{name[: LONGEST_NAME - 30]}:{task_id}"
 
 
+def broadcast_of(key: str | None) -> tuple[str, str] | None:
+    """The event and the number of its task, by the key of a run; None if no event has triggered it."""
+    if key is None or not key.startswith(EVENT_KEY):
+        return None
+    name, _, number = key.removeprefix(EVENT_KEY).rpartition(":")
+    return (name, number) if number.isdigit() else None
+
+
 def _key(row: Row) -> tuple[int, int, str]:
     return row["run_id"], row["generation"], row["key"]

@@ -12,7 +12,7 @@ from typing import Any
 from stepwell.base.durations import datetime_of
 from stepwell.base.names import EVENT, REQUEST, is_served
 from stepwell.records import RunStatus, TaskKind
-from stepwell.store.broadcasts import EVENT_KEY
+from stepwell.store.broadcasts import broadcast_of
 from stepwell.store.driver import Row
 from stepwell.store.limits_info import LimitedPlace
 from stepwell.store.rows import IN_DOUBT, NEVER, OUTSIDE
@@ -163,10 +163,8 @@ def origin_of(key: str | None) -> str | None:
     """The schedule with the moment of its tick, or the event, that has triggered a run, by its key."""
     if (tick := tick_of(key)) is not None:
         return f"triggered by schedule {tick[0]} for {tick[1]:%Y-%m-%d %H:%M:%S} UTC"
-    name, number = ("", "") if key is None else key.removeprefix(EVENT_KEY).rpartition(":")[::2]
-    if key is None or not key.startswith(EVENT_KEY) or not number.isdigit():
-        return None
-    return f"triggered by event {name}, task {number}"
+    event = broadcast_of(key)
+    return None if event is None else f"triggered by event {event[0]}, task {event[1]}"
 
 
 def _why(run: Standing) -> Why:

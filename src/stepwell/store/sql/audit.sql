@@ -116,7 +116,8 @@ select audit.seal from {audit} as audit where audit.seal > :seal and audit.seal 
 -- name: unsealed_count
 -- bound: 8 + 1 a row
 -- How many notes wait to be sealed, counted up to :limit.
-select count(*) as notes from (select audit.seal from {audit} as audit where audit.seal = 0 and audit.seal is not null limit :limit) as waiting;
+select count(*) as notes
+  from (select audit.seal from {audit} as audit where audit.seal = 0 and audit.seal is not null limit :limit) as waiting;
 
 -- name: old_seals
 -- bound: 8 + 2 a row

@@ -233,7 +233,8 @@ select task.id, task.priority, task.finished_at as moment
 -- List up to :limit tasks of a queue that workers execute, behind the place given.
 select task.id, task.priority, task.claimed_at as moment
   from {task} as task
- where task.owner is not null and task.owner > 0 and (task.queue_id = :queue_id) is true and (task.id > cast(:after_id as bigint)) is true
+ where task.owner is not null and task.owner > 0 and (task.queue_id = :queue_id) is true
+   and (task.id > cast(:after_id as bigint)) is true
  order by task.id + 0
  limit cast(:limit as bigint);
 

@@ -201,7 +201,8 @@ there as materialized (
              limit 1) as id
       from rows
 )
-select there.asked, task.id, task.payload_hash, task.turn = 0 and task.finished_at is null as waits from there {one_of task.id there.id};
+select there.asked, task.id, task.payload_hash, task.turn = 0 and task.finished_at is null as waits
+  from there {one_of task.id there.id};
 
 -- name: claim [postgres]
 -- bound: 12 + 18 a row
@@ -451,7 +452,8 @@ returning {own task}id, {own task}status as answer, {own task}queue_id, {own tas
           case when {own task}status = 'SUCCESS' then 1 else 0 end as succeeded,
           case when {own task}status = 'ERROR' then 1 else 0 end as failed,
           case when {own task}status = 'PENDING' and {own task}error is not null then 1 else 0 end as retried,
-          case when {own task}status in ('PENDING', 'PAUSED') then null else {own task}claimed_at - {own task}run_at end as wait_us,
+          case when {own task}status in ('PENDING', 'PAUSED') then null
+               else {own task}claimed_at - {own task}run_at end as wait_us,
           {own task}updated_at - {own task}claimed_at as run_us, {own task}parent_id as parent_id,
           {own task}generation as generation;
 
