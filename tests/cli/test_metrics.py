@@ -64,7 +64,7 @@ def test_workflows_are_told_as_a_table_and_as_json(worked: Cli) -> None:
 def test_one_workflow_is_told_with_its_steps(worked: Cli) -> None:
     lines = worked("metrics", "fulfil").out.splitlines()
     begins = [line.split()[0] for line in lines if line]
-    assert begins == ["WORKFLOW", "fulfil", "STEP", "charge", "ship", "sleep", "next:"]
+    assert begins == ["WORKFLOW", "fulfil", "TIME", "fulfil", "STEP", "charge", "ship", "sleep", "next:"]
     [ship] = [line.split() for line in lines if line.startswith("ship")]
     assert ship[:4] == ["ship", "fulfil", "2", "0"]
     assert ship[5] in ("ms", "s")

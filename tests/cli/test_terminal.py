@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,19 @@ def test_sentences_are_broken_between_words_where_the_terminal_ends(desk: Cli) -
     assert first.startswith("error: ")
     assert len(first) <= 60
     assert second.startswith("       ")
+
+
+@pytest.mark.parametrize("words", ["metrics", "top --once", "limit show nap"])
+def test_what_is_shown_fits_a_terminal_of_80_columns(desk: Cli, words: str) -> None:
+    """Nor does anything seem to be cut that is whole."""
+    desk("limit", "set", "nap", "rate=10/1s burst 2", "key_rate=50/1m burst 7", "key=span", "cost=what_it_takes")
+    desk("trigger", "nap", "1ms", "--key", "a key of more than twenty letters")
+    desk.work()
+    terminal = Terminal(desk.url, *words.split(), columns=80)
+    assert terminal.ended() == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.shown)
+    assert [line for line in plain.splitlines() if len(line) > 80] == []
+    assert "ago…" not in plain
 
 
 @pytest.mark.parametrize(

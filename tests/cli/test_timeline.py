@@ -75,6 +75,14 @@ def test_bars_stand_where_things_happened() -> None:
     assert second.strip() == "█" * (WIDTH // 2)
 
 
+def test_the_scale_is_narrower_beside_long_names_so_that_a_line_has_80_columns() -> None:
+    steps = [a_step("a_step_with_a_name_of_28_let#1", 0, 5, attempt=12), a_step("b#1", 5, 10)]
+    first, second = (line for line in lines_of(RunView(a_run(), steps)) if "│" in line)
+    assert len(first) == len(second) == 80
+    assert bar(first).rstrip() == "█" * (len(bar(first)) // 2 + 1)
+    assert bar(second).rstrip().endswith("█")
+
+
 def test_a_long_time_without_work_is_folded_and_said() -> None:
     week = 7 * 86_400.0
     output = microseconds_of(timedelta(seconds=(at(5 + week) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()), "x")
@@ -137,7 +145,7 @@ def test_a_wait_is_shaded_to_the_edge_and_says_what_it_waits_for() -> None:
         a_step("payment#1", 0, None, **paused, error={**aside, "resume_condition": "account-covers"}),
     ]
     lines = [line for line in lines_of(RunView(a_run(RunStatus.PAUSED, None), steps)) if "│" in line]
-    assert {bar(line) for line in lines} == {"░" * WIDTH}
+    assert {bar(line) for line in lines} == {"░" * len(bar(lines[0]))}
     said = ("waits for a signal", "waits for runs", "waits for a resume", "waits for account-covers, or a resume")
     assert all(f"{what}, for 3 d" in line for line, what in zip(lines, said, strict=True))
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from stepwell import EffectContext, Engine, InvalidOption, PermanentError, Retry
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, drained, labels, tasks
 from tests.ground.waiting import until
+from tests.store.seam import begin, claim, claim_alone
 from tests.workflows.kit import die
 
 EFFECTS = 12
@@ -200,6 +201,53 @@ async def test_an_effect_whose_worker_was_lost_is_carried_out_by_another(store: 
     assert await labels(engine) == ["x", "attempt 2"]
 
 
+@pytest.mark.proves("F-08")
+@pytest.mark.parametrize("answers", [True, False], ids=["an answer", "no answer"])
+async def test_an_effect_whose_worker_is_lost_between_its_end_and_its_record_is_carried_out_again(
+    store: Store, answers: bool
+) -> None:
+    async def carried_out(effect: Ask, ctx: EffectContext) -> Do | None:
+        if ctx.attempt == 1:
+            await die(store.database)  # all is done, and nobody has heard of it
+        return Do(effect.id, f"attempt {ctx.attempt}") if answers else None
+
+    bench = Bench(carried_out)
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    await drained(store, engine, grace=0)
+    await drained(store, engine)
+    assert [ctx.attempt for ctx in bench.asked] == [1, 2]
+    assert len({ctx.key for ctx in bench.asked}) == 1
+    assert await labels(engine) == (["x", "attempt 2"] if answers else ["x"])
+    assert [one["status"] for one in await tasks(store, "EFFECT")] == ["SUCCESS"]
+
+
+@pytest.mark.proves("F-10")
+async def test_of_effects_that_are_lost_together_the_one_that_kills_again_is_blamed(store: Store) -> None:
+    queue = "bench:effects"
+    bench = Bench(nothing)
+    engine = Engine(store).register(bench, retry=2)
+    for name in ("deadly", "innocent"):
+        await engine.execute(Do(name, ask="mail"))
+
+    async def spent() -> list[tuple[int, int]]:
+        return [(one["attempt"], one["losses"]) for one in await tasks(store, "EFFECT")]
+
+    first, second = await begin(store), await begin(store)
+    assert len(await claim(store, first, queue, 2)) == 2
+    assert await claim(store, second, queue, 2) == [], "the lease is not over"
+    await store.database.sessions.end(second, "stopped")
+    await die(store.database)
+    assert await spent() == [(0, 1), (0, 1)], "nobody knows which it was"
+    third = await begin(store)
+    [deadly] = await claim_alone(store, third, queue)
+    await die(store.database)
+    [letter] = await store.dead_letters(kind="EFFECT")
+    assert (letter.id, letter.last_error, letter.payload["id"]) == (deadly.id, "worker_lost", "deadly")
+    await drained(store, engine)
+    assert [(ctx.id, ctx.attempt) for ctx in bench.asked] == [("innocent", 1)]
+
+
 @pytest.mark.proves("F-07", "TM-06", "L-19")
 async def test_workers_that_compete_never_have_one_effect_or_timer_at_once(store_url: str, clock: TestClock) -> None:
     """More workers than tasks: with a claim that two can have, one of them would be executed twice."""
@@ -219,6 +267,33 @@ async def test_workers_that_compete_never_have_one_effect_or_timer_at_once(store
         assert sum(done) == 2 * EFFECTS
         assert set(begun.values()) == {1}
         assert [await labels(engines[0], str(number)) for number in range(EFFECTS)] == [["x", "tick"]] * EFFECTS
+
+
+@pytest.mark.proves("F-07")
+async def test_of_two_handlers_at_once_only_the_answer_of_the_one_that_holds_the_effect_counts(store: Store) -> None:
+    """A worker that was taken for dead and goes on cannot be kept from that: both have one key, and it is refused."""
+    entered, let_go = asyncio.Event(), asyncio.Event()
+
+    async def goes_on(effect: Ask, ctx: EffectContext) -> Do:
+        entered.set()
+        while ctx.attempt == 1 and not let_go.is_set():
+            with suppress(asyncio.CancelledError):  # its heartbeat may have heard of it, and it does not listen
+                await let_go.wait()
+        return Do(effect.id, f"attempt {ctx.attempt}")
+
+    bench = Bench(goes_on)
+    engine = Engine(store).register(bench)
+    await engine.execute(Do("a", ask="mail"))
+    async with Worker(store, [engine]):
+        await entered.wait()
+        await die(store.database)
+        await drained(store, engine)
+        assert await labels(engine) == ["x", "attempt 2"]
+        let_go.set()
+    assert [ctx.attempt for ctx in bench.asked] == [1, 2]
+    assert len({ctx.key for ctx in bench.asked}) == 1
+    assert await labels(engine) == ["x", "attempt 2"]
+    assert [(one["status"], one["attempt"]) for one in await tasks(store, "EFFECT")] == [("SUCCESS", 2)]
 
 
 @pytest.mark.proves("F-11")

@@ -62,6 +62,25 @@ async def test_an_input_makes_its_instance_and_all_it_leads_to_is_there_at_once(
     assert (event.version, event.type, event.event.label) == (1, "Noted", "one")
 
 
+@pytest.mark.proves("M-03")
+async def test_the_first_input_makes_the_instance_that_its_type_and_id_select_and_no_other_does(
+    engine: Engine, store: Store
+) -> None:
+    class Other(Bench):
+        type = "other"
+
+    async def instances() -> list[tuple[str, str, int]]:
+        return sorted((one.type, one.id, one.version) for one in await engine.instances())
+
+    assert await instances() == []
+    await engine.execute(Do("a"))
+    assert await instances() == [("bench", "a", 1)]
+    await engine.execute(Do("a"))
+    await engine.execute(Do("b"))
+    await Engine(store).register(Other()).execute(Do("a"))
+    assert await instances() == [("bench", "a", 2), ("bench", "b", 1), ("other", "a", 1)]
+
+
 @pytest.mark.proves("M-02")
 async def test_equal_ids_of_two_types_are_two_instances(engine: Engine, store: Store) -> None:
     class Other(Bench):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Engine, Receipt, Store, StoreUnavailable
+from stepwell import Engine, Receipt, Store, StoreUnavailable, connect
 from stepwell.base.clock import TestClock
 from tests.deciders.workbench import Bench, Do, Keyed, count, drained, labels, tasks, versions
 from tests.store.seam import once, watched
@@ -25,6 +25,29 @@ async def test_a_key_that_was_used_decides_nothing_and_answers_what_was_answered
         assert bench.decided == decided
     assert (await engine.execute(Do("b", "one"), key="k")).outcome == "applied", "a key is its instance's own"
     assert (await labels(engine), len(await tasks(store, "EFFECT"))) == (["zero", "one"], 1)
+
+
+@pytest.mark.proves("II-02")
+async def test_a_key_is_of_one_type_and_instance_and_is_committed_or_undone_with_the_events(store: Store) -> None:
+    class Other(Bench):
+        type = "other"
+
+    engine, other = Engine(store).register(Bench()), Engine(store).register(Other())
+
+    async def both(*, fails: bool) -> None:
+        async with store.transaction() as tx:
+            for one in (engine, other):
+                assert (await one.execute(Do("a", "x"), key="k", tx=tx)).outcome == "applied"
+            if fails:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await both(fails=True)
+    assert (await count(store, "receipt"), await count(store, "event")) == (0, 0)
+    await both(fails=False)
+    assert (await count(store, "receipt"), await count(store, "event")) == (2, 2)
+    for one in (engine, other):
+        assert (await one.execute(Do("a", "x"), key="k")).outcome == "duplicate"
 
 
 @pytest.mark.proves("II-03")
@@ -132,6 +155,21 @@ async def test_a_submitted_input_is_decided_once_by_a_worker(store: Store, clock
     clock.advance(60)
     assert await drained(store, engine) == 1
     assert (await labels(engine))[-1] == "later"
+
+
+@pytest.mark.proves("IN-01")
+@pytest.mark.backends("sqlite", "turso", "postgres", reason="a store in memory ends with its connection")
+async def test_a_submitted_input_outlives_the_process_that_submitted_it(store_url: str) -> None:
+    async with connect(store_url) as gone:
+        bench = Bench()
+        engine = Engine(gone).register(bench)
+        await engine.submit(Do("a", "submitted"))
+        assert (await engine.execute(Do("b", "executed"))).outcome == "applied"
+        assert (await labels(engine), await labels(engine, "b"), bench.decided) == ([], ["executed"], 1)
+    async with connect(store_url) as store:
+        engine = Engine(store).register(Bench())
+        assert await drained(store, engine) == 1
+        assert await labels(engine) == ["submitted"]
 
 
 @pytest.mark.proves("IN-07", "IN-04")

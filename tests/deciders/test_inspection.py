@@ -8,7 +8,8 @@ import pytest
 from stepwell import DeciderNotFound, EffectContext, Engine, InvalidOption, PermanentError, Store
 from stepwell.base.clock import TestClock
 from tests.deciders.shop import Create, Orders, Pay
-from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, drained
+from tests.deciders.workbench import BEGINNING, Ask, Bench, Do, asked, drained
+from tests.store.seam import begin, claim
 
 VERSIONS = 25  # that are seen in the making
 
@@ -137,3 +138,42 @@ async def test_a_snapshot_that_fails_leaves_its_connection_usable(store: Store) 
             await broken.inspect(Orders, "7")
     await engine.execute(Pay("7"))
     assert (await engine.inspect(Orders, "7")).state.status == "paid", "not what an old snapshot saw"
+
+
+@pytest.mark.proves("I-10")
+async def test_sql_alone_says_what_an_instance_waits_for_until_when_and_who_holds_it(store: Store) -> None:
+    engine = Engine(store).register(Bench())
+    for name in "ab":
+        await engine.execute(Do(name, "zero", ask="mail", after=3600, timer="pay"))
+    [held] = await claim(store, await begin(store), "bench:effects")
+    await engine.submit(Do("a", "one"))
+    await engine.submit(Do("a", "two"))
+    await engine.submit(Do("a", "later"), delay=1800)
+    rows = await asked(
+        store,
+        "select task.id, task.kind, task.state, task.until, task.held_by_name, task.held_by_pid from {tasks} as task"
+        " where task.finished_at is null and (task.instance_id = (select one.id from {instances} as one"
+        " where one.type = 'bench' and one.name = 'a') or (task.queue = 'bench:inputs' and task.input ->> 'id' = 'a'))"
+        " order by task.id",
+    )
+    said = {
+        (row["kind"], row["state"]): (row["until"] is None, row["held_by_name"], row["held_by_pid"]) for row in rows
+    }
+    assert said == {
+        ("EFFECT", "running"): (True, "seam", 1),
+        ("TIMER", "waiting until run_at"): (False, None, None),
+        ("INPUT", "ready"): (True, None, None),
+        ("INPUT", "waits for the one before it in its group"): (True, None, None),
+        ("INPUT", "waiting until run_at"): (False, None, None),
+    }
+    assert [row["id"] for row in rows if row["kind"] == "EFFECT"] == [held.id]
+    due = [str(row["until"])[:19] for row in rows if row["until"] is not None]
+    assert due == ["2026-01-01 01:00:00", "2026-01-01 00:30:00"]
+    [effect] = await asked(store, "select state, held_by_name from {effects} where instance = 'a'")
+    [timer] = await asked(store, "select state, key, due_at from {timers} where instance = 'a'")
+    assert (effect["state"], effect["held_by_name"]) == ("running", "seam")
+    assert (timer["state"], timer["key"].endswith(":pay"), str(timer["due_at"])[:19]) == (
+        "waiting until run_at",
+        True,
+        due[0],
+    )

@@ -42,6 +42,9 @@ def test_a_decider_tells_of_its_state() -> None:
         ("Pay", "paid"),
         ("Expire", "expired"),
     ]
+    assert [(one.input, one.target, one.effects, one.timers) for one in view.transitions(State())] == [
+        ("Create", "created", ["SendEmail"], ["payment"])
+    ]
     assert isinstance(Drawn(), StateMachineDefinition)
     assert not isinstance(Viewed(), StateMachineDefinition)
 

@@ -161,6 +161,29 @@ async def test_inputs_of_one_transaction_are_each_recorded_and_so_is_one_for_no_
     assert await count(store, "instance") == 1, "b has no events"
 
 
+@pytest.mark.proves("IO-04")
+async def test_what_was_submitted_or_answered_in_vain_is_recorded_too(store: Store, clock: TestClock) -> None:
+    engine = Engine(store).register(Lamps())
+    await engine.execute(Press("a", light=True), key="k")
+    await engine.submit(Press("a"), key="k")
+    await engine.submit(Press("b", "not at all"))
+    await engine.execute(Smash("a"))
+    await engine.submit(Press("a"))
+    for _ in range(6):
+        await drained(store, engine)
+        clock.advance("1h")
+    page = await engine.observations("lamp", "a")
+    assert [(one.outcome, one.input) for one in page[:2]] == [("applied", "Press"), ("applied", "Smash")]
+    answers = [(one.outcome, (one.cause or "").partition(":")[0]) for one in page[2:]]
+    assert sorted(answers) == [("completed", "effect"), ("completed", "input"), ("duplicate", "input")]
+    assert [one[:2] for one in await said(engine, "b")] == [("refused", "off")] * 5, "each attempt"
+    assert (await engine.submit(Press("c"), key="k")).created
+    await drained(store, engine)
+    assert not (await engine.submit(Press("c"), key="k")).created
+    await drained(store, engine)
+    assert [one[0] for one in await said(engine, "c")] == ["applied"], "the second was never stored"
+
+
 @pytest.mark.proves("IO-02", "I-09", "G-06", "CF-06")
 async def test_without_observation_no_row_and_no_statement_is_written(store: Store, clock: TestClock) -> None:
     store, driver = watched(store)
@@ -180,6 +203,32 @@ async def test_without_observation_no_row_and_no_statement_is_written(store: Sto
         "add_observations",
         "remove_observations",
     ]
+
+
+@pytest.mark.proves("I-09")
+async def test_a_view_of_the_state_is_asked_only_while_inputs_are_observed(store: Store, clock: TestClock) -> None:
+    asked: list[str] = []
+
+    class Watched(Unobserved):
+        def state_info(self, state: str) -> StateInfo:
+            asked.append(state)
+            return super().state_info(state)
+
+        def transitions(self, state: str) -> Sequence[Transition]:
+            asked.append(state)
+            return super().transitions(state)
+
+    engine = Engine(store).register(Watched())
+    await engine.execute(Press("a", light=True), key="k")
+    await engine.execute(Press("a", light=True), key="k")
+    await engine.submit(Press("a"))
+    await drained(store, engine)
+    clock.advance(61)
+    await drained(store, engine)
+    assert len(await engine.events("lamp", "a")) == 4
+    assert asked == []
+    await Engine(store).register(Watched(), observe=True).execute(Press("a"))
+    assert asked == ["off", "on"]
 
 
 @pytest.mark.proves("IO-03", "IO-01")

@@ -6,6 +6,7 @@ import pytest
 
 from stepwell import Engine, Receipt, Store, Worker, connect
 from stepwell.base.clock import TestClock
+from stepwell.base.durations import moment_of
 from stepwell.store.poll import SWEEP_EVERY
 from tests.deciders.workbench import Bench, Do, drained, labels, names, tasks
 from tests.ground.waiting import until
@@ -45,6 +46,7 @@ async def test_a_timer_wakes_the_worker_of_its_process_by_the_databases_clock(li
 
 @pytest.mark.proves("TM-02")
 async def test_a_timer_that_another_process_set_is_delivered_at_the_next_sweep_at_the_latest(store_url: str) -> None:
+    assert SWEEP_EVERY == 1
     async with connect(store_url, listen=False) as theirs, connect(store_url, listen=False) as mine:
         engine = Engine(theirs).register(Bench())
         await engine.execute(Do("warm"))
@@ -59,6 +61,30 @@ async def test_a_timer_that_another_process_set_is_delivered_at_the_next_sweep_a
 
 async def _has(engine: Engine, count: int) -> bool:
     return len(await labels(engine)) == count
+
+
+@pytest.mark.proves("TM-12")
+@pytest.mark.parametrize("joins", [False, True], ids=["by itself", "in a transaction"])
+async def test_the_time_of_a_timer_counts_from_the_now_that_was_decided_on(
+    store: Store, clock: TestClock, joins: bool
+) -> None:
+    """However long the decision takes: what it says of the time and what its timer does are of one moment."""
+
+    class Slow(Bench):
+        def decide(self, state, input, now):  # type: ignore[no-untyped-def]
+            decision = super().decide(state, input, now)
+            clock.advance(10)
+            return decision
+
+    engine = Engine(store).register(Slow())
+    if joins:
+        async with store.transaction() as tx:
+            await engine.execute(Do("a", after=60), tx=tx)
+    else:
+        await engine.execute(Do("a", after=60))
+    [event], [timer] = await engine.events("bench", "a"), await tasks(store, "TIMER")
+    assert clock.now() - moment_of(event.event.at, "at") >= 10_000_000, "time has passed meanwhile"
+    assert timer["run_at"] - moment_of(event.event.at, "at") == 60_000_000
 
 
 @pytest.mark.proves("TM-05")

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -99,6 +100,32 @@ async def test_inputs_of_one_transaction_see_each_other_and_nobody_else_does(sto
     assert await labels(engine) == ["zero"]
     assert (await engine.execute(Do("a", "one"), key="key")).first == 2
     assert await labels(engine) == ["zero", "one"]
+
+
+@pytest.mark.proves("M-04", "M-05")
+@pytest.mark.parametrize("fails", [True, False], ids=["rolled back", "committed"])
+async def test_the_end_of_an_instance_and_what_becomes_of_its_timers_go_with_its_events(
+    store: Store, fails: bool
+) -> None:
+    engine = Engine(store).register(Bench())
+    await engine.execute(Do("a", "zero", after=60, timer="k"))
+    await engine.execute(Do("b", "zero", after=60, timer="k"))
+    with suppress(ZeroDivisionError):
+        async with store.transaction() as tx:
+            await engine.execute(Do("a", "end", ask="mail", end=True), tx=tx)
+            await engine.execute(Do("b", "other", cancel="k"), tx=tx)
+            await engine.execute(Do("b", "more", after=5, timer="later"), tx=tx)
+            if fails:
+                raise ZeroDivisionError
+    timers = [(one["status"], one["key"] or "") for one in await tasks(store, "TIMER")]
+    ended = [one.id for one in await engine.instances() if one.completed_at is not None]
+    effects = len(await tasks(store, "EFFECT"))
+    if fails:
+        assert ([status for status, _ in timers], ended, effects) == (["PENDING"] * 2, [], 0)
+        assert (await labels(engine), await labels(engine, "b")) == (["zero"], ["zero"])
+    else:
+        assert ([status for status, _ in timers], ended, effects) == (["CANCELLED"] * 2 + ["PENDING"], ["a"], 1)
+        assert (await labels(engine), await labels(engine, "b")) == (["zero", "end"], ["zero", "other", "more"])
 
 
 @pytest.mark.proves("M-04")

@@ -216,7 +216,7 @@ def choosy(row: AccountRow | None, event: Opened | Paid, at: At) -> AccountRow |
     return accounts(row, event, at)
 
 
-@pytest.mark.proves("PJ-05")
+@pytest.mark.proves("PJ-05", "PJ-07")
 async def test_one_that_raises_fails_its_decision_and_no_other(store: Store) -> None:
     engine = inline_of(store, choosy)
     await engine.execute(Pay("a", 1))

@@ -25,8 +25,10 @@ from stepwell import (
     projection,
     workflow,
 )
+from stepwell.base.clock import TestClock
 from stepwell.projections import runner
 from tests.deciders.shop import Create, Created, Orders
+from tests.deciders.workbench import Bench, Do, Noted, labels
 from tests.ground.waiting import until
 from tests.projections.books import Accounts, Balances, Noise, Open, Opened, Paid, Pay, balances, engine_of, handled
 from tests.store.seam import do
@@ -224,6 +226,28 @@ async def test_a_projection_that_is_stuck_holds_up_no_other_and_no_decision(live
         lags = {one.name: one.lag for one in await engine.projections()}
         assert lags["stuck"] == 2
         let_go.set()
+
+
+@pytest.mark.proves("PJ-07")
+async def test_a_projection_that_fails_fails_no_decision_effect_timer_or_run(store: Store, clock: TestClock) -> None:
+    @projection("broken", attempts=1, on_poison="stop")
+    class Broken:
+        async def handle(self, event: Noted, at: At, tx: Tx) -> None:
+            raise ValueError(event.label)
+
+    engine = Engine(store).register(Bench())
+    engine.register(Broken())
+    run = await ends.trigger().options(require_worker="ignore").execute(store)
+    await engine.execute(Do("a", "one", ask="mail", after=60))
+    await engine.submit(Do("a", "two"))
+    for _ in range(2):
+        await Worker(store, [engine, ends]).drain()
+        clock.advance(60)
+    assert sorted(await labels(engine)) == ["mail answered", "one", "tick", "two"]
+    assert (await store.get_run(run)).status == "SUCCESS"
+    assert await store.dead_letters() == []
+    [info] = await store.projections()
+    assert (info.state, info.handled, info.lag > 0) == ("stopped", 0, True)
 
 
 @dataclass(frozen=True)

@@ -107,3 +107,70 @@ async def test_if_one_part_of_an_event_fails_all_parts_are_handled_again(store: 
     assert [event for _, _, event in both.seen] == [Sold("lamp"), Shipped("lamp")] * 3
     [info] = await store.projections()
     assert (info.lag, info.handled, info.parked) == (0, 1, 0)
+
+
+@dataclass(frozen=True)
+class Weigh:
+    item: str
+
+
+@dataclass(frozen=True)
+class Weighed1:
+    __stepwell_name__ = "Weighed"
+    item: str
+    pounds: int
+
+
+@dataclass(frozen=True)
+class Weighed:
+    __stepwell_version__ = 3
+    item: str
+    grams: int
+    by: str
+
+
+upcast(Weighed, 1)(lambda old: {"item": old["item"], "grams": 500 * old["pounds"]})
+upcast(Weighed, 2)(lambda old: {**old, "by": "scale"})
+
+
+class OldScale(Decider[int, Weigh, Weighed1, Never]):
+    type, route = "scale", "item"
+
+    def initial(self) -> int:
+        return 0
+
+    def evolve(self, state: int, event: Weighed1) -> int:
+        return state + 1
+
+    def decide(self, state: int, input: Weigh, now: datetime) -> Decision[Weighed1, Never, Weigh]:
+        return Decision.event(Weighed1(input.item, 2))
+
+
+class Scale(Decider[int, Weigh, Weighed, Never]):
+    type, route = "scale", "item"
+
+    def initial(self) -> int:
+        return 0
+
+    def evolve(self, state: int, event: Weighed) -> int:
+        return state + event.grams
+
+    def decide(self, state: int, input: Weigh, now: datetime) -> Decision[Weighed, Never, Weigh]:
+        return Decision.event(Weighed(input.item, 7, "hand"))
+
+
+@projection("weights", events=[Weighed])
+class Weights(Parcels):
+    pass
+
+
+@pytest.mark.proves("U-02")
+async def test_upcasters_are_chained_for_projections_and_the_feed_as_for_replay(store: Store) -> None:
+    await Engine(store).register(OldScale()).execute(Weigh("lamp"))
+    scale, weights = Engine(store).register(Scale()), Weights()
+    await scale.execute(Weigh("lamp"))
+    await Worker(store, [scale.register(weights)]).drain()
+    expected = [Weighed("lamp", 1000, "scale"), Weighed("lamp", 7, "hand")]
+    assert [event for _, _, event in weights.seen] == expected
+    assert [one.event for one in (await scale.events_since(0)).events] == expected
+    assert await scale.state(Scale, "lamp") == 1007

@@ -58,8 +58,9 @@ async def test_what_a_handler_returns_is_read_as_its_type(store: Store) -> None:
     assert await store.result(kept, timeout=10) == Sum(3, (1, 2))
     assert await store.result(kept, dict, timeout=10) == {"total": 3, "parts": [1, 2]}
     assert [await store.result(one, timeout=10) for one in many] == [6, 8]
-    with pytest.raises(RunNotFound):
+    with pytest.raises(RunNotFound) as caught:
         await store.result(forgotten, timeout=0)
+    assert "`result=True`" in caught.value.__notes__[0]
     assert await ask(store, f"select output from {{task}} where id = {forgotten}") == [(None,)]
 
 
@@ -68,10 +69,19 @@ async def test_a_message_that_failed_or_was_cancelled_says_so(store: Store) -> N
     failed, cancelled = await store.enqueue(add, [], result=True), await store.enqueue(add, [1], result=True)
     await store.cancel(cancelled, reason="not needed")
     await Worker(store, [add]).drain()
-    with pytest.raises(ExecutionFailed, match="there is nothing to add"):
+    told = rf"message {failed:d} failed with .*there is nothing to add; `store.requeue\({failed:d}\)` tries it again"
+    with pytest.raises(ExecutionFailed, match=told):
         await store.result(failed, timeout=10)
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelled, match=f"message {cancelled:d} was cancelled; enqueue it again"):
         await store.result(cancelled, timeout=10)
+
+
+@pytest.mark.proves("arrivals-07")
+async def test_who_waits_beside_the_worker_is_told_how_a_message_is_tried_again(live_store: Store) -> None:
+    async with Worker(live_store, [add]):
+        failed = await live_store.enqueue(add, [], result=True)
+        with pytest.raises(ExecutionFailed, match=f"`store.requeue.{failed:d}.` tries it again"):
+            await live_store.result(failed, timeout=10)
 
 
 @pytest.mark.proves("arrivals-07")

@@ -97,7 +97,7 @@ async def test_a_run_has_them_and_what_it_leads_to_inherits_them(store: Store) -
 
 
 @on_event("news")
-@workflow
+@workflow(name="headers.reader")
 async def reader(ctx: Context, news: dict[str, int]) -> dict[str, str]:
     return dict(ctx.headers)
 
@@ -108,7 +108,7 @@ async def test_a_run_that_an_event_triggers_has_those_of_the_event(store: Store)
     with headers(ACME):
         await store.broadcast("news", {"n": 1})
     await drained(store, reader)
-    [run] = await store.runs("reader")
+    [run] = await store.runs("headers.reader")
     assert run.output() == ACME
 
 

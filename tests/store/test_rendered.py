@@ -61,11 +61,8 @@ DIFFICULT = (
     None,
 )
 NO = (None,) * 4
-<<<<<<< HEAD
 CANCELLED = "status, finished_at, cancel_requested_at, parent_id"
-=======
 WAIT = "@word#1"  # the key of a wait for a broadcast
->>>>>>> main
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
     "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None, None, None),
@@ -285,15 +282,10 @@ PARAMS: dict[str, Value] = {
     "reason": None,
     "parent": 1,
 }
-<<<<<<< HEAD
-PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0}
-PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None}
-PARAMS |= {"prefix": None, "tags": None}
-=======
 PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0, "whole": True}
 PARAMS |= {"name": "word", "place": 2, "queue_id": 1}  # of a broadcast, and of the workflow that it triggers
-PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
->>>>>>> main
+PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None}
+PARAMS |= {"prefix": None, "tags": None}
 
 
 def with_row_sets() -> list[str]:

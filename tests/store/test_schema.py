@@ -221,15 +221,9 @@ def remade(place: Place, table: str, old: str, new: str) -> tuple[str, ...]:
 # What later migrations have added to a table.
 ADDED: Final = {
     "task": (
-<<<<<<< HEAD
-        *("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint", "key_until_begun"),
-        *("replaced_by", "expires_at", "keeps_result", "headers"),
-    ),
-=======
         *("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint"),
-        *("key_until_begun", "replaced_by", "expires_at", "keeps_result"),
+        *("key_until_begun", "replaced_by", "expires_at", "keeps_result", "headers"),
     )
->>>>>>> main
 }
 
 

@@ -21,7 +21,7 @@ from stepwell.cli.output import say
 from stepwell.cli.supervisor import PARENT
 from stepwell.connect import Config
 from stepwell.errors import StepwellError
-from stepwell.operate.format import short, span
+from stepwell.operate.format import many, short, span
 from stepwell.operate.status import took, word_of
 from stepwell.records import Run, RunStatus
 
@@ -38,7 +38,7 @@ def run_reloaded(app: str, url: str | None, concurrency: int, folders: Sequence[
         raise Stop(USAGE, f"there is no folder {missing[0]} to watch")
     signal.signal(signal.SIGTERM, _leave)
     files = seen(folders)
-    say(f"watching {len(files)} Python files; Ctrl-C ends it", to_stderr=True)
+    say(f"watching {many(len(files), 'Python file')}; Ctrl-C ends it", to_stderr=True)
     words = ["worker", app, "--grace", f"{GRACE:g}s", "--concurrency", str(concurrency)]
     children = {"worker": Child(words, url)}
     news = News(url)

@@ -165,9 +165,9 @@ async def _show(store: Store, asked: Invocation, queue: str, most: int, after: s
     rates = [f"{limits.rate} begin"] if limits.rate is not None else []
     rates += [f"{limits.key_rate} of each key"] if limits.key_rate is not None else []
     each += f"; {', '.join(rates)}" if rates else ""
-    each += f"; each costs its {limits.cost}" if limits.cost is not None else ""
+    each += f"; each costs what its {limits.cost} says" if limits.cost is not None else ""
     changed = f"; changed: {_edited(info)}" if info.edited else ""
-    say(f"{queue} runs {info.running} of {of} at once{each}{changed}")
+    say(f"{queue} runs {info.running} of {of} at once{each}{changed}", hang=2)
     rows = [(one.key or "(none)", one.ready, one.running, one.weight, ago(one.oldest), _state(one)) for one in page]
     if rows:
         table(("KEY", "READY", "RUNNING", "WEIGHT", "DUE", "STATE"), rows)

@@ -143,20 +143,22 @@ def _seconds(took: Durations | None) -> dict[str, float] | None:
 def _draw_workflows(found: Mapping[str, Metrics]) -> None:
     from stepwell.records import RunStatus
 
-    heads = ("WORKFLOW", "LIVE", "OK", "FAILED", "CANCELLED", "RATE", "AVG", "P50", "P95", "MAX")
+    heads = ("WORKFLOW", "LIVE", "OK", "FAILED", "CANCELLED", "RATE", "WORKERS", "LAST SEEN")
     rows = [
         (
             name,
             sum(count for status, count in one.runs.items() if not status.finished),
             *(one.runs[status] for status in (RunStatus.SUCCESS, RunStatus.ERROR, RunStatus.CANCELLED)),
             "" if one.success_rate is None else f"{one.success_rate:.1%}",
-            *_spans(one.durations),
             _served(one),
             ago(one.workers.last_seen),
         )
         for name, one in found.items()
     ]
-    table((*heads, "WORKERS", "LAST SEEN"), rows)
+    table(heads, rows)
+    if timed := [(name, *_spans(one.durations)) for name, one in found.items() if one.durations is not None]:
+        say()
+        table(("TIME OF", "AVG", "P50", "P95", "MAX"), timed)
 
 
 def _draw_queues(queues: Mapping[str, QueueMetrics], *, beside: bool) -> None:

@@ -39,7 +39,7 @@ GLYPHS: Final = {
     "…": "...",
 }
 COLOURS: Final = {"✓": "green", "✕": "red", "◐": "blue", "◷": "magenta", "↻": "yellow", "⊘": "bright_black"}
-SHORTEST: Final = 12  # maximum width of a column
+SHORTEST: Final = 12  # what is left of a last column, however narrow the terminal is
 APPEARS: Final = 1.0  # seconds until progress is shown
 
 
@@ -78,8 +78,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     for line in lines:
         before = "".join(f"{cell.ljust(width)}  " for cell, width in zip(line[:-1], widths, strict=False))
         last = line[-1]
-        if room is not None and len(before) + len(last) > room:
-            last = last[: max(SHORTEST, room - len(before) - 1)] + "…"
+        if room is not None and len(last) > (left := max(SHORTEST, room - len(before))):
+            last = last[: left - 1] + "…"
         say(_coloured(before + last).rstrip())
 
 

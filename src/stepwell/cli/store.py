@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stepwell.store.projections import ProjectionInfo
     from stepwell.store.store import Store
 
-WIDTH = 8  # of the bar of a queue
+WIDTH = 4  # of the bar of a queue
 MOST = 15  # runs in an overview
 
 
@@ -159,15 +159,15 @@ def _overview(view: Overview) -> list[str]:
     for one in view.queues:
         bar = "█" * (-(-WIDTH * one.ready // most) if most else 0)
         state = "".join(f"  {word}" for word, so in (("paused", one.paused), ("draining", one.draining)) if so)
-        counts = f"{one.ready:>7} ready {one.running:>4} running {one.waiting:>6} waiting {one.dead:>4} dead"
-        lines.append(f"  {short(one.queue, 24):<24} {bar:<{WIDTH}} {counts}  {span(one.oldest):>7}{state}")
-    lines += [""] + [
+        counts = f"{one.ready:>5} ready {one.running:>3} running {one.waiting:>5} waiting {one.dead:>4} dead"
+        lines.append(f"  {short(one.queue, 19):<19} {bar:<{WIDTH}} {counts} {span(one.oldest):>5}{state}".rstrip())
+    lines += [""] * bool(view.workers) + [
         f"  worker {one.id:<6} {state_of(one):<7} {one.name}  heard of {span(one.silent)} ago" for one in view.workers
     ]
     if view.projections:
         lines += ["", *map(_projection, view.projections)]
     lines += [""] + [
-        f"  {word_of(run):<12} {short(run.workflow, 24):<24} {short(run.key or str(int(run.id)), 24):<24} "
+        f"  {word_of(run):<12} {short(run.workflow, 20):<20} {short(run.key or str(int(run.id)), 22):<22} "
         f"{ago(run.created_at):>10} {span(took(run)):>8}  {short(run.last_error or '', 40)}".rstrip()
         for run in view.runs
     ]

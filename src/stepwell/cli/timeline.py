@@ -34,6 +34,9 @@ from stepwell.store.reports import PROGRESS
 from stepwell.store.store import Store
 
 MOST_MARKS: Final = 12
+LINE: Final = 80  # columns of a terminal, into which the picture of a run fits ...
+NARROWEST: Final = 20  # ... unless its scale would be narrower than this
+BESIDE: Final = 10  # columns of a line of the picture besides names, notes and the scale
 LOST: Final = "worker lost"
 PAUSE: Final = 0.2  # seconds between two looks at a run that is followed
 
@@ -44,9 +47,11 @@ def lines_of(look: RunView) -> list[str]:
     scale = scale_of(look, bars)
     names = max([len(bar.name) for bar in bars], default=0)
     notes = max([len(bar.note) for bar in bars], default=0)
+    width = max(NARROWEST, min(WIDTH, LINE - BESIDE - names - notes))
+    pictures = [_drawn(bar, scale, look.marks, width) for bar in bars]
     drawn = [
-        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {_drawn(bar, scale, look.marks)}".rstrip()
-        for bar in bars
+        f"  {bar.glyph} {bar.name.ljust(names)}  {bar.note.ljust(notes)}  {picture}".rstrip()
+        for bar, picture in zip(bars, pictures, strict=True)
     ]
     said = f"{span(scale.folded)} in which nothing executed are folded"
     told = [*unrecorded(look), *([said] if scale.gaps else [])]
@@ -95,17 +100,17 @@ def _facts(run: Run[Any]) -> list[str]:
     return facts
 
 
-def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark]) -> str:
+def _drawn(bar: Bar, scale: Scale, marks: Sequence[Mark], width: int) -> str:
     if bar.begin is None:
         return ""
-    first = scale.column(bar.begin)
-    last = WIDTH - 1 if bar.end is None else max(first, scale.column(bar.end))
-    cells = [" "] * first + ["░" if bar.waiting else "█"] * (last - first + 1) + [" "] * (WIDTH - 1 - last)
+    first = scale.column(bar.begin, width)
+    last = width - 1 if bar.end is None else max(first, scale.column(bar.end, width))
+    cells = [" "] * first + ["░" if bar.waiting else "█"] * (last - first + 1) + [" "] * (width - 1 - last)
     for mark in marks:
         if mark.what == LOST:
-            cells[scale.column(mark.at)] = "╎"
+            cells[scale.column(mark.at, width)] = "╎"
         elif mark.step is not None and mark.step == bar.key:
-            cells[scale.column(mark.at)] = "✕"
+            cells[scale.column(mark.at, width)] = "✕"
     return f"│{''.join(cells)}│"
 
 

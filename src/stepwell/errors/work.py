@@ -266,20 +266,26 @@ class TooMuchUnwritten(StepwellError):
 
 
 class ExecutionFailed(StepwellError):
-    """A run that was waited for ended without success."""
+    """A run, or a message, that was waited for ended without success."""
 
-    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None, *, kind: str = "RUN") -> None:
         told = f"{error.get('type', 'error')}: {error.get('message', '')}" if error else "no error was recorded"
-        super().__init__(f"run {run_id} failed with {told[:500]}; `store.retry({int(run_id)})` tries it again")
+        verb = "retry" if kind == "RUN" else "requeue"
+        super().__init__(
+            f"{kind.lower()} {int(run_id)} failed with {told[:500]}; `store.{verb}({int(run_id)})` tries it again"
+        )
         self.run_id = run_id
         self.error = error
 
 
 class RunCancelled(ExecutionFailed):
-    """A run that was waited for was cancelled."""
+    """A run, or a message, that was waited for was cancelled."""
 
-    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None) -> None:
-        StepwellError.__init__(self, f"run {int(run_id)} was cancelled; trigger it again if it is still wanted")
+    def __init__(self, run_id: int, error: Mapping[str, Any] | None = None, *, kind: str = "RUN") -> None:
+        verb = "trigger" if kind == "RUN" else "enqueue"
+        StepwellError.__init__(
+            self, f"{kind.lower()} {int(run_id)} was cancelled; {verb} it again if it is still wanted"
+        )
         self.run_id = run_id
         self.error = error
 

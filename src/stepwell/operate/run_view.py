@@ -246,9 +246,9 @@ class Scale:
         """How many seconds are not drawn."""
         return sum(stop - start - self.width for start, stop in self.gaps)
 
-    def column(self, moment: datetime) -> int:
-        """Where a moment stands."""
-        return min(WIDTH - 1, int(WIDTH * self.share(moment.timestamp())))
+    def column(self, moment: datetime, width: int = WIDTH) -> int:
+        """Where a moment stands in so many columns."""
+        return min(width - 1, int(width * self.share(moment.timestamp())))
 
     def share(self, at: float) -> float:
         """Where a moment stands, from 0 at the beginning to 1 at the end."""

@@ -61,7 +61,9 @@ def with_result(said: Conditions | None, queue: object) -> Conditions:
 def check_keyed(said: Conditions) -> None:
     """Refuse what means nothing without a key, for work that has none."""
     if said.until_begun or said.period is not None or said.on_conflict != "existing":
-        raise InvalidOption("key", None, "the other options say what it means: give one")
+        raise InvalidOption(
+            "key", None, "`unique`, `on_conflict`, `debounce`, `once_per` and `newest` are about a key: give one"
+        )
 
 
 def check_end(said: Conditions, expires: object, delay: int, run_at: int | None) -> None:

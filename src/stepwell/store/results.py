@@ -19,6 +19,7 @@ from stepwell.base.events import StoreLost
 from stepwell.base.futures import begin_apart
 from stepwell.base.program import result_type
 from stepwell.errors import (
+    ExecutionFailed,
     RunCancelled,
     RunNotFound,
     StoreBusy,
@@ -47,12 +48,13 @@ A = TypeVar("A")
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a run ended: its final status, and what it returned or why it failed, as JSON."""
+    """How a run or message ended: its final status, and what it returned or why it failed, as JSON."""
 
     status: RunStatus
     output: str | None
     error: str | None
     workflow: str
+    kind: str = "RUN"
 
 
 class NextRead(Generic[K]):
@@ -237,11 +239,13 @@ class Results(Awaiting[int, Ending]):
 
     _name, _of_ends = "results", True
 
-    def settled(self, run_id: int, status: str, output: str | None, error: str | None, workflow: str) -> None:
-        """Tell this and other processes that this process has written the final status of a run."""
+    def settled(
+        self, run_id: int, status: str, output: str | None, error: str | None, workflow: str, *, kind: str = "RUN"
+    ) -> None:
+        """Tell this and other processes that this process has written the final status of a run or message."""
         here = run_id in self._waiting
         if here:
-            self._end(run_id, Ending(RunStatus(status), output, error, workflow))
+            self._end(run_id, Ending(RunStatus(status), output, error, workflow, kind))
         self._wakeups.tell_finished(run_id, soon=not here)
 
     def finished(self, run_ids: Collection[int]) -> None:
@@ -277,7 +281,8 @@ class Results(Awaiting[int, Ending]):
             if (row := found.get(run_id)) is None:
                 self._end(run_id, RunNotFound(run_id))
             else:
-                self._end(run_id, Ending(RunStatus(row["status"]), row["output"], row["error"], row["workflow"]))
+                status = RunStatus(row["status"])
+                self._end(run_id, Ending(status, row["output"], row["error"], row["workflow"], row["kind"]))
         return bool(over)
 
 
@@ -290,7 +295,9 @@ def returned(run_id: int, ending: Ending, as_: Any = None) -> Any:
             type_ = _type_of(run_id, as_, ending.workflow)
             return read_value(ending.output or "null", type_, what=f"result of run {int(run_id)}")
         case RunStatus.CANCELLED:
-            raise RunCancelled(run_id, _error_of(ending))
+            raise RunCancelled(run_id, _error_of(ending), kind=ending.kind)
+        case _ if ending.kind != "RUN":
+            raise ExecutionFailed(run_id, _error_of(ending), kind=ending.kind)
         case _:
             raise failure_of_run(run_id, ending.workflow, _error_of(ending))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stepwell.base.durations import Duration, datetime_of, seconds_of
 from stepwell.base.names import check_id, check_key, check_whole
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
-from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId
+from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId, TaskKind
 from stepwell.store.audit import By, What
 from stepwell.store.dead_letters import place_of
 from stepwell.store.draft import Asked
@@ -54,7 +54,10 @@ class Runs:
         try:
             ending = await self._db.results.ending(int(check_id(run_id)), seconds)
         except RunNotFound:
-            raise await self._db.no_run(run_id) from None
+            missing = await self._db.no_run(run_id)
+            if missing.kind == TaskKind.MESSAGE:
+                missing.add_note("what its handler returns is kept if it is enqueued with `result=True`")
+            raise missing from None
         return returned(run_id, ending, as_)
 
     async def get(self, run_id: int, *, deleted: bool = False) -> Run[Any]:

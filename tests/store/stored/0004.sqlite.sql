@@ -74,7 +74,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','a2c8f15715dc5568-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','4f0d290233f18e52-1',1767225600000000);
 CREATE TABLE stepwell_event_workflow (
     tenant text not null,
     name text not null,
@@ -139,10 +139,10 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795127756418224);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795127756418930);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795127756419249);
-INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795127756483841);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795128438949161);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795128438957336);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795128438963050);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795128439006610);
 CREATE TABLE stepwell_observation (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -263,10 +263,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,3768536719072906202,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3768536719072906202,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,3768536719072906202,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3768536719072906202,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,607464168204187338,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,607464168204187338,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,607464168204187338,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,607464168204187338,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_schedule (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -301,7 +301,7 @@ CREATE TABLE stepwell_signal (
     taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~0352f09c279448a8bf28da0b301a1ce1','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~29033e8da2164ba7ace28138c59cb492','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -317,10 +317,10 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999953,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999960,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999956,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999847,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 CREATE TABLE stepwell_subscription (
     run_id bigint not null,
@@ -423,7 +423,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',4223,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',32247,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,

@@ -23,13 +23,8 @@ returning queue_id as id, '' as answer;
 -- executed, all others wait for the one before them. Queues as in `add_tasks`.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-<<<<<<< HEAD
                     parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, group_key text,
                     behind bigint, is_first bigint}),
-=======
-                    parent_id bigint, inside bigint, limit_key text, cost bigint, group_key text, behind bigint,
-                    is_first bigint}),
->>>>>>> main
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}

@@ -46,16 +46,10 @@ select worker.id, beat.gone, {text_of worker.handlers} as handlers from {beat} a
 -- they are to be :whole.
 with rows as ({rows id bigint})
 select task.id, queue.name as workflow, task.status, task.key, task.attempt, task.max_attempts, task.priority,
-<<<<<<< HEAD
-       case when :whole then task.input end as input, case when :whole then task.output end as output, task.error, task.last_error, task.tags, task.parent_id, task.owner, task.run_at,
-       task.created_at, task.updated_at, task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause,
-       task.held_at, task.progress, task.cancel_requested_at, task.generation, task.headers
-=======
        case when :whole then task.input end as input, case when :whole then task.output end as output, task.error,
        task.last_error, task.tags, task.parent_id, task.owner, task.run_at, task.created_at, task.updated_at,
        task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause, task.held_at, task.progress,
-       task.cancel_requested_at, task.generation
->>>>>>> main
+       task.cancel_requested_at, task.generation, task.headers
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows} and (task.kind = 'RUN') is true and (queue.tenant = :tenant) is true
    and (:deleted or task.deleted_at is null);
