@@ -387,8 +387,7 @@ class Execution:
             self.database.results.finished([task.id])  # the reason is in the database, and not known here
         elif RunStatus(status).finished:
             done = settlement_of(outcome)
-            told = (status, done.output, done.error, self._served.queue)
-            self.database.results.settled(task.id, *told, kind=task.kind)
+            self.database.results.settled(task.id, status, done.output, done.error, self._served.queue, task.kind)
 
     def _close(self, task: Claimed) -> None:
         self.session.settled(task.id, task.turn)
