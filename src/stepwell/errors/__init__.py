@@ -6,7 +6,7 @@ error that no caller could act on must not be here.
 """
 
 from stepwell.errors.base import Paused, PauseError, PermanentError, StepwellError, Timeout, TransientError
-from stepwell.errors.steps import NotInDoubt, StepFailed, StepNotFound, UndoFailed
+from stepwell.errors.steps import NotInDoubt, StepFailed, StepNotFound, StillStopping, UndoFailed
 from stepwell.errors.store import (
     CannotOpen,
     DriverMissing,
@@ -56,7 +56,6 @@ from stepwell.errors.work import (
     RunNotFound,
     RunUnfinished,
     ScheduleNotFound,
-    StillStopping,
     TaskFactoryReplaced,
     TaskInUse,
     TooMuchUnwritten,

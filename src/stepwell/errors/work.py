@@ -54,16 +54,6 @@ class TaskInUse(StepwellError):
         self.task_id, self.worker_id = task_id, worker_id
 
 
-class StillStopping(StepwellError):
-    """A cancelled run cannot go on while workers still stop what it asked for."""
-
-    def __init__(self, run_id: int, children: Sequence[int]) -> None:
-        said = f"run {run_id} was cancelled with runs that are still being stopped"
-        named = ", ".join(map(str, children[:10]))
-        super().__init__(f"{said} ({named}): nothing was changed; retry it when they have ended")
-        self.run_id, self.children = run_id, tuple(children)
-
-
 class InlineProjectionFailed(StepwellError):
     """An inline projection raised, or its table is not as its code has it: nothing of the decision was written."""
 
