@@ -224,13 +224,14 @@ PROMISES = {
         ),
     ),
     "generations": Promise(
-        "A run that restarts receives every acknowledged signal once",
-        "An entity restarts after every one to five signals that two processes send it, while the worker that executes "
-        "it is SIGKILLed about every 0.7 s; lease 2 s. Each signal that was acknowledged is received by one step of "
-        "one generation, by a ledger that stepwell does not know of. Void unless eight of its workers were killed.",
+        "A run that restarts receives every acknowledged signal and request once",
+        "An entity restarts after every one to five turns of its loop while two processes send it signals and a third "
+        "one asks it, and the worker that executes it is SIGKILLed about every 0.7 s; lease 2 s. Each signal that was "
+        "acknowledged, and each request, is received by one step of one generation, by a ledger that stepwell does not "
+        "know of, and each request has its answer. Void unless eight of its workers were killed.",
         lambda of: (
-            f"{of['entities']} entities, {of['signals']} signals, {of['generations']} generations, {of['kills']} "
-            f"kills: 0 lost, 0 received twice, in {of['seconds']:.0f} s"
+            f"{of['entities']} entities, {of['signals']} signals, {of.get('requests', 0)} requests, "
+            f"{of['generations']} generations, {of['kills']} kills: 0 lost, 0 received twice, in {of['seconds']:.0f} s"
         ),
     ),
     "release": Promise(

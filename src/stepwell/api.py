@@ -60,6 +60,7 @@ from stepwell.errors import (
     StepFailed,
     StepNotFound,
     StepwellError,
+    StillStopping,
     StoreBusy,
     StoreClosed,
     StoreInUse,
@@ -136,8 +137,10 @@ from stepwell.store.run_log import LogLine
 from stepwell.store.schedule_edits import Backfill
 from stepwell.store.schedule_info import ScheduleInfo, TickInfo
 from stepwell.store.seals import AuditFault, AuditVerdict
+from stepwell.store.signal_list import SignalInfo
 from stepwell.store.store import Store
-from stepwell.store.transaction import Tx
+from stepwell.store.task_edits import RescheduleAnswer
+from stepwell.store.transaction import Tx, headers
 from stepwell.store.why import Reason, Why
 from stepwell.trigger import Trigger
 from stepwell.values.encryption import Encrypted, Keyring, Keys
@@ -145,7 +148,8 @@ from stepwell.values.named_codecs import JSON, Codec, Compressed, MessagePack, P
 from stepwell.values.own_types import Type
 from stepwell.values.upcasters import upcast
 from stepwell.worker import Worker, poll_all
-from stepwell.workflow import Workflow, discover_workflows, workflow, workflow_decorator
+from stepwell.workflow import Workflow, workflow, workflow_decorator
+from stepwell.workload import discover_workflows
 
 WorkflowContext = Context
 
@@ -252,6 +256,7 @@ __all__ = [
     "Refused",
     "RequestRefused",
     "RequestUnanswered",
+    "RescheduleAnswer",
     "Retry",
     "Run",
     "RunCancelled",
@@ -268,6 +273,7 @@ __all__ = [
     "SerializationError",
     "Serving",
     "SignalAnswer",
+    "SignalInfo",
     "Skipped",
     "StateInfo",
     "StateMachine",
@@ -279,6 +285,7 @@ __all__ = [
     "StepMetrics",
     "StepNotFound",
     "StepwellError",
+    "StillStopping",
     "Store",
     "StoreBusy",
     "StoreClosed",
@@ -329,6 +336,7 @@ __all__ = [
     "current",
     "discover_workflows",
     "handler",
+    "headers",
     "move_from_pgqrs",
     "on_event",
     "poll_all",

@@ -6,7 +6,8 @@ A decider is pure but for `handle`: it is called with values and answers values,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 from uuid import UUID
@@ -34,6 +35,7 @@ class EffectContext:
     id: str
     created_at: datetime
     effect_id: int
+    headers: Mapping[str, str] = field(default_factory=dict)  # of the input that led to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import typing
@@ -12,6 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, timeout_of
 from stepwell.base.limits import Limits, checked_limits, declared_limits
+from stepwell.base.methods import bound, is_method, refuse_method, unserved_method
 from stepwell.base.names import check_name, check_whole
 from stepwell.base.program import know
 from stepwell.errors import InvalidOption, SerializationError
@@ -47,6 +49,8 @@ class Handler(Generic[In_contra]):
         executor: Executor = "thread",
     ) -> None:
         self.fn = fn
+        self.is_method = is_method(fn, "handler")  # it needs an instance of its class
+        refuse_method(takes_self=self.is_method, executor=None if executor == "thread" else executor)
         self.in_process = check_executor("handler", fn, executor)
         self.queue = check_name("queue", queue)
         self.retry = retry
@@ -55,7 +59,7 @@ class Handler(Generic[In_contra]):
         self.batch = batch
         self.lease = lease
         self.limits = checked_limits(limits, queue, None)
-        taken = _taken_type(fn)
+        taken = _taken_type(bound(fn, self) if self.is_method else fn)
         self.returns: Any = typing.get_type_hints(fn).get("return", Any)
         know(self.queue, self.returns)
         self.payload_type = taken if batch is None else _element_type(fn, taken)
@@ -77,8 +81,17 @@ class Handler(Generic[In_contra]):
     def __repr__(self) -> str:
         return f"<handler {self.__name__} of {self.queue}>"  # type: ignore[attr-defined]
 
+    def __get__(self, instance: object, owner: type | None = None) -> Handler[In_contra]:
+        if instance is None or not self.is_method:
+            return self
+        own = copy.copy(self)
+        own.fn, own.is_method = bound(self.fn, instance), False
+        return own
+
     def served(self, retry: Retry, limit: int | None = None) -> Served:
         """The handler for a worker; its own policy goes before the store's, a worker's limit before its own."""
+        if self.is_method:
+            raise unserved_method(self.queue, self.fn)
         return Served(
             self.queue,
             self._body,
@@ -136,7 +149,7 @@ def handler(
     lease: Duration | None = None,
     limits: Limits | None = None,
     executor: Executor = "thread",
-) -> Callable[[Callable[[In], object]], Handler[In]]: ...
+) -> Callable[[Callable[[In], object] | Callable[[Any, In], object]], Handler[In]]: ...
 @overload
 def handler(
     queue: str,
@@ -149,7 +162,7 @@ def handler(
     lease: Duration | None = None,
     limits: Limits | None = None,
     executor: Executor = "thread",
-) -> Callable[[Callable[[list[In]], object]], Handler[In]]: ...
+) -> Callable[[Callable[[list[In]], object] | Callable[[Any, list[In]], object]], Handler[In]]: ...
 def handler(
     queue: str,
     /,
@@ -161,7 +174,7 @@ def handler(
     lease: Duration | None = None,
     limits: Limits | None = None,
     executor: Executor = "thread",
-) -> Callable[[Callable[[Any], object]], Handler[Any]]:
+) -> Callable[[Callable[..., object]], Handler[Any]]:
     """Make the function the handler of a queue's messages, sync or async.
 
     Its parameter's annotation is the type the payload is read as. `retry` is how often a message is tried in all, three
@@ -171,6 +184,7 @@ def handler(
     it may be silent before others take over, if that is not the store's. `limits` bounds how many of its messages are
     handled at once over all workers (`Limits`). What it returns is kept for messages that were enqueued with
     `result=True`.
+    A method is a handler of the instance of its class that the worker serves, `Worker(store, [billing])`.
     With `executor="process"` a sync function that computes is called in another process, which is killed when its
     `timeout` is over.
     """
@@ -182,7 +196,7 @@ def handler(
     policy = None if retry is None else Retry.of(retry)
     seconds, silent = timeout_of(timeout), lease_of(lease)
 
-    def decorate(fn: Callable[[Any], object]) -> Handler[Any]:
+    def decorate(fn: Callable[..., object]) -> Handler[Any]:
         if isinstance(fn, Handler):
             raise InvalidOption("handler", fn, f"it handles {fn.queue} already; give each queue a function of its own")
         return Handler(

@@ -132,6 +132,7 @@ class Task:
     last_worker_name: str | None = None
     tags: tuple[str, ...] = ()
     progress: Any = None  # what its handler said last
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +351,7 @@ class Run(Generic[R_co]):
     progress_text: str | None = field(default=None, repr=False)
     cancel_requested_at: datetime | None = None  # since when it is being cancelled, or was
     generation: int = 0  # how often it has restarted
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @overload
     def output(self) -> R_co: ...

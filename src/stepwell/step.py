@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from stepwell.base.backoff import Retry
 from stepwell.base.compat import mark_as_async
 from stepwell.base.durations import Duration, timeout_of
 from stepwell.base.limits import Limits, checked_limits
+from stepwell.base.methods import SELF, bound, is_method, name_of_method, refuse_method
 from stepwell.base.names import check_name
 from stepwell.base.program import declare
 from stepwell.errors import InvalidOption, NotInRun
@@ -29,7 +32,9 @@ from stepwell.work.current import current_branch
 from stepwell.work.processes import Executor, check_executor
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 UNSAID: Final[Any] = object()
 TX: Final = "tx"  # the first parameter of a step that gets a transaction
@@ -42,12 +47,16 @@ class Step(Generic[P, R_co]):
         self.fn = fn
         self.definition = definition
         self.id = definition.name
+        self.is_method = False  # it needs an instance of its class
         functools.update_wrapper(self, fn, updated=())
         declare(self, self.id, fn)
         if definition.is_async:  # frameworks ask: one that is taken for a plain function is called and never awaited
             mark_as_async(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        if self.is_method:
+            on: R_co = self._called_on(*args, **kwargs)
+            return on
         branch = current_branch.get()
         if not isinstance(branch, Branch):
             if branch is None and is_serving():
@@ -90,9 +99,24 @@ class Step(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<step {self.id}>"
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        why = "a method's `self` cannot be stored; make it a function, or use `ctx.step(name, self.method)`"
-        raise InvalidOption("step", self.id, why)
+    def __get__(self: Step[Concatenate[Any, Q], T], instance: object, owner: type | None = None) -> Step[Q, T]:
+        of: Any = self
+        if instance is None and of.is_method:
+            return of  # type: ignore[no-any-return]
+        if not of.is_method:
+            why = "it takes no `self`: give it one, or make it a function outside of the class"
+            raise InvalidOption("step", of.id, why)
+        fn = bound(of.fn, instance)
+        own = copy.copy(of)
+        own.fn, own.is_method, own.definition = fn, False, dataclasses.replace(of.definition, fn=fn)
+        return own  # type: ignore[no-any-return]
+
+    def _called_on(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the step of the instance that is given first, as Python calls a method on its class."""
+        if not args:
+            raise TypeError(f"step {self.id} is a method: call it on an instance of its class")
+        step: Any = self
+        return step.__get__(args[0])(*args[1:], **kwargs)
 
     def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.fn(*args, **kwargs)
@@ -126,7 +150,7 @@ class StepWithOptions(Step[P, R_co]):
     def __init__(self, step: Step[P, R_co], options: dict[str, Any]) -> None:
         self._step, self._options = step, options
         self._put: StepDefinition | None = None
-        self.fn, self.id = step.fn, step.id
+        self.fn, self.id, self.is_method = step.fn, step.id, step.is_method
         functools.update_wrapper(self, step.fn, updated=())
         if step.definition.is_async:
             mark_as_async(self)
@@ -143,6 +167,11 @@ class StepWithOptions(Step[P, R_co]):
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself; nothing is recorded."""
         return self._step.local(*args, **kwargs)
+
+    def __get__(self: Any, instance: object, owner: type | None = None) -> Any:
+        if instance is None and self.is_method:
+            return self
+        return StepWithOptions(self._step.__get__(instance, owner), self._options)
 
     def _called_outside(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self._step._called_outside(*args, **kwargs)  # noqa: SLF001 - its own
@@ -226,6 +255,9 @@ def step(
     With `at_most_once` the body never begins a second time by itself: what it raises is final, and after a crash in it
     `reconcile`, called with the same arguments, returns a `Reconciliation`; if there is none, or it does not know, the
     run waits for `store.resolve`.
+
+    A method is a step too, of the instance that it is called on: only its arguments are stored, and its name is that of
+    the class and its own, `Billing.charge`.
     """
     if queue is not None:
         check_name("queue", queue)
@@ -244,11 +276,10 @@ def step(
             raise InvalidOption("step", fn.id, "it is a step already")
         if hasattr(fn, "served"):
             raise InvalidOption("step", fn, "it is a workflow or a handler; a step is a plain function")
-        name = checked_step(id or getattr(fn, "__name__", ""))
-        arguments = Arguments.of(fn, "step", None if tx is None else TX)
-        if arguments.names[:1] in (("self",), ("cls",)):
-            why = "a method's `self` cannot be stored; make it a function, or call `ctx.step(name, self.method, ...)`"
-            raise InvalidOption("step", name, why)
+        takes_self = is_method(fn, "step")
+        refuse_method(takes_self=takes_self, tx=tx, executor=None if executor == "thread" else executor)
+        name = checked_step(id or (name_of_method(fn) if takes_self else getattr(fn, "__name__", "")))
+        arguments = Arguments.of(fn, "step", SELF if takes_self else None if tx is None else TX)
         is_async = inspect.iscoroutinefunction(fn)
         in_process = check_executor("step", fn, executor)
         definition = StepDefinition(
@@ -267,7 +298,9 @@ def step(
             in_process,
             limits=checked_limits(limits, name, arguments.names),
         )
-        return Step(fn, definition) if tx is None else TransactionalStep(fn, definition)
+        made = Step(fn, definition) if tx is None else TransactionalStep(fn, definition)
+        made.is_method = takes_self
+        return made
 
     return decorate if fn is None else decorate(fn)
 

@@ -19,6 +19,7 @@ from stepwell.store.conditions import ConditionOptions
 from stepwell.store.draft import Asked, RequireWorker
 from stepwell.store.results import returned
 from stepwell.store.store import Store
+from stepwell.values.headers import Headers, headers_text
 from stepwell.work.current import current_branch
 
 R = TypeVar("R")
@@ -53,6 +54,7 @@ class TriggerOptions(ConditionOptions, total=False):
     limit_key: str | None
     cost: int | None
     require_worker: RequireWorker | None
+    headers: Headers | None
 
 
 SAID: Final = frozenset(ConditionOptions.__annotations__)
@@ -73,12 +75,14 @@ class Trigger(Asked[R_co]):
         due. `max_attempts` is how often it is tried in all. `limit_key` is whose limits it counts to, and `cost` how
         many units of a rate it costs, if its input does not say that; of a workflow without limits neither counts.
         `require_worker` says what to do if no living worker serves the workflow: "warn" (and write it), "error" (and
-        write nothing) or "ignore".
+        write nothing) or "ignore". `headers` are texts, such as a tenant, that travel with the run and with what
+        it leads to.
         """
         if unknown := options.keys() - OPTIONS:
             raise TypeError(f"a trigger has no option {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}")
         if "tags" in options:
             options["tags"] = check_tags(options["tags"])
+        headers_text(options.get("headers"))
         given: dict[str, Any] = dict(options)
         if said := {name: given.pop(name) for name in SAID & given.keys()}:
             given["said"] = {**self.said, **said}

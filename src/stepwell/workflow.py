@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import sys
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from stepwell.base.backoff import Retry
 from stepwell.base.durations import Duration, lease_of, seconds_of
 from stepwell.base.limits import Limits, checked_limits, declared_limits
+from stepwell.base.methods import SELF, bound, is_method, name_of_method, unserved_method
 from stepwell.base.names import check_name, check_whole
 from stepwell.base.program import declare, declared, know
-from stepwell.errors import DuplicateWorkflow, InvalidOption, RunNotFound, WorkflowNotFound
+from stepwell.errors import InvalidOption, RunNotFound, WorkflowNotFound
 from stepwell.records import Run
 from stepwell.runs.body import run_body
 from stepwell.runs.branches import Branch, other_colour
@@ -39,7 +40,10 @@ from stepwell.work.body import Served, told_of
 from stepwell.work.current import current_branch
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 Lifecycle = Literal["succeeded", "failed", "dead_letter", "no_handler"]
 
@@ -67,8 +71,9 @@ class Workflow(Generic[P, R_co]):
     ) -> None:
         self.name = check_name("workflow", name)
         self.is_defined = fn is not None
+        self.is_method = fn is not None and is_method(fn, "workflow")  # it needs an instance of its class
         self.fn: Callable[..., Any] = functools.partial(_nowhere, name) if fn is None else fn
-        self.arguments = _UNKNOWN if fn is None else _arguments_of(fn)
+        self.arguments = _UNKNOWN if fn is None else Arguments.of(fn, "workflow", SELF if self.is_method else None)
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency
@@ -85,7 +90,7 @@ class Workflow(Generic[P, R_co]):
         if fn is not None:
             functools.update_wrapper(self, fn, updated=())  # a function's own attributes are not a workflow's
             know(name, self.arguments.returns, raises)
-            _defined.add(self)
+            DEFINED.add(self)
         self.schedules = tuple(self.scheduled(one) for one in _listed(schedule))
         self.events: tuple[Listening, ...] = ()  # that trigger it, as `@on_event` says
 
@@ -156,6 +161,8 @@ class Workflow(Generic[P, R_co]):
         """The workflow for a worker: its own policy goes before the store's, a worker's limit before its own."""
         if not self.is_defined:
             raise InvalidOption("serves", self.name, _NO_FUNCTION)
+        if self.is_method:
+            raise unserved_method(self.name, self.fn)
         steps = [one.definition.returns for one in declared() if isinstance(one, Step)]
         reads = versions_at((*self.arguments.types.values(), self.arguments.returns, *steps))
         return Served(
@@ -177,6 +184,17 @@ class Workflow(Generic[P, R_co]):
             schedules=self.schedules,
             events=self.events,
         )
+
+    @overload
+    def __get__(self: Workflow[Concatenate[Any, Q], T], of: object, owner: Any = None) -> Workflow[Q, T]: ...
+    @overload  # a type checker wants two
+    def __get__(self, of: object, owner: Any = None) -> Workflow[..., R_co]: ...
+    def __get__(self: Any, of: object, owner: Any = None) -> Any:
+        if of is None or not self.is_method:
+            return self
+        own = copy.copy(self)
+        own.fn, own.is_method = bound(self.fn, of), False
+        return own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result, branch = self.fn(*args, **kwargs), current_branch.get()
@@ -208,10 +226,16 @@ class Workflow(Generic[P, R_co]):
 class _Decorator(Protocol):
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload  # of a method: what takes its instance away comes later
+    def __call__(
+        self, fn: Callable[Concatenate[S, Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[Concatenate[S, P], R]: ...
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[S, SyncContext, P], R], /) -> Workflow[Concatenate[S, P], R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
 
@@ -221,9 +245,13 @@ def workflow(name: str, /) -> Workflow[..., Any]: ...
 @overload
 def workflow(fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
+def workflow(fn: Callable[Concatenate[S, Context, P], Coroutine[Any, Any, R]], /) -> Workflow[Concatenate[S, P], R]: ...
+@overload
 def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 @overload
 def workflow(fn: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(fn: Callable[Concatenate[S, SyncContext, P], R], /) -> Workflow[Concatenate[S, P], R]: ...
 @overload
 def workflow(fn: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
@@ -274,6 +302,9 @@ def workflow(
     or several that have names. `raises` names classes of exceptions that those who wait for a run get as they are, in
     place of `ExecutionFailed`, in every process that defines the workflow.
 
+    A method is a workflow too, named `Billing.settle`: a worker that serves an instance of its class,
+    `Worker(store, [billing])`, executes it on that instance, and only the arguments are stored.
+
     `workflow("zip_files")` is one that other processes define: to trigger it, and to look at its runs.
     """
     if isinstance(of, str):
@@ -295,9 +326,10 @@ def workflow(
     def decorate(fn: Callable[..., Any]) -> Workflow[..., Any]:
         if isinstance(fn, Workflow):
             raise InvalidOption("workflow", fn.name, "it is a workflow already; give each name a function of its own")
+        takes_self = is_method(fn, "workflow")
         if not callable(fn):
             raise InvalidOption("workflow", fn, "it is a function, or the name of a workflow")
-        called = str(name or getattr(fn, "__name__", ""))
+        called = str(name or (name_of_method(fn) if takes_self else getattr(fn, "__name__", "")))
         if dead_letter == called:
             raise InvalidOption("dead_letter", called, "its own letter would fail and be told again, for ever")
         # fmt: off
@@ -312,33 +344,9 @@ def workflow(
 workflow_decorator = workflow
 
 
-def discover_workflows(module: ModuleType | None = None) -> dict[str, Workflow[..., Any]]:
-    """The workflows that are defined in a module, by name; without one, all that are defined in this process.
-
-    What the module only imports is not among them, but for what a package imports of its own modules; nothing is
-    imported for it. Two of one name are refused.
-    """
-    if module is None:
-        found: list[Workflow[..., Any]] = sorted(_defined, key=_place)
-    else:
-        members = {id(one): one for one in vars(module).values() if isinstance(one, Workflow)}
-        found = [one for one in members.values() if one.is_defined and is_of(one.fn, module)]
-    named: dict[str, Workflow[..., Any]] = {}
-    for one in found:
-        if (first := named.setdefault(one.name, one)) is not one and _place(first) != _place(one):
-            raise DuplicateWorkflow(one.name, _place(first), _place(one))
-    return named
-
-
-def is_of(fn: object, module: ModuleType) -> bool:
-    """True if the function is defined in the module, or in a module of that package."""
-    place = str(getattr(fn, "__module__", ""))
-    return place == module.__name__ or (hasattr(module, "__path__") and place.startswith(f"{module.__name__}."))
-
-
 _NO_FUNCTION: Final = "no function of this process stands behind it; define it with `@workflow(name=...)`"
 _UNKNOWN: Final = Arguments("?", False, (), {}, {}, frozenset(), Any, "argument")
-_defined: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
+DEFINED: Final[weakref.WeakSet[Workflow[..., Any]]] = weakref.WeakSet()
 
 
 def _listed(schedule: When | Sequence[When]) -> Sequence[When]:
@@ -381,20 +389,9 @@ def _nowhere(name: str, *_: Any, **__: Any) -> None:
     raise InvalidOption("workflow", name, _NO_FUNCTION)
 
 
-def _arguments_of(fn: Callable[..., Any]) -> Arguments:
-    arguments = Arguments.of(fn, "workflow")
-    if arguments.names and arguments.names[0] in ("self", "cls"):
-        raise InvalidOption("workflow", arguments.function, "a method's `self` cannot be stored; make it a function")
-    return arguments
-
-
 def _untyped(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], write: Write) -> str:
     if len(args) > 1 or (args and kwargs):
         raise TypeError(f"workflow {name} is known by name only: give it one argument, or several by keyword")
     if args:
         return write(args[0], limit=sys.maxsize, what=f"argument of {name}")
     return text_by_name(kwargs, {}, sys.maxsize, write, f"argument of {name}") if kwargs else "null"
-
-
-def _place(one: Workflow[..., Any]) -> str:
-    return f"{one.fn.__module__}.{getattr(one.fn, '__qualname__', one.name)}"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stepwell.base.limits import Limits, limits_of_steps
+from stepwell.base.methods import members_of
 from stepwell.base.names import check_whole
 from stepwell.decider import Decider
 from stepwell.deciders.modules import deciders_in, engines_in
@@ -26,10 +27,10 @@ from stepwell.values.codec import names_unknown_class
 from stepwell.work.body import Beside, Served, distinct
 from stepwell.work.unreadable import Misfit
 from stepwell.work.upkeep import fanning_out
-from stepwell.workflow import Workflow, discover_workflows, is_of
+from stepwell.workflow import DEFINED, Workflow
 
 Named = Handler[Any] | Workflow[..., Any] | Outbox
-Serves = Named | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType
+Serves = Named | Step[..., Any] | Decider[Any, Any, Any, Any] | Service | ModuleType | object  # with methods
 MOST_PLACES: Final = 10_000
 NOTHING_GIVEN: Final = msgspec.Raw(b"null")
 
@@ -85,6 +86,7 @@ def _apart(serves: Iterable[Serves], store: Store) -> tuple[list[Serves], list[S
 def each_served(serves: Iterable[Serves]) -> Iterator[Named]:
     """What is served, a module as what is defined in it, steps as a workflow for each of their queues."""
     steps: dict[int, Step[..., Any]] = {}
+    instances: dict[object, object] = {}
     for one in serves:
         match one:
             case Handler() | Workflow() | Outbox():
@@ -98,12 +100,74 @@ def each_served(serves: Iterable[Serves]) -> Iterator[Named]:
                 yield from {id(each): each for each in vars(one).values() if isinstance(each, Outbox)}.values()
                 steps |= {id(each): each for each in vars(one).values() if _is_spawned(each, one)}
             case _:
-                why = (
-                    "a worker serves what is decorated with @handler, @workflow or @step(queue=...), outboxes, "
-                    "deciders, engines and modules"
-                )
-                raise InvalidOption("serves", one, why)
+                for each in _methods_of(one, instances):
+                    if isinstance(each, Step):
+                        steps[id(each)] = each
+                    else:
+                        yield each
     yield from _workflows_of(steps.values())
+
+
+def discover_workflows(module: ModuleType | None = None) -> dict[str, Workflow[..., Any]]:
+    """The workflows that are defined in a module, by name; without one, all that are defined in this process.
+
+    What the module only imports is not among them, but for what a package imports of its own modules; nothing is
+    imported for it. Two of one name are refused.
+    """
+    if module is None:
+        found: list[Workflow[..., Any]] = sorted((one for one in DEFINED if not one.is_method), key=_place)
+    else:
+        members = {id(one): one for one in vars(module).values() if isinstance(one, Workflow)}
+        found = [one for one in members.values() if one.is_defined and is_of(one.fn, module)]
+    named: dict[str, Workflow[..., Any]] = {}
+    for one in found:
+        if (first := named.setdefault(one.name, one)) is not one and _place(first) != _place(one):
+            raise DuplicateWorkflow(one.name, _place(first), _place(one))
+    return named
+
+
+def is_of(fn: object, module: ModuleType) -> bool:
+    """True if the function is defined in the module, or in a module of that package."""
+    place = str(getattr(fn, "__module__", ""))
+    return place == module.__name__ or (hasattr(module, "__path__") and place.startswith(f"{module.__name__}."))
+
+
+def _methods_of(
+    instance: object, instances: dict[object, object]
+) -> Iterator[Handler[Any] | Workflow[..., Any] | Step[..., Any]]:
+    """The methods of an instance that a worker serves, bound to it; those that its runs call themselves are left out.
+
+    `instances` says of each method which instance has it: a run names the method, and not an instance.
+    """
+    members = [(name, member) for name, member in members_of(instance) if _is_decorated(member)]
+    if not members:
+        why = (
+            "a worker serves what is decorated with @handler, @workflow or @step(queue=...), an instance of a class "
+            "with such methods, outboxes, deciders, engines and modules"
+        )
+        if isinstance(instance, type) and any(map(_is_decorated, vars(instance).values())):
+            why = f"it is a class: serve an instance of it, `Worker(store, [{instance.__name__}(...)])`"
+        raise InvalidOption("serves", instance, why)
+    for name, member in members:
+        if isinstance(member, staticmethod | classmethod) or not member.is_method:
+            owner = type(instance).__name__
+            why = f"{owner}.{name} is no method of an instance: give it `self`, or make it a function outside of it"
+            raise InvalidOption("serves", instance, why)
+        if instances.get(member) is instance:
+            continue  # it is named twice
+        if (other := instances.setdefault(member, instance)) is not instance:
+            why = (
+                f"{type(other).__name__}.{name} is served by another instance already, and a run names the class only: "
+                "serve one instance in a worker, or give a subclass methods with names of their own"
+            )
+            raise InvalidOption("serves", instance, why)
+        if not isinstance(member, Step) or member.definition.queue is not None:
+            yield getattr(instance, name)
+
+
+def _is_decorated(member: object) -> bool:
+    inner = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+    return isinstance(inner, Handler | Workflow | Step)
 
 
 def _is_spawned(one: object, module: ModuleType) -> bool:

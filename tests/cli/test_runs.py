@@ -70,7 +70,7 @@ def test_a_failed_run_is_shown_with_its_line_and_retried_from_its_step(cli: Cli,
     cli.work()
     assert cli("show", "order-8", "--json").json["output"] == ["receipt over 5", "unicorn"]
     refused = cli("retry", "order-8", code=4)
-    assert "only failed runs are retried" in refused.out
+    assert "only failed and cancelled runs are retried" in refused.out
 
 
 def test_after_a_retry_a_run_is_summed_up_from_its_first_beginning(cli: Cli, sold_out: set[str]) -> None:

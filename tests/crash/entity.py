@@ -1,7 +1,8 @@
 """A run that restarts for ever, and who signals it: `python -m tests.crash.entity --url ... --ledger ... --role ...`.
 
 It takes numbers by signal, notes each in the ledger by a step, and restarts after every few of them with the count of
-what it took. Senders look up who has the key, send it their numbers, and write down those that were acknowledged.
+what it took; beside that it answers requests with twice their number. Senders look up who has the key, send it their
+numbers, and write down those that were acknowledged; askers write down the answers.
 """
 
 import argparse
@@ -10,13 +11,14 @@ import random
 from pathlib import Path
 from typing import Any
 
-from stepwell import Context, Store, Worker, connect, current, step, workflow
+from stepwell import Context, Store, Timeout, Worker, connect, current, step, workflow
 from stepwell.base.telemetry import Telemetry
 from tests.crash.workload import tell
 from tests.ground.ledger import Ledger
 
 ENTITY = "entity"
 NUMBER = "number"
+QUESTION = "question"
 LAST = -1  # the number after which it returns
 MOST = 5  # signals a generation
 
@@ -28,14 +30,23 @@ def entity(ledger: Ledger) -> Any:
     async def note(n: int) -> None:
         ledger.write(phase="noted", n=n, key=current().key, run=int(current().run_id))
 
+    @step
+    async def heard(n: int) -> None:
+        ledger.write(phase="asked", n=n, key=current().key, run=int(current().run_id))
+
     @workflow(name=ENTITY, retry=1000)
     async def run(ctx: Context, taken: int) -> int:
         for _ in range(1 + taken % MOST):
-            n = await ctx.wait(NUMBER, int)
+            n = await ctx.wait(NUMBER, int, timeout=0.5)
             if n == LAST:
                 return taken
-            await note(n)
-            taken += 1
+            if n is not None:
+                await note(n)
+                taken += 1
+            async with ctx.request(QUESTION, int, timeout=0.01) as request:
+                if request is not None:
+                    await heard(request.data)
+                    request.reply(2 * request.data)
         return ctx.restart(taken)
 
     return run
@@ -54,11 +65,27 @@ async def send(store: Store, options: argparse.Namespace, ledger: Ledger) -> Non
     ledger.write(phase="sent", key=options.key)
 
 
+async def ask(store: Store, options: argparse.Namespace, ledger: Ledger) -> None:
+    """Ask each number until there is an answer: a repetition has the same key."""
+    chance = random.Random(options.first)
+    entity = workflow(ENTITY).with_key(options.key)
+    for n in range(options.first, options.first + options.count):
+        await asyncio.sleep(chance.uniform(0, 2 * options.seconds))
+        while True:
+            try:
+                reply = await store.ask(entity, QUESTION, n, int, timeout=5, key=f"question-{n}")
+                break
+            except Timeout:
+                continue
+        ledger.write(phase="replied", n=n, reply=reply)
+    ledger.write(phase="sent", key=options.key)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--ledger", required=True, type=Path)
-    parser.add_argument("--role", required=True, choices=["work", "send"])
+    parser.add_argument("--role", required=True, choices=["work", "send", "ask"])
     parser.add_argument("--lease", type=float, default=30.0)
     parser.add_argument("--key", default="")
     parser.add_argument("--first", type=int, default=0)
@@ -72,7 +99,7 @@ async def main() -> None:
             if options.role == "work":
                 await Worker(store, [entity(ledger)]).run(signals=True)
             else:
-                await send(store, options, ledger)
+                await (send if options.role == "send" else ask)(store, options, ledger)
 
 
 if __name__ == "__main__":

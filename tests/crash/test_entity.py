@@ -1,4 +1,4 @@
-"""A run that restarts every few signals, signalled by other processes while its workers are SIGKILLed: none is lost."""
+"""A run that restarts, signalled and asked by others while its workers are SIGKILLed: it receives each of them once."""
 
 import time
 from collections import defaultdict
@@ -20,6 +20,7 @@ from tests.ground.waiting import wait_for
 MODULE = "tests.crash.entity"
 LEASE = 2
 SENDERS = 2
+ASKERS = 1
 KILL_EVERY = 0.7
 
 
@@ -32,12 +33,14 @@ def test_a_run_that_restarts_receives_every_acknowledged_signal_once(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
     count, seeds = scale.of(30, 200), scale.of((1,), (1, 2, 3))
+    asks = scale.of(6, 50)
     began = time.monotonic()
     kills = generations = 0
     for seed in seeds:
-        run, killed = _lived(site, scale, seed, count)
+        run, killed = _lived(site, scale, seed, count, asks)
         numbers = range(seed * 10_000, seed * 10_000 + count)
         _judge(site, run, list(numbers))
+        _judge_answers(site, list(range(_asked_from(seed), _asked_from(seed) + asks)))
         void_unless(killed >= scale.of(2, 8), f"only {killed} of the workers that executed it were killed")
         void_unless(run.generation >= count // MOST, f"it restarted {run.generation} times only")
         kills, generations = kills + killed, generations + run.generation
@@ -45,6 +48,7 @@ def test_a_run_that_restarts_receives_every_acknowledged_signal_once(
         "generations",
         entities=len(seeds),
         signals=len(seeds) * count,
+        requests=len(seeds) * asks,
         generations=generations,
         kills=kills,
         seconds=time.monotonic() - began,
@@ -67,7 +71,21 @@ def _judge(site: Site, run: Run[Any], numbers: list[int]) -> None:
     assert run.output(int) == len(numbers)
 
 
-def _lived(site: Site, scale: Scale, seed: int, count: int) -> tuple[Run[Any], int]:
+def _judge_answers(site: Site, numbers: list[int]) -> None:
+    """Fail unless each request was taken once, by whichever generation, and has the answer that was given to it."""
+    replies = {line["n"]: line["reply"] for line in site.witness.lines("replied")}
+    assert {n: replies.get(n) for n in numbers} == {n: 2 * n for n in numbers}
+    receipts: defaultdict[int, set[str]] = defaultdict(set)
+    for line in site.witness.lines("asked"):
+        receipts[line["n"]].add(line["key"])
+    assert [n for n in numbers if len(receipts[n]) != 1] == [], "a request was taken twice, or never"
+
+
+def _asked_from(seed: int) -> int:
+    return 500_000 + seed * 10_000
+
+
+def _lived(site: Site, scale: Scale, seed: int, count: int, asks: int) -> tuple[Run[Any], int]:
     """One entity from its trigger to its end, and how many of the workers that executed it were killed."""
     key, each = f"entity-{seed}", count // SENDERS
     run_apart(_trigger(site, key))
@@ -83,6 +101,8 @@ def _lived(site: Site, scale: Scale, seed: int, count: int) -> tuple[Run[Any], i
                 "seconds": scale.of(0.1, 0.15),
             }
             stack.enter_context(site.crew(1, module=MODULE, **sending))
+        asking: dict[str, Any] = {"first": _asked_from(seed), "count": asks, "seconds": scale.of(0.4, 0.5)}
+        stack.enter_context(site.crew(1, module=MODULE, role="ask", key=key, **asking))
         killed = _kill(site, workers, key, scale.of(3, 12))
         _wait_for(site, workers, lambda: _sent(site, key))
         run_apart(_end(site, key))
@@ -111,7 +131,7 @@ def _wait_for(site: Site, workers: Crew, fact: Callable[[], bool]) -> None:
 
 
 def _sent(site: Site, key: str) -> bool:
-    return len(site.witness.lines("sent", key=key)) == SENDERS
+    return len(site.witness.lines("sent", key=key)) == SENDERS + ASKERS
 
 
 async def _trigger(site: Site, key: str) -> None:

@@ -43,7 +43,7 @@ ENCRYPTION_MUTANTS = (
         "a signal is stored in the clear",
         "security-12",
         "store/sealed_driver.py",
-        '"add_signal": ("data",), ',
+        '"add_signal": ("data", "headers"), ',
         "",
         MARKER,
     ),

@@ -197,7 +197,7 @@ RUNS_MUTANTS = (
     Mutant(
         "discovery takes what a module imports",
         "DD-05",
-        "workflow.py",
+        "workload.py",
         " and is_of(one.fn, module)]",
         "]",
         DISCOVERY + "test_a_modules_workflows_are_those_it_defines",

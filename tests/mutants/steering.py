@@ -8,8 +8,68 @@ BULK = "tests/runs/test_bulk.py::"
 TIMEOUT = "tests/runs/test_timeout.py::"
 PROGRESS = "tests/runs/test_progress.py::"
 WHY = "tests/runs/test_why.py::"
+AGAIN = "tests/runs/test_retry_cancelled.py::"
+MOVED = "tests/runs/test_reschedule.py::"
+TAGS = "tests/runs/test_tags.py::"
+SEARCH = "tests/runs/test_search.py::"
 
 STEERING_MUTANTS = (
+    Mutant(
+        "a retried run that was to clean up goes on behind what is undone",
+        "ST-01",
+        "store/sql/control.sql",
+        "case when task.cleanup_until is null then task.generation else task.generation + 1 end",
+        "task.generation",
+        AGAIN + "test_a_run_that_was_to_clean_up_begins_anew",
+    ),
+    Mutant(
+        "a retried run takes children along that were cancelled before",
+        "ST-01",
+        "store/sql/control.sql",
+        "child.cancel_requested_at >= task.cancel_requested_at",
+        "child.cancel_requested_at >= 0",
+        AGAIN + "test_a_child_that_was_cancelled_before_by_itself_stays_cancelled",
+    ),
+    Mutant(
+        "a run is retried while its children are being stopped",
+        "ST-01",
+        "store/task_edits.py",
+        'if stopping := [row["id"] for row in tree if row["stopping"]]:',
+        "if stopping := list[int]():",
+        AGAIN + "test_nothing_goes_on_while_a_worker_still_stops_a_child",
+    ),
+    Mutant(
+        "what a worker executes is rescheduled",
+        "ST-03",
+        "store/task_edits.py",
+        '    if task["status"] == RunStatus.RUNNING:\n        return RescheduleAnswer.RUNNING\n',
+        "",
+        MOVED + "test_what_runs_or_is_over_or_waits_for_its_own_reasons_is_refused",
+    ),
+    Mutant(
+        "a paused run that is rescheduled is ready",
+        "ST-03",
+        "store/sql/control.sql",
+        "when :moves then task.status = 'PENDING' and {may_be_ready task}\n                                     and",
+        "when :moves then",
+        MOVED + "test_a_paused_run_that_has_not_begun_keeps_waiting_for_its_operator",
+    ),
+    Mutant(
+        "who has lost a run changes its tags",
+        "ST-05",
+        "store/task_edits.py",
+        '(yield Call("lock_turns", params, [(task.id, task.owner, task.turn)]))',
+        '(yield Call("turns_of", params, [(task.id,)]))',
+        TAGS + "test_who_has_lost_the_run_changes_nothing",
+    ),
+    Mutant(
+        "a search by key forgets the runs whose key is free again",
+        "ST-06",
+        "store/sql/runs.sql",
+        "and not (task.deleted_at is null and (task.key_scope",
+        "and not ((task.key_scope",
+        SEARCH + "test_runs_whose_key_is_free_again_are_found_by_it",
+    ),
     Mutant(
         "a held run that is given back may be claimed",
         "P-02",

@@ -22,7 +22,49 @@ CONTRADICTION = RUNS + "test_a_call_that_contradicts_the_record_ends_the_run_and
 
 SETTLING = WORKFLOWS + "test_settling.py::"
 
+METHODS = "tests/workflows/test_methods.py::"
+
 WORKFLOW_MUTANTS = (
+    Mutant(
+        "headers of a block reach the bodies of a worker that was started in it",
+        "headers-01",
+        "store/transaction.py",
+        "if block is not None and block[0] is turns:",
+        "if block is not None:",
+        "tests/runs/test_headers.py::test_a_block_is_not_that_of_the_bodies_of_a_worker_in_it",
+    ),
+    Mutant(
+        "what a body leads to forgets its headers",
+        "headers-01",
+        "store/transaction.py",
+        "return first if all(task.headers == first for task in turns.tasks) else None",
+        "return None",
+        "tests/runs/test_headers.py::test_a_run_has_them_and_what_it_leads_to_inherits_them",
+    ),
+    Mutant(
+        "a subclass gives its own name to a method that it inherits",
+        "methods-02",
+        "base/methods.py",
+        'return f"{owner_of(fn)}.{fn.__name__}"',
+        'return f"{fn.__name__}"',
+        METHODS + "test_names_are_those_of_the_class_or_said",
+    ),
+    Mutant(
+        "a worker serves two instances of one class",
+        "methods-04",
+        "workload.py",
+        "if (other := instances.setdefault(member, instance)) is not instance:",
+        "if (other := instance) is not instance:",
+        METHODS + "test_mistakes_are_told_at_registration",
+    ),
+    Mutant(
+        "a method is called without its instance",
+        "methods-01",
+        "workflow.py",
+        "own.fn, own.is_method = bound(self.fn, of), False",
+        "own.is_method = False",
+        METHODS + "test_a_run_is_executed_on_the_instance_of_its_worker",
+    ),
     Mutant(
         "a transient failure is recorded before its run waits",
         "E-02",

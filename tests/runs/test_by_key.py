@@ -21,6 +21,7 @@ from stepwell import (
     sync,
     workflow,
 )
+from stepwell.runs import other_run
 from stepwell.store.operator_verbs import OperatorVerbs
 from tests.ground.opened import READS_AUDIT
 from tests.runs.kit import FAILED, Order, Receipt, fulfil, pack, settle
@@ -117,3 +118,11 @@ def test_every_verb_about_a_run_takes_a_key() -> None:
         hints: dict[str, Any] = get_type_hints(verb, vars(stepwell) | vars(inspect.getmodule(verb)))
         if first is not None and first.endswith(("_id", "run")):
             assert "RunKey" in str(hints[first]), f"{name}({first})"
+            assert hasattr(sync.Store, name), f"the sync store has no {name}"
+
+
+def test_every_verb_about_another_run_takes_a_key_inside_of_a_run_too() -> None:
+    for face in (Context, sync.Context):
+        for name in ("signal", "cancel", "ask"):
+            hints: dict[str, Any] = get_type_hints(getattr(face, name), vars(stepwell) | vars(other_run))
+            assert "RunKey" in str(hints["run"]), f"{face.__name__}.{name}"

@@ -212,7 +212,7 @@ def _poll_in_thread() -> None:
 async def test_a_body_that_records_nothing_hears_of_it_long_before_a_beat(
     store_url: str, wish: Wish, flow: object
 ) -> None:
-    async with connect(store_url, lease=600) as store, Worker(store, [flow]):  # type: ignore[list-item]
+    async with connect(store_url, lease=600) as store, Worker(store, [flow]):
         run_id = await begun(store, flow)  # type: ignore[arg-type]
         await until(lambda: "begun" in ran, 20, message="the body to begin")
         await quietly(store, wish, run_id)

@@ -223,3 +223,29 @@ async def test_a_fork_knows_which_of_its_removed_children_failed(store: Store) -
     await drained(store, assembled, part)
     with pytest.raises(ExecutionFailed, match="less than nothing"):
         await store.result(again, timeout=0)
+
+
+@pytest.mark.proves("ST-02")
+async def test_a_run_that_has_not_begun_is_forked_from_its_beginning(store: Store) -> None:
+    run = await buy.trigger("lamp").options(key="k", delay="1h", tags=["a"]).execute(store)
+    forked = await store.fork(run, reason="today")
+    await drained(store, buy)
+    assert ran == ["price lamp", "charge 10", "ship receipt 10"]
+    new = await store.get_run(forked)
+    assert (new.input(), new.tags, new.key) == ("lamp", ("a",), None)
+    assert new.cause == f"fork of {run} at its beginning: today"
+    assert (await store.get_run(run)).status == "PENDING"
+    assert [note.what for note in await store.history(run)] == ["forked"]
+
+
+@pytest.mark.proves("ST-02")
+async def test_without_a_step_all_are_executed_anew(store: Store) -> None:
+    run = await executed(store, buy, "lamp")
+    ran.clear()
+    await store.fork(run.id)
+    await drained(store, buy)
+    assert ran == ["price lamp", "charge 10", "ship receipt 10"]
+    with pytest.raises(InvalidOption, match="say `at`"):
+        await store.fork(run.id, outputs={"price": 5})
+    with pytest.raises(RunNotFound):
+        await store.fork(10**9)

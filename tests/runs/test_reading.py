@@ -239,7 +239,7 @@ async def asking(store: Store, name: str | None, status: str | None) -> Call:
     """The call that the store makes for a page of these."""
     lines = await store.database.runs.lines(name, list(RunStatus) if status is None else [RunStatus(status)])
     rest = {"since": 0, "until": 2**62, "after_time": 2**62, "after_id": 2**62, "deleted": False, "limit": 5}
-    return Call("find_runs", {"key": None, "tag": None, **rest}, lines)
+    return Call("find_runs", {"key": None, "prefix": None, "tags": None, **rest}, lines)
 
 
 @pytest.mark.proves("R-19")

@@ -61,6 +61,7 @@ CHANGES = {
     ("pause", PENDING): PAUSED,
     ("unpause", PAUSED): PENDING,
     ("retry", ERROR): PENDING,
+    ("retry", RunStatus.CANCELLED): PENDING,
     ("requeue", ERROR): PENDING,
     ("requeue what succeeded", ERROR): PENDING,
 }

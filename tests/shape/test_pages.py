@@ -41,6 +41,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
+def test_each_scenario_names_a_test_or_an_example_that_shows_it() -> None:
+    rows = [line for line in text(DOCS / "scenarios.md").splitlines() if re.match(r"\| [A-Z]", line)]
+    assert len(rows) > 50, "the table is not read"
+    for row in rows:
+        files = [DOCS / link for link in re.findall(r"\]\(([^)#]+)", row)]
+        shown = [file for file in files if file.suffix == ".py" and file.exists()]
+        assert shown, f"no test and no example shows it: {row}"
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [

@@ -18,8 +18,8 @@ from tests.shape.sources import ROOT
 GROUPS = {
     "Q": 26, "D": 10, "R": 21, "S": 30, "T": 11, "W": 22, "E": 15, "P": 12, "RS": 9, "DD": 10, "V": 8, "L": 20,
     "SD": 10, "PR": 16, "A": 6, "O": 14, "M": 29, "F": 16, "TM": 15, "PJ": 17, "I": 10, "IO": 5, "IN": 8, "II": 7,
-    "TK": 20, "SC": 15, "BC": 14, "CO": 7, "U": 7, "TU": 7, "MM": 11, "MT": 3, "LI": 17, "VR": 6, "DP": 11, "B": 8,
-    "CF": 8, "G": 7,
+    "TK": 20, "ST": 8, "SC": 15, "BC": 14, "CO": 7, "U": 7, "TU": 7, "MM": 11, "MT": 3, "LI": 17, "VR": 6, "DP": 11,
+    "B": 8, "CF": 8, "G": 7,
 }
 # fmt: on
 OTHERS = {
@@ -30,6 +30,8 @@ OTHERS = {
     "messages": 3,
     "arrivals": 7,
     "types": 2,
+    "headers": 4,
+    "methods": 4,
     "compose": 6,
     "rule": 35,
     "protocol": 26,

@@ -33,10 +33,10 @@ from tests.store.seam import DONE, FAILED, begin
 
 # A family whose numbers do not rise from parent to child, and to whom they belong.
 ROOT, PARENT, FIRST, SECOND, LOST, DEAD, GIVEN_UP = 1050, 1040, 1010, 1060, 1020, 1005, 1070
-SUSPECT, HELD = 1030, 1035
+SUSPECT, HELD, STOPPED, STOPPED_CHILD = 1030, 1035, 1015, 1008
 PARENTS: Final = {
     ROOT: None, PARENT: ROOT, FIRST: PARENT, SECOND: PARENT, LOST: PARENT, DEAD: PARENT, GIVEN_UP: ROOT,
-    SUSPECT: PARENT, HELD: PARENT
+    SUSPECT: PARENT, HELD: PARENT, STOPPED: PARENT, STOPPED_CHILD: STOPPED,
 }  # fmt: skip
 OURS, THEIRS, DIES = ("ours", "theirs", "dies")
 OWNERS: Final = {PARENT: OURS, FIRST: OURS, ROOT: THEIRS, SECOND: THEIRS, LOST: DIES}
@@ -95,6 +95,10 @@ class Stage:
             HELD,
         )
         await self.raw.execute(
+            "update stepwell.task set status = 'CANCELLED', cancel_requested_at = 1 where id = any($1::bigint[])",
+            [STOPPED, STOPPED_CHILD],
+        )
+        await self.raw.execute(
             "insert into stepwell.step (run_id, key, place, status, attempt, output, started_at, finished_at)"
             " values ($1, 'one#1', 0, 'SUCCESS', 1, '1', 1, 2)",
             PARENT,
@@ -144,6 +148,16 @@ async def ask(stage: Stage, of: str) -> None:
         store.database.run_waits.ask(TakeSignal(stage.claimed(task, of), row, ("go",), 1, True))
         for task, row in rows.items()
     )
+
+
+async def signal_many(stage: Stage, of: str) -> None:
+    runs = stage.chance.sample([ROOT, PARENT, FIRST, SECOND], 4)
+    await stage.stores[of].signal_many([(run, "go", 1) for run in runs])
+
+
+async def retag(stage: Stage, of: str) -> None:
+    edits = stage.stores[of].database.task_edits
+    await gathered(edits.retag(stage.claimed(task, of), "vip", on=True) for task in stage.owned(of))
 
 
 async def progress(stage: Stage, of: str) -> None:
@@ -256,6 +270,10 @@ VERBS: Final[dict[str, Verb]] = {
     "resume": on_store("resume", PARENT, "go", 1),
     "accept": on_store("accept", HELD),
     "retry": on_store("retry", DEAD),
+    "retry cancelled": on_store("retry", STOPPED),
+    "reschedule": on_store("reschedule", SUSPECT, delay=0),
+    "signal many": signal_many,
+    "tag": retag,
     "retry all": on_store("retry_runs", workflow="tree"),
     "requeue": on_store("requeue", queue="tree"),
     "drop": on_store("drop", queue="tree"),

@@ -241,6 +241,19 @@ async def test_a_fork_has_its_own_envelopes(locked: Store) -> None:
     assert [one.name for one in await locked.steps(fork)][:2] == [one.name for one in await locked.steps(run)][:2]
 
 
+@pytest.mark.proves("security-13", "headers-04", "ST-02")
+async def test_headers_are_encrypted_and_a_fork_from_the_beginning_reads_them(locked: Store) -> None:
+    run = await order.trigger(MARKER).options(headers={"tenant": MARKER}).execute(locked)
+    fork = await locked.fork(run)
+    await locked.signal(fork, "approved", headers={"user": MARKER})
+    stored = await ask(under(locked), "select headers from {task} union all select headers from {signal}")
+    assert len(stored) == 3
+    assert not [row for row in stored if MARKER in str(row[0])]
+    assert [(await locked.get_run(one)).headers for one in (run, fork)] == [{"tenant": MARKER}] * 2
+    assert (await locked.get_run(fork)).input() == MARKER
+    assert [one.headers for one in await locked.signals(fork)] == [{"user": MARKER}]
+
+
 # Keys
 
 

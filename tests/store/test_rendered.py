@@ -37,6 +37,7 @@ NEXT = (
     0,
     None,
     None,
+    None,
 )  # of a group, up to its place in it
 DIFFICULT = (
     "",
@@ -60,31 +61,33 @@ DIFFICULT = (
     None,
 )
 NO = (None,) * 4
+CANCELLED = "status, finished_at, cancel_requested_at, parent_id"
 WAIT = "@word#1"  # the key of a wait for a broadcast
 # For each statement with a row set, rows of which some fit nothing; those of ids that a call may say twice do so.
 ROWS: dict[str, list[tuple[Value, ...]]] = {
-    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None, None),
-                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1, None, 3),
-                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None),
-                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1, None, 3)],
-    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0, None, None),
-                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0, None, None),
-                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0, None, None),
-                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0, None, None),
-                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1, None, 3),
-                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1, None, 3)],
-    "add_with_conditions": [(951, *NEW, "w", "unfinished", "h1", "1", None, None, 0, None, None, 1, None, None, 0),
-                            (952, *NEW, "w", "unfinished", "h2", "2", None, None, 0, None, None, 1, 5, None, 1),
-                            (953, *NEW, None, "ever", None, "3", None, None, 0, None, None, 0, None, 77, 1),
-                            (954, *NEW, "k1", "ever", "h", "4", None, None, 0, None, None, 0, 6, None, 0)],
+    "add_tasks": [(901, *NEW, None, "ever", None, "1", None, None, 0, None, None, None),
+                  (900, *NEW, "new", "ever", "h", "2", '["t"]', None, 1, None, 3, None),
+                  (902, "MESSAGE", 9, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None, None),
+                  (903, "MESSAGE", 2, 7, 5, 44, 3, None, "ever", None, "4", None, None, 1, None, 3, None)],
+    "add_tasks_once": [(905, *NEW, "b", "ever", "h1", "1", None, None, 0, None, None, None),
+                       (904, *NEW, "b", "ever", "h2", "2", None, None, 0, None, None, None),
+                       (906, *NEW, "k1", "ever", "h3", "3", None, None, 0, None, None, None),
+                       (1, *NEW, "c", "ever", "h4", "4", None, None, 0, None, None, None),
+                       (907, *NEW, "d", "ever", "h5", "5", None, None, 1, None, 3, None),
+                       (907, *NEW, "e", "ever", "h6", "6", None, 1, 1, None, 3, None)],
+    "add_with_conditions": [(951, *NEW, "w", "unfinished", "h1", "1", None, None, 0, None, None, None, 1, None, None,
+                             0),
+                            (952, *NEW, "w", "unfinished", "h2", "2", None, None, 0, None, None, None, 1, 5, None, 1),
+                            (953, *NEW, None, "ever", None, "3", None, None, 0, None, None, None, 0, None, 77, 1),
+                            (954, *NEW, "k1", "ever", "h", "4", None, None, 0, None, None, None, 0, 6, None, 0)],
     "added_before": [(1,), (2,), (999,)],
     "lock_waiting": [(951, 1, "k1"), (952, 1, "t"), (953, 1, "none"), (954, 2, "k1")],
-    "replace_waiting": [(1, 961, 1, 4, 0, None, 5, "h", "7", '["t"]', None, None, None, None, None, 1),
-                        (53, 962, 1, 0, 50, None, 3, "h", "8", None, "k", 4, 10, 5, None, 0),
-                        (11, 963, 1, 0, 0, None, 3, "h", "9", None, None, None, None, None, None, 0)],
+    "replace_waiting": [(1, 961, 1, 4, 0, None, 5, "h", "7", '["t"]', None, None, None, None, None, None, 1),
+                        (53, 962, 1, 0, 50, None, 3, "h", "8", None, "k", 4, None, 10, 5, None, 0),
+                        (11, 963, 1, 0, 0, None, 3, "h", "9", None, None, None, None, None, None, None, 0)],
     "lock_expired": [(2,), (1,), (999,)],
-    "load_task": [(901, "MESSAGE", 1, True, 0, 5, 3, "ever", None, 5, 5, "1"),
-                  (900, "MESSAGE", 1, False, 0, 6, 3, "ever", '["t"]', 5, 5, "2")],
+    "load_task": [(901, "MESSAGE", 1, True, 0, 5, 3, "ever", None, None, 5, 5, "1"),
+                  (900, "MESSAGE", 1, False, 0, 6, 3, "ever", '["t"]', '{"a":"b"}', 5, 5, "2")],
     "find_added": [(900, 1, "k1"), (2, 1, None), (3, 1, "k1"), (901, 1, "none"), (902, 2, "k1")],
     "limited_among": [(2,), (1,), (9,)],
     "paid_of_keys": [(2, "a"), (2, "b"), (1, "a")],
@@ -98,9 +101,9 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
                (14, 9, 1, "SUCCESS", 0, None, 0, 0, None, None, None, None, None, 0, None),
                (15, 1, 1, "ERROR", 0, None, 0, 0, None, None, None, '{"type":"E"}', "E: \x1f", 0, None),
                (11, 1, 1, "PENDING", 0, None, 1, 0, None, None, None, None, None, 0, '{"next":1}')],
-    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, None, None, 1),
-                  (911, *NEW, None, "ever", None, "2", None, 5, 0, None, 2, 9),
-                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None, 1)],
+    "hand_over": [(910, *NEW, None, "ever", None, "1", None, None, 0, None, None, None, 1),
+                  (911, *NEW, None, "ever", None, "2", None, 5, 0, None, 2, None, 9),
+                  (912, "MESSAGE", 2, 0, 0, None, 3, None, "ever", None, "3", None, None, 0, None, None, None, 1)],
     "lock_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "look_at_instances": [("order", "a", None), ("order", "b", 1), ("order", "none", None)],
     "make_instances": [(61, "order", "a"), (62, "order", "new")],
@@ -117,7 +120,8 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "forget_contents": [(51, 1), (999, 1)],
     "cancel_timers": [(53,), (1,), (999,)],
     "end_timers": [(51,), (999,)],
-    "add_of_instances": [(921, "TIMER", 1, 5, 3, "u", "1", 51, 0), (922, "EFFECT", 1, None, 3, None, "2", 51, 1)],
+    "add_of_instances": [(921, "TIMER", 1, 5, 3, "u", "1", 51, 0, None),
+                         (922, "EFFECT", 1, None, 3, None, "2", 51, 1, '{"a":"b"}')],
     "keep_answer": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
     "dead_effects": [(54,), (1,), (999,)],
     "find_children": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
@@ -170,6 +174,9 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "note_helper": [(1, "beats"), (9, "none")],
     "note_gone": [(1,), (9,)],
     "runs": [(31,), (41,), (999,)],
+    "cancelled_runs": [(46,), (31,), (999,)],
+    "cancelled_with": [(46,), (31,), (999,)],
+    "retry_cancelled": [(46,), (31,), (999,)],
     "cancel_tasks": [(1,), (11,), (31,), (999,)],
     "cancelled_before": [(1,), (14,), (31,), (999,)],
     "request_control": [(1, 11, 1), (1, 12, 1), (9, 11, 1)],
@@ -179,6 +186,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "told_of": [(31,), (41,), (999,)],
     "failed_runs": [(31,), (41,), (999,)],
     "find_runs": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
+    "find_tagged_runs": [(1, "PENDING"), (1, "ERROR"), (9, "ERROR")],
     "count_settled": [(12, "SUCCESS", 1, 7, 1, 0, 0, 5, 6), (11, "PENDING", 1, 7, 0, 0, 1, 0, 6),
                       (15, "ERROR", 2, 7, 0, 1, 0, 1, 2), (16, "SUCCESS", 1, 8, 1, 0, 0, 3, 4)],
     "turns_of": [(12,), (1,), (999,)],
@@ -276,7 +284,8 @@ PARAMS: dict[str, Value] = {
 }
 PARAMS |= {"never": 1, "mark": "#held/c", "seal": 7, "schedule_id": 3, "most": 0, "whole": True}
 PARAMS |= {"name": "word", "place": 2, "queue_id": 1}  # of a broadcast, and of the workflow that it triggers
-PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None, "tag": None}
+PARAMS |= {"since": 0, "until": 100, "after_time": 100, "after_id": 100, "limit": 5, "key": None}
+PARAMS |= {"prefix": None, "tags": None}
 
 
 def with_row_sets() -> list[str]:
@@ -325,6 +334,9 @@ async def fill_with_all_sorts(store: Store) -> None:
         TASK.format(id=42, more="parent_id", values="true, 1"),
         TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'MESSAGE'", "'RUN'"),
         TASK.format(id=43, more="parent_id", values="true, 1").replace("'MESSAGE'", "'RUN'"),
+        TASK.format(id=46, more=CANCELLED, values="false, 'CANCELLED', 8, 5, null").replace("'MESSAGE'", "'RUN'"),
+        TASK.format(id=47, more=CANCELLED, values="false, 'CANCELLED', 8, 5, 46").replace("'MESSAGE'", "'RUN'"),
+        "update {task} set tags = '[\"vip\"]' where id = 41",
         *(GROUP.format(key=key) for key in ("g", "empty")),
         *(f"insert into {{key_paid}} (queue_id, limit_key, paid) values (2, '{key}', 1)" for key in "ab"),
         "update {task} set limit_key = 'a' where id in (12, 16)",
@@ -383,7 +395,7 @@ def test_there_are_rows_for_every_statement_that_takes_them(backend: str) -> Non
 @pytest.mark.proves("B-03", "protocol-05")
 @pytest.mark.parametrize("name", with_row_sets())
 async def test_many_rows_at_once_do_what_they_do_one_by_one(store: Store, connection: Any, name: str) -> None:
-    call = Call(name, PARAMS)
+    call = Call(name, PARAMS | ({"tags": '["vip"]'} if name == "find_tagged_runs" else {}))
     one_by_one = outcome(connection, Rendered(store.database.statements, many_rows=False), call, ROWS[name])
     at_once = outcome(connection, Rendered(store.database.statements, many_rows=True), call, ROWS[name])
     if name == "wake_parents":  # a row for each parent, one by one for each task

@@ -222,7 +222,7 @@ def remade(place: Place, table: str, old: str, new: str) -> tuple[str, ...]:
 ADDED: Final = {
     "task": (
         *("group_key", "position", "waits_for_previous", "limit_key", "schedule_id", "cost bigint"),
-        *("key_until_begun", "replaced_by", "expires_at", "keeps_result"),
+        *("key_until_begun", "replaced_by", "expires_at", "keeps_result", "headers"),
     )
 }
 
@@ -437,6 +437,7 @@ SPELLED_TWICE = {
     "claim",
     "count_settled",
     "find_runs",
+    "find_tagged_runs",
     "has_schema",
     "lock_families",
     "lock_schema",

@@ -67,6 +67,8 @@ class Subjects:
     placed = _few(21)  # tasks with a place in the limited queue, whose keys take turns
     ready_of_keys = _few(22)
     lost_of_keys = _few(23)
+    cancelled = _few(24)
+    cancelled_children = _few(25)
     heads = _few(16)  # the first of ordered groups, executed by the session; behind each stand others
     instances = _few(0)
     bare = _few(1)  # instances without an event
@@ -348,7 +350,12 @@ def _tasks(of: Subjects) -> list[str]:
         _rows(of.extended, "MESSAGE", of.messages, "RUNNING", **by_hand),
         _rows(of.removed, "MESSAGE", of.messages, "RUNNING", parent="n + 100", **by_hand),
         _rows(of.failed, "RUN", of.flow, "ERROR", finished="n", key=keyed),
+        _rows(of.cancelled, "RUN", of.flow, "CANCELLED", finished="n"),
+        _rows(of.cancelled_children, "RUN", of.flow, "CANCELLED", finished="n", parent="n - 100"),
+        f"update {{task}} set cancel_requested_at = 1 where id in ({_listed(of.cancelled)})",
+        f"update {{task}} set cancel_requested_at = 1 where id in ({_listed(of.cancelled_children)})",
         _rows(of.ended, "RUN", of.flow, "SUCCESS", finished=str(NOW), key=keyed),
+        f"update {{task}} set tags = '[\"vip\"]' where id in ({_listed(of.ended)})",
         _rows(of.deleted, "RUN", of.flow, "SUCCESS", finished="n", key=keys_of_deleted, deleted="n"),
         _rows(of.set_timers, "TIMER", of.timers, "PENDING", key=keyed, run_at=str(FAR), instance=instance),
         f"update {{task}} set turn = 0, expires_at = 1, replaced_by = id + {FIRST} where id {_between(of.set_timers)}",

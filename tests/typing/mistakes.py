@@ -189,7 +189,6 @@ def colours(store: Store, sync_store: stepwell.sync.Store) -> None:
         pass
     Worker(sync_store, [fulfil])  # error: the worker of a sync store is `stepwell.sync.Worker`
     stepwell.sync.Worker(store, [fulfil])  # error: an async store's is `stepwell.Worker`
-    Worker(store, [ship.fn])  # error: a workflow is served, its function is not
     number: int = ship.trigger(Parcel("a")).wait().execute(sync_store)  # error: it returns a text
     later: str = ship.trigger(Parcel("a")).wait().execute(store)  # error: a forgotten await
     print(number, later)
@@ -207,6 +206,24 @@ class Confused(Orders):
 
     def evolve(self, state: State, event: Input) -> State:  # error: events are evolved
         return state
+
+
+class Desk:
+    @step
+    async def weigh(self, grams: int) -> float:
+        return grams / 1000
+
+    @workflow
+    async def receive(self, ctx: Context, parcel: str) -> str:
+        await self.weigh(parcel)  # error: grams are a number
+        weight: str = await self.weigh(5)  # error: a weight is a number
+        return f"{weight}"
+
+
+async def methods(store: Store) -> None:
+    Desk.receive.trigger(5)  # error: a parcel is a text
+    number: int = await store.result(Desk().receive.with_key("k"))  # error: it returns a text
+    print(number)
 
 
 def decisions(decider: Orders) -> None:

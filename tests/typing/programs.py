@@ -445,6 +445,50 @@ class Counters(Decider[int, Pay, Paid, Never]):
         return Decision.event(Paid())
 
 
+class Desk:
+    @step
+    async def weigh(self, grams: int) -> float:
+        return grams / 1000
+
+    @workflow
+    async def receive(self, ctx: Context, parcel: str) -> float:
+        await ctx.tag("vip")
+        return await self.weigh(500) + await ctx.step(self.weigh, 5)
+
+    @workflow
+    def count(self, ctx: stepwell.sync.Context, parcels: list[str]) -> int:
+        ctx.untag("new")
+        return len(parcels)
+
+    @workflow
+    async def plain(self, parcel: str) -> str:
+        return parcel
+
+    @handler("parcels")
+    async def take(self, parcel: Mail) -> None:
+        print(parcel)
+
+
+async def methods(store: Store) -> None:
+    desk = Desk()
+    run = await Desk.receive.trigger("lamp").execute(store)
+    weight: float = await store.result(run)
+    count: int = await store.result(await desk.count.trigger(["a"]).execute(store))
+    text: str = await store.result(await desk.plain.trigger("a").execute(store))
+    await store.enqueue(desk.take, Mail("a", "b"))
+    async with Worker(store, [desk, fulfil]):
+        print(weight, count, text, await desk.weigh(5), await desk.weigh.local(5))
+
+
+async def steering(store: Store, run: RunId[int]) -> None:
+    if await store.reschedule(run, delay="5m", priority=3, actor="ann"):
+        print(await store.signal_many([(run, "go"), (fulfil.with_key("7"), "paid", 5)], keys=["a", "b"]))
+    found = await store.runs("fulfil", status=["ERROR", "CANCELLED"], tag=("vip", "eu"), key_prefix="order-")
+    again: RunId[int] = await store.fork(run)
+    listed = await store.signals(run, state="waiting")
+    print(found.next, again, [one.taken_by for one in listed])
+
+
 def decision_of_several_classes() -> None:
     both: Decision[Paid | Expired, Never, Never] = Decision.event(Paid(), Expired())
     three: Decision[Paid | Expired | Ignored, Never, Never] = Decision.event(Paid(), Expired(), Ignored("a"))

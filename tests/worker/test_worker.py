@@ -483,7 +483,7 @@ def test_what_cannot_be_a_handler_is_refused_when_it_is_declared() -> None:
         handler("mail")(_either)
     for name in ("", "a b", "a\N{ZERO WIDTH SPACE}b"):
         with pytest.raises(InvalidName):
-            handler(name)(_two)  # type: ignore[arg-type]
+            handler(name)(_two)
     bad: list[dict[str, Any]] = [{"retry": 0}, {"retry": -1}, {"timeout": -1}, {"timeout": "soon"}, {"concurrency": 0}]
     for options in bad:
         with pytest.raises(InvalidOption):

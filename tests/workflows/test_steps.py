@@ -10,7 +10,6 @@ import pytest
 
 from stepwell import (
     Context,
-    InvalidOption,
     NotInRun,
     PermanentError,
     Store,
@@ -480,13 +479,3 @@ async def test_the_store_in_memory_is_enough_to_test_a_workflow(clock: TestClock
         clock.advance("1d")
         await drained(store, in_memory)
         assert (await store.get_run(run_id)).output() == 8
-
-
-def test_a_method_is_refused_as_a_step_where_it_is_declared() -> None:
-    for options in ({}, {"id": "charge"}):
-        with pytest.raises(InvalidOption, match="a method's `self` cannot be stored; make it a function"):
-
-            class _Bank:
-                @step(**options)  # type: ignore[call-overload, misc, untyped-decorator, unused-ignore]
-                async def charge(self, cents: int) -> int:
-                    return cents

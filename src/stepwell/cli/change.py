@@ -166,7 +166,7 @@ async def _retry_named(store: Store, asked: Invocation, picked: Picked) -> int:
         steps = await store.steps(run.id)
         kept = [step.key for step in steps if step.status == RunStatus.SUCCESS]
         again = list((run.error or {}).get("steps", ()))
-        fits = run.status == RunStatus.ERROR
+        fits = run.status in (RunStatus.ERROR, RunStatus.CANCELLED)
         done = fits and (picked.dry_run or await store.retry(run.id))
         answers.append({"run": run.id, "retried": done and not picked.dry_run, "again": again, "kept": kept})
         if not asked.as_json:
@@ -186,7 +186,7 @@ def _say_retried(
 
     if not done:
         taken = "its key belongs to another run now"
-        why = taken if fits else f"it is {run.status}, and only failed runs are retried"
+        why = taken if fits else f"it is {run.status}, and only failed and cancelled runs are retried"
         say(f"{called(run)} is left as it is: {why}")
         return
     say(f"{called(run)} {'would go' if dry_run else 'goes'} on from {', '.join(again) or 'its beginning'}")

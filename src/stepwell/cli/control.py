@@ -141,16 +141,18 @@ def accept(asked: Invocation, runs: Sequence[str], *, reason: str | None) -> Non
 
 @click.command()
 @click.argument("run")
-@click.option("--at", metavar="STEP", required=True, help="The first step that is executed again: its name, or name#2.")
+@click.option("--at", metavar="STEP", help="The first step that is executed again: its name, or name#2; else all are.")
 @click.option("--set", "edits", metavar="STEP=JSON", multiple=True, help="Replace what an earlier step returned.")
 @click.option("--reason", help="The reason; kept with the new run.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @asks_store
-def fork(asked: Invocation, run: str, *, at: str, edits: Sequence[str], reason: str | None, dry_run: bool) -> None:
+def fork(
+    asked: Invocation, run: str, *, at: str | None, edits: Sequence[str], reason: str | None, dry_run: bool
+) -> None:
     """Begin a new run at a step of this one, with the same input.
 
-    The new run has what the other run recorded before that step; it executes that step and the rest. The other run
-    stays as it is; the new run has no key.
+    The new run has what the other run recorded before that step; it executes that step and the rest. Without --at it
+    executes all, and the other run need not have begun. That one stays as it is; the new run has no key.
 
     \b
     Examples:
@@ -330,7 +332,7 @@ async def forked(
     store: Store,
     asked: Invocation,
     name: str,
-    at: str,
+    at: str | None,
     *,
     edits: Sequence[str] = (),
     reason: str | None = None,
@@ -341,13 +343,14 @@ async def forked(
 
     run = await run_named(store, name)
     outputs = _edits(edits)
-    kept, first = _kept(run.id, await store.steps(run.id), at)
+    kept, first = ([], None) if at is None else _kept(run.id, await store.steps(run.id), at)
     number = None if dry_run else await store.fork(run.id, at=first, outputs=outputs, reason=reason)
     if asked.as_json:
         say_json({"run": number, "fork_of": run.id, "at": first, "kept": kept, "dry_run": dry_run})
         return
     is_new = "a new run would go" if dry_run else f"run {number} goes"
-    say(f"{is_new} on at {first}, with the input of {called(run)}, which is left as it is")
+    where = "on from its beginning" if first is None else f"on at {first}"
+    say(f"{is_new} {where}, with the input of {called(run)}, which is left as it is")
     say(f"  recorded, will not run again: {', '.join(kept) or 'nothing'}", dim=True)
     if outputs:
         say(f"  edited: {', '.join(outputs)}", dim=True)

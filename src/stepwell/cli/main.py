@@ -14,6 +14,7 @@ from stepwell.cli import (
     change,
     control,
     decider,
+    delay,
     limit,
     metrics,
     move,
@@ -71,6 +72,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
     "Runs": [trigger.trigger, runs.runs, runs.show, control.why, change.retry, change.cancel],
     "Steer": [
         control.signal,
+        talk.signals,
         talk.broadcast,
         talk.ask,
         talk.value,
@@ -81,6 +83,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
         control.resolve,
         control.accept,
         control.fork,
+        delay.reschedule,
         change.delete,
         change.restore,
     ],

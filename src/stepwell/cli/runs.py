@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("workflow", required=False)
 @click.option(
-    "--status", type=click.Choice(list(STATUS_WORDS), case_sensitive=False), help="Only runs with this status."
+    "--status",
+    "words",
+    type=click.Choice(list(STATUS_WORDS), case_sensitive=False),
+    multiple=True,
+    help="Only runs with this status, or one of these.",
 )
 @click.option("--key", help="Only runs with this key.")
-@click.option("--tag", help="Only runs with this tag.")
+@click.option("--key-prefix", metavar="TEXT", help="Only runs whose key begins so, in the order of their keys.")
+@click.option("--tag", multiple=True, help="Only runs with this tag, or all of these.")
 @click.option("--since", metavar="SPAN", help="Only runs triggered in the last 90s, 15m, 24h, 7d.")
 @click.option("--parent", metavar="RUN", help="Only children of this run.")
 @click.option("--deleted", is_flag=True, help="Only deleted runs, which can be restored.")
@@ -37,7 +42,8 @@ def runs(asked: Invocation, workflow: str | None, *, ids: bool, **filters: Any) 
     \b
     Examples:
       stepwell runs
-      stepwell runs fulfil --status failed --since 24h
+      stepwell runs fulfil --status failed --status cancelled --since 24h
+      stepwell runs --tag vip --tag eu --key-prefix order-2026-
       stepwell runs --parent order-7
       stepwell runs --status failed --ids | stepwell retry -
     """
@@ -65,18 +71,24 @@ async def _list(store: Store, asked: Invocation, workflow: str | None, filters: 
     from datetime import UTC, datetime, timedelta
 
     from stepwell.base.durations import seconds_of
+    from stepwell.operate.format import statuses_in
     from stepwell.operate.lookup import run_named, runs_in
     from stepwell.operate.status import as_json
     from stepwell.records import Page
 
+    words = filters.pop("words")
     if filters["since"] is not None:
         filters["since"] = datetime.now(UTC) - timedelta(seconds=seconds_of(filters["since"], "since"))
     if workflow is not None:
         await store.get_workflow(workflow)
     if filters["parent"] is not None:
         filters["parent"] = (await run_named(store, filters["parent"])).id
-    narrowed = workflow is not None or any(value for name, value in filters.items() if name != "limit")
-    page = await runs_in(store, filters.pop("status"), workflow=workflow, **filters)
+    filters["tag"] = filters["tag"] or None
+    narrowed = bool(workflow or words) or any(value for name, value in filters.items() if name != "limit")
+    if len(words) > 1:
+        page = await store.runs(workflow, status=statuses_in(words), **filters)
+    else:
+        page = await runs_in(store, words[0] if words else None, workflow=workflow, **filters)
     if filters["deleted"]:
         page = Page([run for run in page if run.deleted_at is not None], page.next)
     if asked.as_json:

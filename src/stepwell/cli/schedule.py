@@ -211,7 +211,7 @@ def backfill(asked: Invocation, name: str, *, start: str, end: str, priority: in
     Examples:
       stepwell schedule backfill nightly --from 2026-01-01 --to 2026-02-01 --dry-run
     """
-    span = _moment(start), _moment(end)
+    span = moment_of(start), moment_of(end)
 
     async def work(store: Store) -> None:
         done = await store.backfill_schedule(name, *span, priority=priority, dry_run=dry_run)
@@ -230,13 +230,14 @@ def _change_of(text: str) -> tuple[str, Any]:
     if not sign:
         raise click.UsageError(f"write {text} as OPTION=VALUE, such as cron='0 3 * * *'")
     if name in ("at", "start", "end"):
-        return name, _moment(value)
+        return name, moment_of(value)
     if name in ("priority", "pause_on_error"):
         return name, int(value) if name == "priority" else value in ("true", "yes", "1")
     return name, value.split(",") if name == "tags" else value
 
 
-def _moment(text: str) -> Any:
+def moment_of(text: str) -> Any:
+    """A moment in ISO 8601; UTC if it names no time zone."""
     from datetime import UTC, datetime
 
     try:

@@ -100,6 +100,41 @@ def stream(asked: Invocation, run: str, name: str, *, follow: bool, after: int) 
     asked.do(lambda store: _stream(store, asked, run, name, follow=follow, after=after))
 
 
+@click.command()
+@click.argument("run")
+@click.argument("name", required=False)
+@click.option("--waiting", "state", flag_value="waiting", help="Only those that no wait has taken.")
+@click.option("--taken", "state", flag_value="taken", help="Only those that a wait has taken.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of rows.")
+@click.option("--after", metavar="PLACE", help="Continue after the page that printed this PLACE.")
+@asks_store
+def signals(asked: Invocation, run: str, name: str | None, **which: Any) -> None:
+    """List the signals that a run has.
+
+    Those of one name stand in the order in which they came. A run forgets what it took longer ago than the store keeps
+    what is finished.
+
+    \b
+    Examples:
+      stepwell signals order-7
+      stepwell signals order-7 approved --waiting
+    """
+    asked.do(lambda store: _signals(store, asked, run, name, which))
+
+
+async def _signals(store: Store, asked: Invocation, called: str, name: str | None, which: dict[str, Any]) -> None:
+    from stepwell.operate.lookup import run_named
+
+    run = await run_named(store, called)
+    page = await store.signals(run.id, name, **which)
+    if asked.as_json:
+        say_json({"run": run.id, "signals": list(page), "next": page.next})
+        return
+    rows = [(one.name, one.key, ago(one.sent_at), one.taken_by or "waiting", short(one.data)) for one in page]
+    table(("NAME", "KEY", "SENT", "TAKEN BY", "DATA"), rows)
+    say_next(f"stepwell why {run.id}" + (f"   more: --after {page.next}" if page.next else ""))
+
+
 async def _broadcast(store: Store, asked: Invocation, name: str, data: Sequence[str], *, key: str | None) -> None:
     from stepwell.cli.parse import value_of
 

@@ -95,6 +95,8 @@ def _facts(run: Run[Any]) -> list[str]:
         facts.append(f"deleted {ago(run.deleted_at)}")
     if run.tags:
         facts.append(f"tags {', '.join(run.tags)}")
+    if run.headers:
+        facts.append(f"headers {', '.join(f'{name}={value}' for name, value in run.headers.items())}")
     return facts
 
 

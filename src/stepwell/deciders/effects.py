@@ -22,6 +22,7 @@ from stepwell.records import RunStatus, TaskKind
 from stepwell.store.database import Database
 from stepwell.store.instances import Delivery
 from stepwell.store.rows import Claimed, Settlement
+from stepwell.values.headers import headers_in
 from stepwell.work.body import Served, Slot, told_of
 from stepwell.work.outcome import DONE, Ended, Settled
 from stepwell.work.threads import Threads, in_thread
@@ -108,7 +109,9 @@ class DeciderBodies:
         group = None if task.group_key is None else (task.queue_id, task.group_key)
         delivery = Delivery(task.id, task.owner, task.turn, settlement, timer_key, group, along)
         key = envelope.key or family.key_of(value)
-        pending = Pending(family, family.identify(value), value, cause, key=key, delivery=delivery)
+        pending = Pending(
+            family, family.identify(value), value, cause, key=key, delivery=delivery, headers=task.headers
+        )
         pending = pending.sent_from_outside() if is_submitted else pending
         try:
             await self._route(pending)
@@ -179,6 +182,7 @@ def _context(family: Family, envelope: Envelope, task: Claimed) -> EffectContext
         id=envelope.id,
         created_at=datetime_of(task.created_at),
         effect_id=task.id,
+        headers=headers_in(task.headers),
     )
 
 

@@ -48,5 +48,14 @@ def _read(family: Family, instance: Instance, follower: Follower) -> Pending | N
     except Exception:  # noqa: BLE001 - an upcaster may raise anything, and its own turn tells people what
         return None
     cause, delivery = f"input:{follower.task_id}", delivery_of(follower)
-    pending = Pending(family, instance.name, values[0], cause, key=key, delivery=delivery, is_along=True)
+    pending = Pending(
+        family,
+        instance.name,
+        values[0],
+        cause,
+        key=key,
+        delivery=delivery,
+        is_along=True,
+        headers=follower.headers,
+    )
     return pending.sent_from_outside()

@@ -254,6 +254,7 @@ class Pending(msgspec.Struct, eq=False):
     since: float = 0.0  # by the loop's clock
     base: int | None = None  # the version that its instance had when it was first tried, if it may have been decided
     expected: int | None = None  # the only version of its instance on which it may be decided; None for any
+    headers: str | None = None  # as JSON; its effects inherit them
 
     @property
     def place(self) -> Place:
@@ -265,6 +266,15 @@ class Pending(msgspec.Struct, eq=False):
         if self.key is None and self.family.dedupe is not None:
             self.key, self.window = self.family.fingerprint(self.input), self.family.dedupe
         return self
+
+    def end(self, receipt: Receipt | None, error: BaseException | None) -> None:
+        """Tell its caller what became of it, if it still waits for that."""
+        if self.answer is None or self.answer.done():
+            return
+        if error is not None:
+            self.answer.set_exception(error)
+        elif receipt is not None:
+            self.answer.set_result(receipt)
 
     @property
     def is_waited_for(self) -> bool:

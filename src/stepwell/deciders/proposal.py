@@ -333,7 +333,8 @@ def _append(change: Change, item: Item, timers: Timers, queues: Mapping[str, int
         text = _enveloped(pending.id, effect)
         queue_id = queues[effects_queue(family.type)]
         attempts = family.retry.max_attempts
-        change.tasks.append(NewInstanceTask("EFFECT", queue_id, None, attempts, None, text, change.id, inside))
+        task = NewInstanceTask("EFFECT", queue_id, None, attempts, None, text, change.id, inside, pending.headers)
+        change.tasks.append(task)
     for timer in decision.timers:
         timers.set(timer.key, (_enveloped(pending.id, timer.input), timer.due, inside))
 

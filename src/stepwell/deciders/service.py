@@ -39,7 +39,7 @@ from stepwell.runs.current import current
 from stepwell.store.draft import Drafted
 from stepwell.store.rows import NewTask
 from stepwell.store.store import Store
-from stepwell.store.transaction import Tx
+from stepwell.store.transaction import Tx, headers_here
 from stepwell.work.body import Beside, Served
 from stepwell.work.current import current_branch
 
@@ -278,8 +278,9 @@ class Service:
             check_whole("expected_version", expected, 0, 2**63 - 1)
         family = self.registry.of_input(input)
         key = self._key_of(family, input, key)
-        cause = next(self._causes)
-        return Pending(family, family.identify(input), input, cause, key, expected=expected).sent_from_outside()
+        place, cause = family.identify(input), next(self._causes)
+        pending = Pending(family, place, input, cause, key, expected=expected, headers=headers_here())
+        return pending.sent_from_outside()
 
     def _drafted(self, input: object, key: str | None, delay: Duration | None) -> Drafted:
         _refuse_in_workflow(input)
@@ -298,6 +299,7 @@ class Service:
             key=stored,
             group_key=None if later else envelope.id,  # what is due later has a moment and no place in the order
             after_failure=family.after_failure,
+            headers=headers_here(),
         )
         return Drafted(TaskKind.INPUT, [task], {queue: True})
 
@@ -361,7 +363,7 @@ class Service:
             for item in outcome.items:
                 delivery = item.pending.delivery
                 item.pending.took_along = along if delivery is not None and delivery.takes_along else 0
-                _answer(item.pending, item.receipt, item.error)
+                item.pending.end(item.receipt, item.error)
         self._db.decisions.tell(decided.changes)
         if asked := {name for one in decided.drafted for name in one.queues}:
             self._db.wakeups.hint({await self._db.queue_id(name) for name in asked})
@@ -382,15 +384,6 @@ def _shared(pending: Pending) -> Drafted:
     """The settings of all instances of a type."""
     names = effects_queue(pending.family.type), inputs_queue(pending.family.type)
     return Drafted(TaskKind.INPUT, [], dict.fromkeys(names, True))
-
-
-def _answer(pending: Pending, receipt: Receipt | None, error: BaseException | None) -> None:
-    if pending.answer is None or pending.answer.done():
-        return
-    if error is not None:
-        pending.answer.set_exception(error)
-    elif receipt is not None:
-        pending.answer.set_result(receipt)
 
 
 def _answer_of(decided: Decided) -> Receipt:

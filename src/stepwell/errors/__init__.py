@@ -6,7 +6,7 @@ error that no caller could act on must not be here.
 """
 
 from stepwell.errors.base import Paused, PauseError, PermanentError, StepwellError, Timeout, TransientError
-from stepwell.errors.steps import NotInDoubt, StepFailed, StepNotFound, UndoFailed
+from stepwell.errors.steps import NotInDoubt, StepFailed, StepNotFound, StillStopping, UndoFailed
 from stepwell.errors.store import (
     CannotOpen,
     DriverMissing,
@@ -110,6 +110,7 @@ __all__ = [
     "StepFailed",
     "StepNotFound",
     "StepwellError",
+    "StillStopping",
     "StoreBusy",
     "StoreClosed",
     "StoreInUse",

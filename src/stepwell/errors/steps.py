@@ -1,4 +1,4 @@
-"""Errors of steps: one that gave up, is not there or is in doubt, and undos of a saga."""
+"""Errors of steps: one that gave up, is not there or is in doubt, undos of a saga, and what is still being stopped."""
 # ruff: noqa: N818 - the names are the API's words; `LeaseLost` says more than `LeaseLostError`
 
 from __future__ import annotations
@@ -44,3 +44,13 @@ class StepFailed(StepwellError):
 
 class UndoFailed(ExceptionGroup[Exception]):
     """Undos of a saga gave up, after all others were carried out; the cause is why the saga failed."""
+
+
+class StillStopping(StepwellError):
+    """A cancelled run cannot go on while workers still stop what it asked for."""
+
+    def __init__(self, run_id: int, children: Sequence[int]) -> None:
+        said = f"run {run_id} was cancelled with runs that are still being stopped"
+        named = ", ".join(map(str, children[:10]))
+        super().__init__(f"{said} ({named}): nothing was changed; retry it when they have ended")
+        self.run_id, self.children = run_id, tuple(children)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
 
 from stepwell.base.count import Count
+from stepwell.errors import InvalidOption
 
 # The words for a status, each with the statuses of its runs; a word of `IN_PART` means only some runs of a status.
 IN_PART: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,6 +33,14 @@ STATUS_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     **FAILED_WORDS,
     "cancelled": ("CANCELLED",),
 }
+
+
+def statuses_in(words: Iterable[str]) -> tuple[str, ...]:
+    """The statuses that these words mean together; a word that means only some runs of a status is refused."""
+    asked = tuple(words)
+    if partial := [word for word in asked if word in IN_PART]:
+        raise InvalidOption("status", partial[0], "it means only some runs of a status: ask for it alone")
+    return tuple(dict.fromkeys(status for word in asked for status in STATUS_WORDS[word]))
 
 
 def span(seconds: float | None) -> str:

@@ -76,6 +76,7 @@ def as_json(run: Run[Any]) -> dict[str, Any]:
         "priority",
         "last_error",
         "tags",
+        "headers",
         "parent_id",
         "cause",
         "generation",

@@ -34,12 +34,12 @@ from stepwell.runs.pause import Unwinding
 from stepwell.runs.reports import Tells, tell
 from stepwell.runs.requests import followed
 from stepwell.runs.sync_turn import extended_in_thread, wait_in_thread
+from stepwell.runs.tags import Origin, TagsAsync, TagsSync
 from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import NOTHING, Raised, noted_now, raced, sleeping, waiting_for
 from stepwell.runs.wait_event import WaitsAsync, WaitsSync
 from stepwell.store.draft import Asked
 from stepwell.store.rates import checked_units
-from stepwell.store.ticks import tick_of
 from stepwell.values.stamp import write_value
 from stepwell.work.current import current_branch
 
@@ -49,7 +49,7 @@ D = TypeVar("D")
 R = TypeVar("R")
 
 
-class Current(Tells):
+class Current(Origin, Tells):
     """The current run, and in the body of a step also that step."""
 
     def __init__(self, run: RunTurn) -> None:
@@ -73,18 +73,6 @@ class Current(Tells):
         """An idempotency key: the same text in every attempt of this step (or run), and unique to it."""
         attempt = current_attempt()
         return self._run.task.lasting_key if attempt is None else attempt.call.lasting_key
-
-    @property
-    def schedule(self) -> str | None:
-        """The schedule that has triggered the run; None if none has."""
-        tick = tick_of(self._run.task.key)
-        return None if tick is None else tick[0]
-
-    @property
-    def scheduled_for(self) -> datetime | None:
-        """The moment of the tick for which a schedule has triggered the run; None if none has."""
-        tick = tick_of(self._run.task.key)
-        return None if tick is None else tick[1]
 
     @property
     def attempt(self) -> int:
@@ -140,7 +128,7 @@ class Current(Tells):
         return f"{task.id}/{born}/{branch_of(self._run, name).key(f':{name}')}"
 
 
-class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, WaitsAsync, Current):
+class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, TagsAsync, WaitsAsync, Current):
     """The context of an async workflow."""
 
     @overload
@@ -248,7 +236,7 @@ class Context(ComposesAsync, AnswersAsync, OthersAsync, EmitsAsync, WaitsAsync, 
         return not self.is_cancelled() and await self._run.extend_lease() and not self.is_cancelled()
 
 
-class SyncContext(ComposesSync, AnswersSync, OthersSync, EmitsSync, WaitsSync, Current):
+class SyncContext(ComposesSync, AnswersSync, OthersSync, EmitsSync, TagsSync, WaitsSync, Current):
     """The context of a sync workflow: the same calls, each of which returns when it is done."""
 
     @overload

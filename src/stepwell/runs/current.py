@@ -20,6 +20,7 @@ from stepwell.runs.wait_event import waiting_for_event
 from stepwell.store.rates import checked_units
 from stepwell.store.rows import Claimed
 from stepwell.store.transaction import Executing, executing
+from stepwell.values.headers import Headers, headers_in
 from stepwell.work.current import HIDDEN, current_branch
 
 D = TypeVar("D")
@@ -115,6 +116,11 @@ class Handled:
     def key(self) -> str:
         """An idempotency key: the same text in every attempt of this message, and unique to it."""
         return self._task.lasting_key
+
+    @property
+    def headers(self) -> Headers:
+        """The texts that travel with this message: what it was enqueued with, and what that inherited."""
+        return headers_in(self._task.headers)
 
     def is_cancelled(self) -> bool:
         """True if the code should stop: the message was cancelled, its time is over, or another worker has it.

@@ -18,7 +18,7 @@ BRANCH_ENDS: Final = "/"
 # Calls, and branches, that are named by stepwell and not by the workflow.
 OWN_STEPS: Final = (
     *("race()", "results()", "trigger_many()", "emit()", "reply()", "signal()", "cancel()", "ask()"),
-    *("as_completed()", "receive()"),
+    *("as_completed()", "receive()", "tag()", "untag()"),
 )
 OWN_CALLS: Final = frozenset((*OWN_STEPS, "sleep", "now", "task/", "shield()/"))
 

@@ -119,7 +119,7 @@ def _signalling(branch: Branch, run: WhichRun, name: str, data: Any, key: str | 
     async def send(_: RunTurn, own_key: str) -> SignalAnswer:
         return await signals.send_once(run, name, data, own_key if key is None else key)
 
-    return _called(branch, branch.key("signal()"), _given(run, name), SignalAnswer, send)
+    return course_of_verb(branch, branch.key("signal()"), _given(run, name), SignalAnswer, send)
 
 
 def _cancelling(branch: Branch, run: WhichRun, reason: str | None) -> Course:
@@ -129,7 +129,7 @@ def _cancelling(branch: Branch, run: WhichRun, reason: str | None) -> Course:
         by = database.by(f"run {own.task.id}", reason)
         return await database.control.cancel(await database.run_id(run), by)
 
-    return _called(branch, branch.key("cancel()"), _given(run), CancelAnswer, cancel)
+    return course_of_verb(branch, branch.key("cancel()"), _given(run), CancelAnswer, cancel)
 
 
 class NewRequest(NamedTuple):
@@ -155,10 +155,10 @@ def _asking(branch: Branch, run: WhichRun, new: NewRequest, timeout: Duration | 
             rest = LOOK_AGAIN if due is None else min(LOOK_AGAIN, (due - own.now()) / 1_000_000)
             raise Paused(f"it has asked {new.name} of another run", resume_after=max(rest, 0.001)) from None
 
-    return _called(branch, step, _given(run, new.name), new.as_, ask)
+    return course_of_verb(branch, step, _given(run, new.name), new.as_, ask)
 
 
-def _called(branch: Branch, key: str, given: str, returns: Any, verb: Verb) -> Course:
+def course_of_verb(branch: Branch, key: str, given: str, returns: Any, verb: Verb) -> Course:
     """The course of a step whose body is this verb; what it is given is only compared."""
     run, name = branch.run, key.rpartition("/")[2].rpartition("#")[0]
     run.journal.ask(key)

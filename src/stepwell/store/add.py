@@ -68,7 +68,7 @@ def _cells(task: NewTask, queue_id: int, now: int) -> tuple[Value, ...]:
     run_at = now + task.delay if task.run_at is None else task.run_at
     # fmt: off
     return (str(task.kind), queue_id, run_at <= now, task.priority, run_at, task.max_attempts, task.key_scope,
-            task.tags, now, now)
+            task.tags, task.headers, now, now)
     # fmt: on
 
 

@@ -49,6 +49,7 @@ class What(StrEnum):
     CANCELLED = "cancelled"
     FORKED = "forked"
     RETRIED = "retried"
+    RESCHEDULED = "rescheduled"
     REQUEUED = "requeued"
     DELETED = "deleted"
     RESTORED = "restored"

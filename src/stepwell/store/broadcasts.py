@@ -24,6 +24,7 @@ from stepwell.store.choice import choice_of, choices_in
 from stepwell.store.draft import Drafted
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.rows import Claimed, NewTask, row_of
+from stepwell.store.transaction import headers_here
 from stepwell.values.codec import decode, encode, payload_hash
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.stamp import write_value
@@ -88,7 +89,8 @@ class Broadcasts:
         hashed = None if key is None else payload_hash(sent)
         attempts = options.retry.max_attempts
         # fmt: off
-        task = NewTask(TaskKind.MESSAGE, 0, QUEUE, sent, max_attempts=attempts, key=key, payload_hash=hashed)
+        task = NewTask(TaskKind.MESSAGE, 0, QUEUE, sent, max_attempts=attempts, key=key, payload_hash=hashed,
+                       headers=headers_here())
         # fmt: on
         return Drafted(TaskKind.MESSAGE, [task], {QUEUE: True})
 
@@ -207,6 +209,7 @@ class Broadcasts:
                     max_attempts=row["max_attempts"],
                     key=run_key(sent.name, task.id),
                     inside=True,
+                    headers=task.headers,
                 ),
                 task_id,
             )

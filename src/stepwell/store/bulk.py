@@ -14,7 +14,7 @@ from stepwell.store.audit import By, What
 from stepwell.store.control import cancelling
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.progress import tell_done
-from stepwell.store.runs import LAST, RunFilter, filter_of, status_of
+from stepwell.store.run_filter import LAST, RunFilter, filter_of, finding, statuses_of
 from stepwell.store.settle import lock_families, wake_parents
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Bulk:
         while lines and left > 0:
             size = min(CHUNK, left)
             place = {"deleted": False, "limit": size, "after_time": after[0], "after_id": after[1]}
-            rows = await self._db.driver.read(Call("find_runs", params | place, lines))
+            rows = await self._db.driver.read(finding(params | place, lines))
             found = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)[:size]
             if not found:
                 break
@@ -111,8 +111,7 @@ def _statuses(which: RunFilter, allowed: Sequence[RunStatus], why: str) -> Seque
     said = [name for name, value in which.items() if value is not None and name not in ("limit", "everything")]
     if not said and not which.get("everything"):
         raise InvalidOption("filter", None, "say which runs are meant, or `everything=True` for all of this store")
-    if (status := which.get("status")) is None:
-        return allowed
-    if status_of(status) not in allowed:
-        raise InvalidOption("status", status, why)
-    return [status_of(status)]
+    asked = statuses_of(which)
+    if wrong := [one for one in asked if one not in allowed]:
+        raise InvalidOption("status", wrong[0], why)
+    return asked or allowed

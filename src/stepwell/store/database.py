@@ -59,9 +59,11 @@ from stepwell.store.schedule_edits import ScheduleEdits
 from stepwell.store.schedules import Schedules
 from stepwell.store.seals import Seals
 from stepwell.store.sessions import Sessions, Suspects
+from stepwell.store.signal_list import SignalList
 from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
+from stepwell.store.task_edits import TaskEdits
 from stepwell.store.tasks import Tasks
 from stepwell.store.ticks import Ticks
 from stepwell.store.transaction import Transactions
@@ -128,7 +130,8 @@ class Database:
         self.runs, self.forks, self.bulk = Runs(self), Forks(self), Bulk(self)
         self.steps, self.run_waits = Steps(self), RunWaits(self)
         self.results, self.reports, self.asks = Results(self), Reports(self), Asks(self)
-        self.signals, self.control = Signals(self), Control(self)
+        self.signal_list = SignalList(self)
+        self.signals, self.control, self.task_edits = Signals(self), Control(self), TaskEdits(self)
         self.decisions, self.feed = Decisions(self), EventFeed(self)
         self.projections, self.builds = Projections(self), Builds(self)
         self.sessions, self.suspects = Sessions(self), Suspects(self)

@@ -74,11 +74,6 @@ class DeadLetters:
         """Put these runs in ERROR back to the beginning; return how many."""
         return self._ready(await self._each_chunk(run_ids, {}, partial(self._requeue, by)))
 
-    async def retry(self, run_id: int, by: By) -> bool:
-        """Put a run in ERROR back to the beginning; False if it is not in ERROR, or another run has its key now."""
-        self._db.check()
-        return bool(self._ready(await self._db.driver.transact(partial(self._retry, by, check_id(run_id)))))
-
     async def drop(self, ids: Sequence[int], queue: str | None, error: str | None, by: By) -> int:
         """Remove tasks in ERROR: those named, or all that match the filter."""
         chosen = _filter(ids, queue, error)
@@ -138,7 +133,8 @@ class DeadLetters:
         yield from self._db.audit.of_all(self._db.params(), requeued, what, by=by)
         return requeued
 
-    def _retry(self, by: By, run_id: int) -> Script[list[Row]]:
+    def retrying(self, by: By, run_id: int) -> Script[list[Row]]:
+        """Put a run in ERROR back to the beginning; nothing if it is not in ERROR, or another run has its key now."""
         if not (yield Call("failed_runs", {}, [(run_id,)])):
             return []
         return (yield from self._requeue(by, [run_id], What.RETRIED))

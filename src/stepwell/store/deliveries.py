@@ -77,6 +77,6 @@ class Deliveries:
         followers: dict[GroupKey, list[Follower]] = {}
         for row in sorted(rows, key=lambda row: row["position"]):
             group = row["queue_id"], row["group_key"]
-            one = Follower(row["id"], row["owner"], row["turn"], group, row["input"])
+            one = Follower(row["id"], row["owner"], row["turn"], group, row["input"], row["headers"])
             followers.setdefault(group, []).append(one)
         return followers

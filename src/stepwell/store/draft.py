@@ -18,8 +18,10 @@ from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError
 from stepwell.records import TaskKind
 from stepwell.store.conditions import ConditionOptions, check_end, check_keyed, conditions_of, with_result
 from stepwell.store.rows import NewTask
+from stepwell.store.transaction import headers_here
 from stepwell.values.arguments import Write
 from stepwell.values.codec import encode, payload_hash, value_hash
+from stepwell.values.headers import Headers, headers_text
 from stepwell.values.lossless import refuse_cut, refuse_unnamed
 from stepwell.values.named_codecs import Codec
 from stepwell.values.stamp import (
@@ -70,6 +72,7 @@ class Asked(Generic[R_co]):
     cost: int | None = None
     require_worker: RequireWorker | None = None
     said: ConditionOptions = field(default_factory=ConditionOptions, hash=False)  # of its key, and of coming too late
+    headers: Headers | None = None
 
 
 def ordered_input(asked: Asked[Any]) -> str:
@@ -124,6 +127,7 @@ class Draft:
         limit_key: str | None = None,
         cost: int | None = None,
         result: bool = False,
+        headers: Headers | None = None,
         **said: Unpack[ConditionOptions],
     ) -> None:
         if delay is not None and run_at is not None:
@@ -151,6 +155,7 @@ class Draft:
             check_end(self._conditions, said.get("expires"), self._delay, self._run_at)
         self._limit_key = None if limit_key is None else check_key(limit_key, "limit_key")
         self._cost = None if cost is None else check_whole("cost", cost, 1, MOST_UNITS)
+        self._headers = headers_text(headers, headers_here())
 
     def each(self, payloads: Iterable[Any], keys: Sequence[str] | None) -> Drafted:
         """The tasks for several payloads, each with its key if there are keys."""
@@ -211,7 +216,7 @@ class Draft:
         # fmt: off
         return NewTask(self._kind, 0, self._queue, text, self._priority, self._delay, self._run_at, self._max_attempts,
                        key, self._scope, hashed, self._tags, limit_key=self._limit_key, cost=self._cost,
-                       conditions=self._conditions)
+                       conditions=self._conditions, headers=self._headers)
         # fmt: on
 
 
@@ -254,6 +259,7 @@ def drafted_runs(
             tags=one.tags,
             limit_key=one.limit_key,
             cost=one.cost,
+            headers=one.headers,
             **one.said,
         )
         tasks.append(draft.run(one))

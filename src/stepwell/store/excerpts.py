@@ -16,7 +16,8 @@ from stepwell.errors import InvalidOption
 from stepwell.records import AuditInfo, AuditNote, Page, Run, RunStatus, StepInfo, TaskKind
 from stepwell.store.driver import Call, Value
 from stepwell.store.rows import IN_DOUBT
-from stepwell.store.runs import LAST, step_info
+from stepwell.store.run_filter import LAST
+from stepwell.store.runs import step_info
 from stepwell.store.signals import accepted_by, names_of
 from stepwell.values.named_codecs import shown_value
 

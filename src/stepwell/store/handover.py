@@ -130,4 +130,5 @@ def _claimed(task: NewTask, task_id: int, worker: int, now: int, asked_at: float
         claimed_at=now,
         asked_at=asked_at,
         parent_id=task.parent_id,
+        headers=task.headers,
     )

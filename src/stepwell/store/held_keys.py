@@ -151,8 +151,8 @@ def _waiting_row(task: NewTask, found: int, asked: int) -> tuple[Value, ...]:
     said = task.conditions or Conditions()
     # fmt: off
     return (found, asked, task.queue_id, task.priority, task.delay, task.run_at, task.max_attempts, task.payload_hash,
-            task.input, task.tags, task.limit_key, task.cost, said.latest, said.expires_after, said.expires_at,
-            int(said.keeps_result))
+            task.input, task.tags, task.limit_key, task.cost, task.headers, said.latest, said.expires_after,
+            said.expires_at, int(said.keeps_result))
     # fmt: on
 
 

@@ -57,6 +57,7 @@ class Follower(NamedTuple):
     turn: int
     group: GroupKey
     input: str
+    headers: str | None = None
 
 
 class InstanceQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,6 +143,7 @@ class NewInstanceTask(NamedTuple):
     input: str
     instance_id: int
     inside: int  # 1 if a delivered task led to it: a queue that is being drained accepts it
+    headers: str | None = None
 
 
 class Change(msgspec.Struct, kw_only=True):

@@ -47,6 +47,7 @@ from stepwell.store.held_keys import (
 from stepwell.store.pending import Answer, Operation
 from stepwell.store.rows import NewTask, row_of, size_of
 from stepwell.store.transaction import Tx
+from stepwell.values.headers import Headers
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -65,6 +66,7 @@ class MessageOptions(ConditionOptions, total=False):
     result: bool  # keep what the handler returns, for `store.result`
     limit_key: str | None  # whose limits it counts to, if its queue has limits and the input does not say it
     cost: int | None  # how many units of the rates of its queue it costs, if the input does not say it
+    headers: Headers | None  # texts that travel with it, and with what it leads to
 
 
 class Children(msgspec.Struct, frozen=True):

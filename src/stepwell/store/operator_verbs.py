@@ -31,8 +31,8 @@ from stepwell.records import (
 from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
 from stepwell.store.metrics import DeadCount, Metrics, QueueMetrics
+from stepwell.store.run_filter import RunFilter
 from stepwell.store.run_key import WhichRun
-from stepwell.store.runs import RunFilter
 from stepwell.store.why import Why
 
 if TYPE_CHECKING:

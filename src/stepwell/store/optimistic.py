@@ -83,6 +83,7 @@ class JsonTask(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int
     input: msgspec.Raw
     instance_id: int
+    headers: msgspec.Raw | None = None
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -110,4 +111,5 @@ def _receipt(receipt: NewReceipt) -> JsonReceipt:
 
 def _task(number: int, task: NewInstanceTask) -> JsonTask:
     input_ = msgspec.Raw(task.input.encode())
-    return JsonTask(number, task.kind, task.queue_id, task.run_at, task.max_attempts, input_, task.instance_id)
+    headers = None if task.headers is None else msgspec.Raw(task.headers.encode())
+    return JsonTask(number, task.kind, task.queue_id, task.run_at, task.max_attempts, input_, task.instance_id, headers)

@@ -19,9 +19,10 @@ from stepwell.store.ids import Remembered
 from stepwell.store.ordered_groups import groups_of, let_next_go
 from stepwell.store.progress import tell_done
 from stepwell.store.retention import remove_belongings
-from stepwell.store.runs import LAST
+from stepwell.store.run_filter import LAST
 from stepwell.store.settle import lock_families, wake_parents
 from stepwell.store.workflows import living
+from stepwell.values.headers import headers_in
 from stepwell.values.named_codecs import shown_value
 
 if TYPE_CHECKING:
@@ -223,5 +224,6 @@ def _task(row: Any) -> Task:
         last_worker_name=row["worker_name"],
         tags=tuple(json.loads(row["tags"] or "[]")),
         progress=shown_value(row["progress"]),
+        headers=headers_in(row["headers"]),
         **{name: None if moment is None else datetime_of(moment) for name, moment in moments.items()},
     )

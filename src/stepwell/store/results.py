@@ -240,7 +240,7 @@ class Results(Awaiting[int, Ending]):
     _name, _of_ends = "results", True
 
     def settled(
-        self, run_id: int, status: str, output: str | None, error: str | None, workflow: str, kind: str = "RUN"
+        self, run_id: int, status: str, output: str | None, error: str | None, workflow: str, *, kind: str = "RUN"
     ) -> None:
         """Tell this and other processes that this process has written the final status of a run or message."""
         here = run_id in self._waiting

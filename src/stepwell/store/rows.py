@@ -80,6 +80,7 @@ class NewTask(msgspec.Struct, frozen=True, gc=False):
     limit_key: str | None = None  # of a limited queue, if it is said with the task ...
     cost: int | None = None  # ... and how many units of its rates it costs
     conditions: Conditions | None = None
+    headers: str | None = None
 
 
 def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
@@ -101,6 +102,7 @@ def row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
         int(task.inside),
         task.limit_key,
         task.cost,
+        task.headers,
     )
 
 
@@ -134,6 +136,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0  # how often it has restarted
     group_key: str | None = None  # of its ordered group, if it stands or stood in one
     keeps_result: bool = False  # what the handler of the message returns
+    headers: str | None = None  # as JSON
 
     @property
     def lasting_key(self) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from stepwell.base.durations import Duration, datetime_of, moment_of, seconds_of
-from stepwell.base.names import check_filter, check_id, check_key, check_whole
+from stepwell.base.durations import Duration, datetime_of, seconds_of
+from stepwell.base.names import check_id, check_key, check_whole
 from stepwell.errors import InvalidOption, QueueDraining, RunNotFound, StepNotFound
 from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, TaskId, TaskKind
 from stepwell.store.audit import By, What
@@ -19,7 +19,9 @@ from stepwell.store.draft import Asked
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.results import returned
 from stepwell.store.rows import ANSWERED, MARK
+from stepwell.store.run_filter import LAST, RunFilter, filter_of, finding, key_range, statuses_of
 from stepwell.store.run_key import RunKey
+from stepwell.values.headers import headers_in
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.named_codecs import shown_value
 from stepwell.values.stamp import write_value
@@ -29,20 +31,6 @@ if TYPE_CHECKING:
     from stepwell.store.database import Database
 
 R = TypeVar("R")
-LAST: Final = 2**62  # later than any moment, and above any id
-
-
-class RunFilter(TypedDict, total=False):
-    """Which runs: a field that is not given matches all. `limit` is the maximum number of runs, newest first."""
-
-    workflow: str | None
-    status: RunStatus | str | None
-    key: str | None
-    tag: str | None
-    since: datetime | None
-    until: datetime | None
-    limit: int | None
-    everything: bool  # required if no other field is given
 
 
 @dataclass(eq=False)
@@ -92,19 +80,18 @@ class Runs:
         after: str | None = None,
         whole: bool = True,
     ) -> Page[Run[Any]]:
-        """The runs that match, newest first; with what they took and returned only if they are to be whole."""
-        status = which.get("status")
-        statuses = list(RunStatus) if status is None else [status_of(status)]
-        places, following = await self._places(which, statuses, parent, limit, after, deleted=deleted)
-        found = await self._read([task_id for _, task_id in places], deleted=True, whole=whole)
-        return Page(found, following)
+        """The runs that match, newest first, or by their keys if these are asked for; `whole` with what they took and
+        returned.
+        """
+        statuses = statuses_of(which) or tuple(RunStatus)
+        ids, following = await self._places(which, statuses, parent, limit, after, deleted=deleted)
+        return Page(await self._read(ids, deleted=True, whole=whole), following)
 
     async def numbers(
         self, which: RunFilter, statuses: Sequence[RunStatus], *, parent: int | None = None, limit: int
     ) -> Page[int]:
-        """The ids of the runs that match and have one of these statuses, newest first, in one statement."""
-        places, following = await self._places(which, statuses, parent, limit)
-        return Page([task_id for _, task_id in places], following)
+        """The ids of the runs that match and have one of these statuses, in the order of a page, in one statement."""
+        return Page(*await self._places(which, statuses, parent, limit))
 
     async def _places(
         self,
@@ -115,19 +102,22 @@ class Runs:
         after: str | None = None,
         *,
         deleted: bool = False,
-    ) -> tuple[list[tuple[int, int]], str | None]:
-        """When the runs that match were asked for, and their ids, newest first; and where the next page begins."""
-        after_time, after_id = place_of(after, (LAST, LAST))
-        place = {"after_time": after_time, "after_id": after_id}
+    ) -> tuple[list[int], str | None]:
+        """The ids of the runs that match, newest first, or by their keys; and where the next page begins."""
         size = check_whole("limit", limit, 1, 10_000) + 1
-        params: dict[str, Value] = {**filter_of(which), "deleted": bool(deleted), "limit": size, **place}
+        params: dict[str, Value] = {**filter_of(which), "deleted": bool(deleted), "limit": size}
         lines = await self.lines(which.get("workflow"), statuses)
-        finding = Call("find_runs", params, lines)
+        if parent is None and (params["key"] is not None or params["prefix"] is not None):
+            return await self._places_by_key(params, lines, limit, after)
+        after_time, after_id = place_of(after, (LAST, LAST))
+        params |= {"after_time": after_time, "after_id": after_id}
+        question = finding(params, lines)
         if parent is not None:
-            finding = Call("find_children", {**params, "parent": check_id(parent)}, lines)
-        rows = await self._db.driver.read(finding) if lines else []
+            question = Call("find_children", {**params, "parent": check_id(parent)}, lines)
+        rows = await self._db.driver.read(question) if lines else []
         places = sorted({(row["created_at"], row["id"]) for row in rows}, reverse=True)
-        return places[:limit], "{}-{}".format(*places[limit - 1]) if len(places) > limit else None
+        following = "{}-{}".format(*places[limit - 1]) if len(places) > limit else None
+        return [task_id for _, task_id in places[:limit]], following
 
     async def find(self, workflow: str, key: str) -> Run[Any] | None:
         """The run of a workflow that has this key now, None if none has."""
@@ -159,6 +149,20 @@ class Runs:
         self._db.check()
         return await self._read([check_id(one) for one in ids], deleted=True, whole=False)
 
+    async def _places_by_key(
+        self, params: dict[str, Value], lines: Sequence[tuple[int, str]], limit: int, after: str | None
+    ) -> tuple[list[int], str | None]:
+        """The ids of the runs with a key, or with keys that begin so, in the order of the keys, and the next place."""
+        params = {**params, **key_range(params, after), "types": json.dumps(sorted({status for _, status in lines}))}
+        queues = [(queue_id,) for queue_id in sorted({queue_id for queue_id, _ in lines})]
+        rows = await self._db.driver.read(Call("find_runs_by_key", params, queues)) if queues else []
+        places = sorted({(row["key"], -row["created_at"], -row["id"]) for row in rows})
+        following = None
+        if len(places) > limit:
+            key, created_at, task_id = places[limit - 1]
+            following = f"{-created_at}-{-task_id}-{key}"
+        return [-task_id for *_, task_id in places[:limit]], following
+
     async def _read(self, ids: Sequence[int], *, deleted: bool, whole: bool = True) -> list[Run[Any]]:
         """These runs as they stand, in this order; one that is gone is left out."""
         if not ids:
@@ -178,25 +182,6 @@ def run_ids(asked: Sequence[Asked[R]], ids: Sequence[TaskId]) -> list[RunId[R]]:
             run_id.returns = one.returns
         runs.append(run_id)
     return runs
-
-
-def filter_of(which: RunFilter) -> dict[str, Value]:
-    """The filter, checked, as `find_runs` takes it."""
-    since, until = which.get("since"), which.get("until")
-    return {
-        "key": check_filter("key", which.get("key")),
-        "tag": check_filter("tag", which.get("tag")),
-        "since": 0 if since is None else moment_of(since, "since"),
-        "until": LAST if until is None else moment_of(until, "until"),
-    }
-
-
-def status_of(status: RunStatus | str) -> RunStatus:
-    """The status; raises if it is none."""
-    try:
-        return RunStatus(status)
-    except ValueError:
-        raise InvalidOption("status", status, f"it is one of {', '.join(RunStatus)}") from None
 
 
 def run_of(row: Any) -> Run[Any]:
@@ -228,6 +213,7 @@ def run_of(row: Any) -> Run[Any]:
         progress_text=row["progress"],
         cancel_requested_at=_moment(row["cancel_requested_at"]),
         generation=row["generation"],
+        headers=headers_in(row["headers"]),
     )
 
 
@@ -262,11 +248,14 @@ class Forks:
 
     _db: Database
 
-    async def begin(self, run_id: int, at: str, outputs: Mapping[str, Any], by: By) -> RunId[Any]:
-        """Begin a new run that goes on at a step of this one, with these results of earlier steps."""
+    async def begin(self, run_id: int, at: str | None, outputs: Mapping[str, Any], by: By) -> RunId[Any]:
+        """Begin a new run that goes on at a step of this one, with these results of earlier ones, or from its input."""
         self._db.check()
         edits = {check_key(step, "step"): self._output(step, value) for step, value in outputs.items()}
-        cause = f"fork of {check_id(run_id)} at {check_key(at, 'step')}"
+        if at is None and edits:
+            raise InvalidOption("outputs", min(edits), "say `at` which step the fork goes on: earlier ones are edited")
+        where = "its beginning" if at is None else check_key(at, "step")
+        cause = f"fork of {check_id(run_id)} at {where}"
         said = cause if by.reason is None else f"{cause}: {by.reason}"
         [fork_id] = await self._db.ids.take(1)
         queue_id = await self._db.transact(partial(self._forking, int(run_id), fork_id, at, edits, By(by.actor, said)))
@@ -284,7 +273,9 @@ class Forks:
         refuse_unnamed(value, what=what, codec=options.codec)
         return text
 
-    def _forking(self, run_id: int, fork_id: int, at: str, edits: Mapping[str, str], by: By) -> Script[int | None]:
+    def _forking(
+        self, run_id: int, fork_id: int, at: str | None, edits: Mapping[str, str], by: By
+    ) -> Script[int | None]:
         params = self._db.params(id=run_id, fork_id=fork_id, cause=by.reason, or_message=False)
         found = yield Call("lock_run", params)
         if not found:
@@ -293,6 +284,11 @@ class Forks:
         generation: int = found[0]["generation"]
         if not (yield Call("open_queue", self._db.params(queue_id=queue_id))):
             raise QueueDraining(found[0]["workflow"])
+        if at is None:
+            if (yield Call("fork_run", params)):
+                yield Call("copy_steps", {**params, "generation": generation, "place": 0})  # none of them
+                yield from self._noted(run_id, fork_id, "its beginning", by)
+            return queue_id
         recorded = yield Call("steps_of", {}, [(run_id, generation)])
         steps = [row for row in recorded if not row["key"].startswith(MARK)]
         first = step_called(run_id, steps, at)
@@ -305,10 +301,13 @@ class Forks:
             edited += yield from self._answers(run_id, fork_id, [row for row in steps if row["place"] < first["place"]])
             if edited:
                 yield Call("edit_steps", {}, edited)
-            note = partial(self._db.audit.note, what=What.FORKED, actor=by.actor)
-            forked = note(run_id, detail=f"as run {fork_id} at {first['key']}")
-            yield from self._db.audit.noted(params, [forked, note(fork_id, detail=by.reason)])
+            yield from self._noted(run_id, fork_id, first["key"], by)
         return queue_id
+
+    def _noted(self, run_id: int, fork_id: int, where: str, by: By) -> Script[None]:
+        note = partial(self._db.audit.note, what=What.FORKED, actor=by.actor)
+        notes = [note(run_id, detail=f"as run {fork_id} at {where}"), note(fork_id, detail=by.reason)]
+        yield from self._db.audit.noted(self._db.params(), notes)
 
     def _answers(self, run_id: int, fork_id: int, steps: Sequence[Row]) -> Script[list[tuple[Value, ...]]]:
         """The results of finished children that the fork takes over, as marks: the children may be removed later."""

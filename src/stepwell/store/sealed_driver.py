@@ -25,12 +25,12 @@ T = TypeVar("T")
 # The parts of a row that are sealed, by the number that stands in the seal; columns that are not listed are not sealed.
 PARTS: Final = {
     "input": 1, "output": 2, "error": 3, "progress": 4, "data": 5, "snapshot": 6, "detail": 7, "payload_hash": 8,
-    "reply": 9, "refused": 10, "plan": 11, "declared": 12, "edited": 13, "hashes": 14,
+    "reply": 9, "refused": 10, "plan": 11, "declared": 12, "edited": 13, "hashes": 14, "headers": 15,
 }  # fmt: skip
 ALL_PARTS: Final = frozenset(PARTS.values())
 # Parameters that are values, by statement: of the others, some have the same names and are questions.
 VALUES: Final = {
-    "add_signal": ("data",), "cancel_tasks": ("error",),
+    "add_signal": ("data", "headers"), "cancel_tasks": ("error",),
     "add_schedule": ("plan", "declared", "hashes"), "change_schedule": ("plan", "declared", "edited", "hashes"),
 }  # fmt: skip
 # Columns and parameters with an error as plain text: its class alone is kept.
@@ -159,7 +159,8 @@ class SealedDriver:
             return self._seal(self.cipher.open(text, (PARTS[name],), (run_id,)), name, fork_id)
 
         for row in (yield Call("sealed_task", {"id": fork_id})):
-            yield Call("reseal_task", {"id": fork_id, "input": anew(row, "input")})
+            again_of = {name: anew(row, name) for name in ("input", "headers")}
+            yield Call("reseal_task", {"id": fork_id, **again_of})
         steps = yield Call("sealed_steps", {"id": fork_id})
         again = [(fork_id, row["key"], *(anew(row, name) for name in ("input", "output", "error"))) for row in steps]
         if again:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from stepwell.base.names import REQUEST, check_id, check_key, check_name
-from stepwell.errors import InvalidName, NotInDoubt, RunNotFound, SerializationError
+from stepwell.errors import InvalidName, InvalidOption, NotInDoubt, RunNotFound, SerializationError
 from stepwell.records import RunStatus, SignalAnswer, TaskKind
 from stepwell.store.audit import UNSAID_BY, Audit, By, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.rows import IN_DOUBT, StepRow
 from stepwell.store.run_key import WhichRun, numbered
+from stepwell.store.transaction import headers_here
 from stepwell.values.codec import decode
 from stepwell.values.fields import misfit
+from stepwell.values.headers import Headers, headers_text
 from stepwell.values.lossless import refuse_unnamed
 from stepwell.values.named_codecs import json_text
 from stepwell.values.stamp import write_value
@@ -27,6 +29,7 @@ from stepwell.values.versions import unstamped
 if TYPE_CHECKING:
     from stepwell.store.database import Database
 
+NewSignal = tuple[WhichRun, str] | tuple[WhichRun, str, Any]  # the run, the name, and the data
 Sending = partial[Script[tuple[SignalAnswer, set[int]]]]
 RECEIVED: Final = "receive()"  # the name of a call that takes the first signal of several names
 RESUMED: Final = "resumed"  # the key of a resume: the second resume of a step is a repetition
@@ -46,15 +49,72 @@ class Signals:
     _db: Database
 
     async def send(
-        self, run: WhichRun, name: str, data: Any, key: str | None, by: By = UNSAID_BY, *, check: bool, tx: object
+        self,
+        run: WhichRun,
+        name: str,
+        data: Any,
+        key: str | None,
+        by: By = UNSAID_BY,
+        *,
+        check: bool,
+        tx: object,
+        headers: Headers | None = None,
     ) -> SignalAnswer:
         """Keep data for the next wait of this name in a run, in a transaction of its own or in the user's."""
         if tx is None:
             run = await self._db.run_id(run)
-        sending = self._sending(run, check_name("signal", name), data, key, by, check=check)
+        sending = self._sending(run, check_name("signal", name), data, key, by, check=check, headers=headers)
         if tx is None:
             return await self._signal(sending)
         return await self._db.transactions.play(_joined(sending), tx)
+
+    async def send_many(
+        self, signals: Iterable[NewSignal], keys: Sequence[str] | None, by: By, *, check: bool, tx: object
+    ) -> list[SignalAnswer]:
+        """Send all the signals or none, in a transaction of their own or in the user's."""
+        sendings = self._sendings(signals, keys, by, check=check)
+        if tx is not None:
+            return await self._db.transactions.play(_joined_all(sendings), tx)
+        if not sendings:
+            return []
+        self._db.check()
+        # Looked up before: a call that is repeated concerns the same runs.
+        told = [_of_run(sending, await self._db.run_id(sending.args[0])) for sending in sendings]
+        answers, queues = await self._db.transact_again(partial(_send_all, told))
+        for run_id in {int(sending.args[0]) for sending in told}:
+            self._db.run_waits.woken(run_id)
+        self._db.wakeups.hint(queues)
+        return answers
+
+    def send_many_here(
+        self,
+        signals: Iterable[NewSignal],
+        *,
+        keys: Sequence[str] | None = None,
+        check: bool = True,
+        actor: str | None = None,
+        tx: object,
+    ) -> list[SignalAnswer]:
+        """Send several signals through the user's own sync connection, in the user's thread, which is this one."""
+        sendings = self._sendings(signals, keys, self._db.by(actor), check=check)
+        return self._db.transactions.play_here(_joined_all(sendings), tx)
+
+    def _sendings(
+        self, signals: Iterable[NewSignal], keys: Sequence[str] | None, by: By, *, check: bool
+    ) -> list[Sending]:
+        """The signals, checked and encoded; nothing is written yet."""
+        given = list(signals)
+        if keys is not None and (isinstance(keys, str) or len(keys) != len(given)):
+            raise InvalidOption("keys", keys, f"give each of the {len(given)} signals its key, in their order")
+        made = []
+        said: Sequence[str | None] = [None] * len(given) if keys is None else keys
+        for one, key in zip(given, said, strict=True):
+            if not isinstance(one, tuple) or len(one) not in (2, 3):
+                raise InvalidOption("signals", one, "each is a tuple: (run, name) or (run, name, data)")
+            run, name, *data = one
+            name = check_name("signal", name)
+            made.append(self._sending(run, name, data[0] if data else None, key, by, check=check))
+        return made
 
     async def send_once(self, run: WhichRun, name: str, data: Any, key: str) -> SignalAnswer:
         """Send a signal whose key is its sender's own: a repetition is answered as the first time."""
@@ -98,10 +158,12 @@ class Signals:
         key: str | None = None,
         check: bool = True,
         actor: str | None = None,
+        headers: Headers | None = None,
         tx: object,
     ) -> SignalAnswer:
         """Send a signal through the user's own sync connection, in the user's thread, which is this one."""
-        sending = self._sending(run, check_name("signal", name), data, key, self._db.by(actor), check=check)
+        by = self._db.by(actor)
+        sending = self._sending(run, check_name("signal", name), data, key, by, check=check, headers=headers)
         return self._db.transactions.play_here(_joined(sending), tx)
 
     async def _signal(self, sending: Sending, *, once: bool = False) -> SignalAnswer:
@@ -116,7 +178,17 @@ class Signals:
         self._db.wakeups.hint(queues)
         return answer
 
-    def _sending(self, run: WhichRun, name: str, data: Any, key: str | None, by: By, *, check: bool = True) -> Sending:
+    def _sending(
+        self,
+        run: WhichRun,
+        name: str,
+        data: Any,
+        key: str | None,
+        by: By,
+        *,
+        check: bool = True,
+        headers: Headers | None = None,
+    ) -> Sending:
         options = self._db.options
         text = write_value(data, limit=options.payload_limit, what=f"signal {name}", codec=options.codec)
         refuse_unnamed(data, what=f"signal {name}", codec=options.codec)
@@ -125,10 +197,38 @@ class Signals:
             "data": text,
             # Without a key of the caller it gets its own: a retry after a lost reply does not send it twice.
             "key": f"~{uuid.uuid4().hex}" if key is None else check_key(key),
+            "headers": headers_text(headers, headers_here()),
             "now": self._db.clock.now(),
             "tenant": self._db.options.tenant,
         }
         return partial(_send, run, params, self._db.audit, by, check=check)
+
+
+def _joined_all(sendings: Sequence[Sending]) -> Script[list[SignalAnswer]]:
+    answers, _ = yield from _send_all(sendings, again=False)
+    return answers
+
+
+def _of_run(sending: Sending, run_id: int) -> Sending:
+    """The same signal, to the run of this number."""
+    return partial(sending.func, run_id, *sending.args[1:], **sending.keywords)
+
+
+def _send_all(sendings: Sequence[Sending], *, again: bool) -> Script[tuple[list[SignalAnswer], set[int]]]:
+    """Send signals in their order, after all their runs were locked in the order in which every statement does that."""
+    told = []
+    for sending in sendings:
+        tenant = str(sending.args[1]["tenant"])
+        told.append(_of_run(sending, (yield from numbered(tenant, sending.args[0]))))
+    for run_id, params in sorted({sending.args[0]: sending.args[1] for sending in told}.items()):
+        yield Call("lock_run", {**params, "id": run_id, "or_message": False})
+    answers: list[SignalAnswer] = []
+    queues: set[int] = set()
+    for sending in told:
+        answer, ready = yield from sending(again=again)
+        answers.append(answer)
+        queues |= ready
+    return answers, queues
 
 
 def _joined(sending: Sending) -> Script[SignalAnswer]:

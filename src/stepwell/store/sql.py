@@ -285,6 +285,15 @@ class Macros:
         return f"strftime('%Y-%m-%d %H:%M:%f', {column} / 1000000.0, 'unixepoch')"
 
 
+_HAS_TAGS = (
+    "(cast(:tags as text) is null or not exists (select 1 from json_array_elements_text(cast(:tags as json))"
+    " as wanted (tag) where wanted.tag not in (select json_array_elements_text(task.tags))))"
+)
+_HAS_TAGS_EMBEDDED = (
+    "(:tags is null or not exists (select 1 from json_each(:tags) as wanted"
+    " where wanted.value not in (select its.value from json_each(task.tags) as its)))"
+)
+
 _SPELLINGS = {
     **{rule: (text, text) for rule, text in RULES.items()},
     **LIMITS,
@@ -314,7 +323,13 @@ _SPELLINGS = {
         "= any(array(select json_array_elements_text(cast(:types as json))))",
         "in (select given.value from json_each(:types) as given)",
     ),
-    "tags": ("json_array_elements_text(task.tags) as tag (value)", "json_each(task.tags) as tag"),
+    # Keys in the order of their bytes, as SQLite compares text: an index for that, and the operators that use it.
+    "bytes_order": ("text_pattern_ops", ""),
+    "in_bytes": ("using ~<~", ""),
+    "from_key": ("~>=~", ">="),
+    "before_key": ("~<~", "<"),
+    # All of the tags in the parameter `tags`, a JSON array; null asks for none.
+    "has_tags": (_HAS_TAGS, _HAS_TAGS_EMBEDDED),
     "replace_view": ("create or replace view", "create view"),  # SQLite: dropped before
 }
 

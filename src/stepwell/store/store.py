@@ -1,5 +1,5 @@
-"""Store: an open database with verbs. Here are the verbs that applications call; `TalkVerbs`,
-`ScheduleVerbs`, `OperatorVerbs`, `ProjectionVerbs`, `AuditVerbs` and `KeyVerbs` have the others.
+"""Store: an open database with verbs. Here are the verbs that applications call; `SteerVerbs`,
+`TalkVerbs`, `ScheduleVerbs`, `OperatorVerbs`, `ProjectionVerbs`, `AuditVerbs` and `KeyVerbs` have the others.
 
 Each verb is a line or a few over the service that does the work, so that the whole API can be read in a few files.
 Everything else, such as a worker, takes the handle, `store.database`, and calls the services themselves.
@@ -7,7 +7,7 @@ Everything else, such as a worker, takes the handle, `store.database`, and calls
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from types import TracebackType
@@ -17,7 +17,7 @@ from stepwell.base.clock import Clock
 from stepwell.base.durations import Duration
 from stepwell.base.names import check_id
 from stepwell.base.telemetry import Telemetry
-from stepwell.records import CancelAnswer, Page, Run, RunId, RunStatus, SignalAnswer, StepInfo, Task, TaskId
+from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, Task, TaskId
 from stepwell.store.audit_verbs import AuditVerbs
 from stepwell.store.by_hand import Message
 from stepwell.store.database import Database, Options
@@ -30,10 +30,11 @@ from stepwell.store.new_tasks import MessageOptions
 from stepwell.store.operator_verbs import OperatorVerbs
 from stepwell.store.projection_verbs import ProjectionVerbs
 from stepwell.store.queues import MessageState
+from stepwell.store.run_filter import RunFilter
 from stepwell.store.run_key import RunKey, WhichRun
-from stepwell.store.runs import RunFilter
 from stepwell.store.schedule_verbs import ScheduleVerbs
 from stepwell.store.sql import Statements
+from stepwell.store.steer_verbs import SteerVerbs
 from stepwell.store.talk_verbs import TalkVerbs
 from stepwell.store.transaction import Tx
 
@@ -42,7 +43,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs, KeyVerbs):
+class Store(SteerVerbs, TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs, KeyVerbs):
     """An open store. It belongs to the event loop and the process that opened it; elsewhere its verbs raise."""
 
     def __init__(
@@ -257,9 +258,10 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         self,
         workflow: str | None = None,
         *,
-        status: RunStatus | str | None = None,
+        status: RunStatus | str | Iterable[RunStatus | str] | None = None,
         key: str | None = None,
-        tag: str | None = None,
+        key_prefix: str | None = None,
+        tag: str | Iterable[str] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         parent: WhichRun | None = None,
@@ -267,12 +269,16 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
         limit: int = 100,
         after: str | None = None,
     ) -> Page[Run[Any]]:
-        """Runs, newest first: of one workflow, status, key, tag or parent, or triggered in a span of time, if given.
+        """Runs, newest first: of one workflow, one or several statuses, key, tags or parent, or triggered in a span of
+        time, if given. Of several statuses a run has one, of several tags all.
 
-        `after` is the `next` of the page before. Workflow, status and time are found by an index; for a key or a tag
-        the runs that fit the rest are looked through, so give those as well where there are many.
+        `after` is the `next` of the page before. Workflow, status and time are found by an index. A key is too, and so
+        is `key_prefix`, the beginning of one: these runs come in the order of their keys. For tags the runs that fit
+        the rest and have any tag are looked through, so give that as well where there are many.
         """
-        which = RunFilter(workflow=workflow, status=status, key=key, tag=tag, since=since, until=until)
+        which = RunFilter(
+            workflow=workflow, status=status, key=key, key_prefix=key_prefix, tag=tag, since=since, until=until
+        )
         parent_id = None if parent is None else await self.database.run_id(parent)
         return await self.database.runs.page(which, parent=parent_id, deleted=deleted, limit=limit, after=after)
 
@@ -286,94 +292,6 @@ class Store(TalkVerbs, ScheduleVerbs, OperatorVerbs, ProjectionVerbs, AuditVerbs
     async def steps(self, run: WhichRun) -> Sequence[StepInfo]:
         """What a run has recorded, in the order in which it asked for it: in its generation, if it has restarted."""
         return await self.database.runs.steps(await self.database.run_id(run))
-
-    async def signal(
-        self,
-        run: WhichRun,
-        name: str,
-        data: Any = None,
-        *,
-        key: str | None = None,
-        check: bool = True,
-        tx: object = None,
-        actor: str | None = None,
-    ) -> SignalAnswer:
-        """Keep data for the next wait of this name in a run: each signal is taken by one wait, in the order they came.
-
-        WOKE if the run waits for it just now, KEPT if it does not yet; TOO_LATE, which counts as false, and nothing is
-        kept, if the run is finished or being cancelled, or if a signal with this `key` was sent before. With `tx`, your
-        own connection in a transaction, it is sent if that commits and never was if it does not; the answer is what it
-        will be then. What the wait could not read is refused, if the run waits already and `check` is not False; a
-        wait that begins later sets it aside and goes on waiting.
-        """
-        return await self.database.signals.send(run, name, data, key, self.database.by(actor), check=check, tx=tx)
-
-    async def resume(
-        self, run: WhichRun, step: str, data: Any = None, *, check: bool = True, actor: str | None = None
-    ) -> SignalAnswer:
-        """Let the step (or wait) of this name return the data; a second resume is TOO_LATE and changes nothing.
-
-        A run that has restarted since may be resumed again. What the step could not return is refused, as by `signal`.
-        """
-        return await self.database.signals.resume(run, step, data, self.database.by(actor), check=check)
-
-    async def cancel(self, run: WhichRun, *, reason: str | None = None, actor: str | None = None) -> CancelAnswer:
-        """Cancel a run or a message: CANCELLED at once if no worker executes it, else REQUESTED, and its worker stops
-        it soon.
-
-        After either it ends CANCELLED, even if a result comes in late, and so do its children. TOO_LATE, which counts
-        as false, if it was finished before. Its worker hears of the request with the next record of a step, so that
-        each branch begins at most one more, and otherwise within a second. A body in a thread cannot be stopped and
-        goes on: its result is recorded, so that people know what was done, and changes nothing. A run that may clean up
-        (`@workflow(cleanup=)`) does so first, until that time is over; if no worker executes it, a worker has to claim
-        it for that: REQUESTED. A batch of messages is not stopped: of its messages the one is CANCELLED in the end.
-        """
-        return await self.database.control.cancel(await self.database.run_id(run), self.database.by(actor, reason))
-
-    async def retry(self, run: WhichRun, *, reason: str | None = None, actor: str | None = None) -> bool:
-        """Execute a failed run again, with all its attempts: False if it did not fail, or its key was taken meanwhile.
-
-        It is the same run. The records of its steps stay, but the step whose failure ended it is executed again.
-        """
-        return await self.database.dead_letters.retry(await self.database.run_id(run), self.database.by(actor, reason))
-
-    @overload
-    async def fork(
-        self,
-        run: RunId[R] | RunKey[R],
-        *,
-        at: str,
-        outputs: Mapping[str, Any] | None = None,
-        reason: str | None = None,
-        actor: str | None = None,
-    ) -> RunId[R]: ...
-    @overload
-    async def fork(
-        self,
-        run: WhichRun,
-        *,
-        at: str,
-        outputs: Mapping[str, Any] | None = None,
-        reason: str | None = None,
-        actor: str | None = None,
-    ) -> RunId[Any]: ...
-    async def fork(
-        self,
-        run: WhichRun,
-        *,
-        at: str,
-        outputs: Mapping[str, Any] | None = None,
-        reason: str | None = None,
-        actor: str | None = None,
-    ) -> RunId[Any]:
-        """Begin a new run with the same input that goes on at a step of this one; it keeps what was recorded before.
-
-        `at` is a step's key, such as "charge#1", or its name if the run has only one of it; that step, and all later
-        ones, are executed anew. `outputs` gives earlier steps other results. The run itself does not change, whatever
-        its status; the new one has no key, and its `cause` says where it came from.
-        """
-        by = self.database.by(actor, reason)
-        return await self.database.forks.begin(await self.database.run_id(run), at, outputs or {}, by)
 
     async def emit(self, type: str, data: Any = None, *, tx: object = None, **options: Unpack[EventOptions]) -> str:
         """Write an event for the outside world; when this returns it is durable, and each `Outbox` that takes its type

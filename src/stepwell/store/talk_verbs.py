@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, TypeVar, overload
 
 from stepwell.base.durations import Duration
-from stepwell.records import TaskId
+from stepwell.records import Page, TaskId
 from stepwell.store.database import Database
 from stepwell.store.reports import Chunk, ValueInfo
 from stepwell.store.run_key import WhichRun
 from stepwell.store.run_log import LogLine, lines
+from stepwell.store.signal_list import SignalInfo, SignalState
 
 T = TypeVar("T")
 
@@ -95,6 +96,23 @@ class TalkVerbs:
     async def values(self, run: WhichRun) -> Sequence[ValueInfo]:
         """The last value under each name that a run has set, by name, for people."""
         return await self.database.reports.values(run)
+
+    async def signals(
+        self,
+        run: WhichRun,
+        name: str | None = None,
+        *,
+        state: SignalState | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[SignalInfo]:
+        """The signals that a run has, those of one name in the order in which they came: all, or those that are
+        `waiting` for a wait to take them, or `taken`.
+
+        `after` is the `next` of the page before. A run forgets what it took longer ago than `connect(keep=)`, 7 days
+        unless said otherwise, so that one that lives for years does not grow.
+        """
+        return await self.database.signal_list.page(run, name, state, limit, after)
 
     @overload
     def stream(self, run: WhichRun, name: str, as_: type[T], *, after: int = 0) -> AsyncIterator[Chunk[T]]: ...

@@ -363,9 +363,9 @@ def claimed_of(worker: int, rows: Sequence[Row], queues: Sequence[int], asked_at
     return [
         Claimed(task_id, KINDS[kind], queue_id, worker, turn, attempt, max_attempts, priority, run_at, key, text, wakes,
                 bool(suspect), created_at, started_at, claimed_at, asked_at, parent_id, cleanup_until, generation,
-                group_key, bool(keeps_result))
+                group_key, bool(keeps_result), headers)
         for (task_id, kind, queue_id, turn, attempt, max_attempts, priority, run_at, key, text, wakes, parent_id,
              suspect, created_at, claimed_at, started_at, cleanup_until, generation,
-             group_key, keeps_result) in in_claim_order(rows, queues)
+             group_key, keeps_result, headers) in in_claim_order(rows, queues)
     ]
     # fmt: on

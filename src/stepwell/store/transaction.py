@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -32,6 +32,7 @@ from stepwell.store.driver import (
     refused_write,
 )
 from stepwell.store.rows import Claimed
+from stepwell.values.headers import headers_text
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -356,3 +357,31 @@ def turns_here() -> Turns | None:
     if turns.are_lost:
         raise turns.lost()
     return turns if turns.are_held else None
+
+
+# The headers of a block that code has begun, with the turns in whose body that was: in another body they do not count.
+said: Final[ContextVar[tuple[Turns | None, str | None] | None]] = ContextVar("stepwell_headers", default=None)
+
+
+def headers_here() -> str | None:
+    """The headers of what is written here, as JSON: those of the block, or of the work whose body calls this.
+
+    None outside of both, and in the body of a batch whose messages have different ones.
+    """
+    turns, block = executing.get(), said.get()
+    if block is not None and block[0] is turns:
+        return block[1]
+    if turns is None:
+        return None
+    first = turns.tasks[0].headers
+    return first if all(task.headers == first for task in turns.tasks) else None
+
+
+@contextlib.contextmanager
+def headers(given: Mapping[str, str]) -> Iterator[None]:
+    """A block in which all that is enqueued, triggered, signalled and decided gets these headers, over those it has."""
+    token = said.set((executing.get(), headers_text(given, headers_here())))
+    try:
+        yield
+    finally:
+        said.reset(token)

@@ -116,6 +116,20 @@ def signal_joinable(verb: F) -> F:
     return cast("F", call)
 
 
+def signals_joinable(verb: F) -> F:
+    """The verb; with `tx` it runs in the caller's thread, and so does its source of signals in any case."""
+
+    @functools.wraps(verb)
+    def call(store: Face, /, signals: Iterable[Any], *, tx: object = None, **options: Any) -> Any:
+        given = list(signals)
+        if tx is None or isinstance(tx, SyncTx):
+            return verb(store, given, tx=None if tx is None else tx.async_tx, **options)
+        check_open(store)
+        return store.async_store.database.signals.send_many_here(given, tx=tx, **options)
+
+    return cast("F", call)
+
+
 def emit_joinable(verb: F) -> F:
     """The verb; with `tx` it runs in the caller's thread."""
 

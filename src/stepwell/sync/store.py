@@ -29,6 +29,7 @@ from stepwell.sync.adapters import (
     joinable,
     listed,
     signal_joinable,
+    signals_joinable,
     verb,
 )
 from stepwell.sync.loop_thread import LoopThread
@@ -68,11 +69,14 @@ class Store:
     get = verb(store_.Store.get)
     result = verb(store_.Store.result)
     signal = signal_joinable(verb(store_.Store.signal))
+    signal_many = signals_joinable(verb(store_.Store.signal_many))
+    reschedule = verb(store_.Store.reschedule)
     emit = emit_joinable(verb(store_.Store.emit))
     broadcast = broadcast_joinable(verb(store_.Store.broadcast))
     ask = verb(store_.Store.ask)
     value = verb(store_.Store.value)
     values = verb(store_.Store.values)
+    signals = verb(store_.Store.signals)
     resume = verb(store_.Store.resume)
     cancel = verb(store_.Store.cancel)
     cancel_runs = verb(store_.Store.cancel_runs)

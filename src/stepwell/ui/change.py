@@ -22,8 +22,8 @@ from stepwell.values.stamp import has_version, read_value
 SOON = 5.0  # seconds for which a person waits for the reply to a request
 DONE = {
     "retry": (
-        "goes on from the step that failed; what is recorded is not executed again",
-        "is not in ERROR, or another run has its key now",
+        "goes on where it ended; what is recorded is not executed again, unless it was to clean up",
+        "has not failed and is not cancelled, or another run has its key now",
     ),
     "pause": ("is held back, or its worker was asked to give it back", "is finished, or is being cancelled"),
     "unpause": ("goes on where it was", "was not held back"),

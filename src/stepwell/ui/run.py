@@ -89,7 +89,7 @@ async def run(desk: Desk, request: Request) -> Response:
         waits=[_wait(one, page) for one in page.awaited],
         kept=_kept(page),
         edited=None if page.chosen is None or hidden else _edited(page.chosen.step),
-        facts=_facts(page),
+        facts=_facts(page, hidden=hidden),
         next_command=advice(found, page.why, page.steps),
         missing=unrecorded(page.view),
         hidden=hidden,
@@ -178,7 +178,7 @@ def steps_named(name: str) -> list[Step[..., Any]]:
     return [one for one in declared() if isinstance(one, Step) and one.id == name]
 
 
-def _facts(page: RunPage) -> list[tuple[str, str]]:
+def _facts(page: RunPage, *, hidden: bool) -> list[tuple[str, str]]:
     """A line of facts about the run."""
     run, task = page.run, page.task
     length = length_of(page.view)
@@ -195,6 +195,8 @@ def _facts(page: RunPage) -> list[tuple[str, str]]:
         facts.append(("priority", str(run.priority)))
     if run.tags:
         facts.append(("tags", " · ".join(run.tags)))
+    if run.headers and not hidden:
+        facts.append(("headers", " · ".join(f"{name}={value}" for name, value in run.headers.items())))
     if run.cause:
         facts.append(("cause", run.cause))
     return facts
@@ -205,7 +207,7 @@ def _verbs(run: Run[Any], page: RunPage) -> set[str]:
     if run.deleted_at is not None:
         return {"restore"}
     verbs = {"delete"}
-    if run.status is RunStatus.ERROR:
+    if run.status in (RunStatus.ERROR, RunStatus.CANCELLED):
         verbs.add("retry")
     if run.status in ACTIVE:
         verbs |= {"cancel", "signal"} if run.cancel_requested_at is None else {"signal"}

@@ -24,7 +24,7 @@ MOST_AT_ONCE: Final = 1_000  # runs that one form names
 MOST_SHOWN: Final = 25
 MOST_WORKFLOWS: Final = 30
 VERBS: Final[Mapping[str, tuple[str, frozenset[RunStatus]]]] = {
-    "retry": ("Retry", frozenset((RunStatus.ERROR,))),
+    "retry": ("Retry", frozenset((RunStatus.ERROR, RunStatus.CANCELLED))),
     "cancel": ("Cancel", frozenset((RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED))),
     "pause": ("Pause", frozenset((RunStatus.PENDING, RunStatus.RUNNING, RunStatus.PAUSED))),
     "unpause": ("Resume", frozenset((RunStatus.PAUSED, RunStatus.PENDING))),

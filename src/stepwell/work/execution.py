@@ -386,8 +386,8 @@ class Execution:
         if status == RunStatus.CANCELLED:
             self.database.results.finished([task.id])  # the reason is in the database, and not known here
         elif RunStatus(status).finished:
-            done = settlement_of(outcome)
-            self.database.results.settled(task.id, status, done.output, done.error, self._served.queue, task.kind)
+            done, kind = settlement_of(outcome), task.kind
+            self.database.results.settled(task.id, status, done.output, done.error, self._served.queue, kind=kind)
 
     def _close(self, task: Claimed) -> None:
         self.session.settled(task.id, task.turn)

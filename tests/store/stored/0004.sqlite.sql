@@ -74,7 +74,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','00164492d1ce61e1-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','4f0d290233f18e52-1',1767225600000000);
 CREATE TABLE stepwell_event_workflow (
     tenant text not null,
     name text not null,
@@ -139,10 +139,10 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795126572764238);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795126572765111);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795126572765604);
-INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795126572791759);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795128438949161);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795128438957336);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795128438963050);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795128439006610);
 CREATE TABLE stepwell_observation (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -263,10 +263,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,658391857032498416,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,658391857032498416,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,658391857032498416,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,658391857032498416,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,607464168204187338,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,607464168204187338,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,607464168204187338,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,607464168204187338,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_schedule (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -298,10 +298,10 @@ CREATE TABLE stepwell_signal (
     data text,
     sent_at bigint not null,
     taken_by text,
-    taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint,
+    taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~445a9c447a334b35b9262ee6006134c5','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~29033e8da2164ba7ace28138c59cb492','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -317,10 +317,10 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999967,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999960,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999976,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999847,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 CREATE TABLE stepwell_subscription (
     run_id bigint not null,
@@ -380,23 +380,23 @@ CREATE TABLE stepwell_task (
     last_error text,
     error text,
     input text,
-    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)), schedule_id bigint, limit_key text, cost bigint, key_until_begun boolean not null default false, replaced_by bigint, expires_at bigint, keeps_result boolean not null default false,
+    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)), schedule_id bigint, limit_key text, cost bigint, key_until_begun boolean not null default false, replaced_by bigint, expires_at bigint, keeps_result boolean not null default false, headers text,
     constraint task_owned_while_running check (owner is null or status = 'RUNNING'),
     constraint task_may_be_ready
         check (not ready or (status = 'PENDING' and deleted_at is null and held_at is null and losses = 0)),
     constraint task_finished_at_its_end
         check ((finished_at is null) = (status in ('PENDING', 'RUNNING', 'PAUSED')))
 );
-INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 104, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0);
+INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
 CREATE TABLE stepwell_tick (
     schedule_id bigint not null,
     due_at bigint not null,
@@ -423,7 +423,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',4552,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',32247,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,
@@ -602,7 +602,7 @@ CREATE INDEX stepwell_schedule_buffered on stepwell_schedule (tenant, buffered_a
 CREATE INDEX stepwell_tick_decided on stepwell_tick (decided_at);
 CREATE INDEX stepwell_task_schedule on stepwell_task (schedule_id) where schedule_id is not null and finished_at is null;
 CREATE INDEX stepwell_task_limited on stepwell_task (queue_id, limit_key, priority desc, run_at, id) where ready and limit_key is not null;
-CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key)
+CREATE UNIQUE INDEX stepwell_task_key on stepwell_task (queue_id, key )
     where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
       and (turn = 0 or not key_until_begun);
 CREATE INDEX stepwell_task_replaced on stepwell_task (replaced_by) where replaced_by is not null;
@@ -613,6 +613,10 @@ CREATE INDEX stepwell_broadcast_key_of on stepwell_broadcast_key (broadcast_id);
 CREATE INDEX stepwell_subscription_open on stepwell_subscription (tenant, name, match, run_id) where told is null and taken is null;
 CREATE INDEX stepwell_subscription_told on stepwell_subscription (told) where told is not null;
 CREATE INDEX stepwell_event_workflow_of on stepwell_event_workflow (queue_id);
+CREATE INDEX stepwell_task_freed_key on stepwell_task (queue_id, key , created_at desc, id desc)
+    where kind = 'RUN' and key is not null
+      and not (deleted_at is null and (key_scope = 'ever' or finished_at is null) and (turn = 0 or not key_until_begun));
+CREATE INDEX stepwell_task_tagged on stepwell_task (queue_id, status, created_at, id) where kind = 'RUN' and tags is not null;
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('stepwell_queue',6);
 INSERT INTO "sqlite_sequence" VALUES('stepwell_worker',1);

@@ -4,7 +4,8 @@
 -- bound: 14
 -- Read the state of a run, or of a message if that may be one, and lock it until this transaction ends.
 select task.id, task.status, task.owner, task.turn, task.finished_at, task.cancel_requested_at, task.cleanup_until,
-       task.held_at, task.queue_id, task.parent_id, task.generation, task.wakes, queue.name as workflow
+       task.held_at, task.queue_id, task.parent_id, task.generation, task.wakes, task.kind, task.ready, task.last_error,
+       task.losses, queue.name as workflow
   from {task} as task join {queue} as queue on queue.id = task.queue_id
  where task.id = :id and (task.kind = 'RUN' or (:or_message and task.kind = 'MESSAGE')) is true
    and task.deleted_at is null and queue.tenant = :tenant
@@ -85,6 +86,67 @@ select task.id from {task} as task where task.id {any_of rows} and task.cancel_r
 with rows as ({rows id bigint})
 select task.id, task.cancel_requested_at is not null as requested from rows join {task} as task on task.parent_id = rows.id
  where task.parent_id is not null and task.parent_id {any_of rows} and task.finished_at is null;
+
+-- name: cancelled_runs
+-- bound: 6 + 4 a row
+-- Of these tasks, the runs of a tenant that were cancelled.
+with rows as ({rows id bigint})
+select task.id, task.cleanup_until, task.finished_at is null as stopping
+  from rows join {task} as task on task.id = rows.id
+ where task.id {any_of rows} and (task.kind = 'RUN' and task.status = 'CANCELLED' and task.deleted_at is null) is true
+   and (select queue.tenant from {queue} as queue where queue.id = task.queue_id) = :tenant;
+
+-- name: cancelled_with
+-- bound: 6 + 12 a row
+-- The runs that these asked for and that were cancelled with them; not those that were cancelled before, by themselves.
+with rows as ({rows id bigint})
+select child.id, child.cleanup_until, child.finished_at is null as stopping
+  from rows
+  join {task} as task on task.id = rows.id
+  join {task} as child on child.parent_id = task.id
+ where task.id {any_of rows} and child.parent_id is not null and child.parent_id {any_of rows}
+   and (child.kind = 'RUN' and child.deleted_at is null and child.cancel_requested_at >= task.cancel_requested_at) is true;
+
+-- name: retry_cancelled
+-- bound: 6 + 33 a row
+-- Let runs that were cancelled go on, with all their attempts. One that was to clean up begins anew, as its next
+-- generation: what its steps have done may be undone. One that is held back waits to be let go.
+with rows as ({rows id bigint})
+update {task} as task
+   set status = case when task.held_at is null then 'PENDING' else 'PAUSED' end,
+       ready = {may_be_ready task clears losses},
+       generation = case when task.cleanup_until is null then task.generation else task.generation + 1 end,
+       restarted_at = case when task.cleanup_until is null then task.restarted_at else {now} end,
+       run_at = {now}, attempt = 0, losses = 0, lost_by = null, error = null, last_error = null, waiting = 0,
+       cancel_requested_at = null, cleanup_until = null, suspect = false, worker_id = null, started_at = null,
+       claimed_at = null, finished_at = null, updated_at = {now}
+  from rows
+ where task.id = rows.id and task.id {any_of rows}
+   and (task.status = 'CANCELLED' and task.kind = 'RUN' and task.deleted_at is null) is true
+returning {own task}id, {own task}queue_id;
+
+-- name: reschedule
+-- bound: 30
+-- Move a task to another moment, or to another priority; the transaction has locked it, and no worker executes it.
+update {task} as task
+   set priority = coalesce(cast(:priority as bigint), task.priority),
+       ready = case when :moves then task.status = 'PENDING' and {may_be_ready task}
+                                     and coalesce(cast(:run_at as bigint), {now} + :delay) <= {now}
+                    else task.ready end,
+       run_at = case when :moves then coalesce(cast(:run_at as bigint), {now} + :delay) else task.run_at end,
+       updated_at = {now}
+ where id = :id
+returning id, queue_id, ready, run_at - {now} as wait;
+
+-- name: tags_of
+-- bound: 6
+-- Read the tags of a task.
+select task.tags from {task} as task where task.id = :id;
+
+-- name: put_tags
+-- bound: 14
+-- Give a task these tags; the transaction has locked it for the turn that asks.
+update {task} set tags = {json_of tags}, updated_at = {now} where id = :id returning id;
 
 -- name: hold_run
 -- bound: 26
@@ -182,9 +244,9 @@ returning {own task}id, {own task}status as answer;
 -- Write a copy of a run without a key: it continues from steps that are copied. Its turns are counted from one,
 -- because a run's records are read from its second turn on. Nothing comes back if it was written before.
 insert into {task} (id, kind, queue_id, ready, priority, run_at, turn, max_attempts, input, tags,
-                    cause, created_at, updated_at, limit_key, cost)
+                    cause, created_at, updated_at, limit_key, cost, headers)
 select cast(:fork_id as bigint), task.kind, task.queue_id, {may_be_ready new}, task.priority, {now}, 1, task.max_attempts,
-       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key, task.cost
+       task.input, task.tags, cast(:cause as text), {now}, {now}, task.limit_key, task.cost, task.headers
   from {task} as task where task.id = :id
 on conflict (id) do nothing
 returning id;

@@ -200,14 +200,15 @@ returning {own task}id;
 -- Write effects and timers; one for a queue that is gone is not written and does not come back, nor one that an input from
 -- outside led to, for a queue that is being drained. What a delivered task led to (`inside`) is worked off with it.
 with rows as ({rows id bigint, kind name, queue_id bigint, run_at bigint, max_attempts bigint, key text, input json,
-                    instance_id bigint, inside bigint}),
+                    instance_id bigint, inside bigint, headers json}),
 taking as materialized (
     select queue.id, queue.draining from {queue} as queue where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key, key_scope, input, instance_id, created_at,
-                    updated_at)
+                    updated_at, headers)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now}) <= {now} and {may_be_ready new},
-       coalesce(rows.run_at, {now}), rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now}
+       coalesce(rows.run_at, {now}), rows.max_attempts, rows.key, 'unfinished', rows.input, rows.instance_id, {now}, {now},
+       rows.headers
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -354,7 +355,7 @@ noted as materialized (
 wanted as materialized (
     select * from json_to_recordset(cast(:tasks as json))
         as given (id bigint, kind text, queue_id bigint, run_at bigint, max_attempts bigint, input json,
-                  instance_id bigint)
+                  instance_id bigint, headers json)
 ),
 taking as materialized (
     select queue.id from {queue} as queue
@@ -402,10 +403,10 @@ kept as (
 ),
 added as (
     insert into {task} (id, kind, queue_id, ready, run_at, max_attempts, key_scope, input, instance_id, created_at,
-                        updated_at)
+                        updated_at, headers)
     select wanted.id, wanted.kind, wanted.queue_id, coalesce(wanted.run_at, {now}) <= {now} and {may_be_ready new},
            coalesce(wanted.run_at, {now}), wanted.max_attempts, 'unfinished', wanted.input, wanted.instance_id,
-           {now}, {now}
+           {now}, {now}, wanted.headers
       from wanted where wanted.instance_id = any(array(select moved.id from moved))
 )
 select moved.id, {now} as now from moved;

@@ -19,13 +19,13 @@ update {data_key} set key_id = :key_id, wrapped = :wrapped where id = :id and wr
 
 -- name: sealed_task
 -- bound: 8
--- The input of a run as it is stored.
-select task.id, task.input from {task} as task where task.id = :id;
+-- The input and the headers of a run as they are stored.
+select task.id, task.input, task.headers from {task} as task where task.id = :id;
 
 -- name: reseal_task
 -- bound: 12
--- Give a fork its input, sealed for it; in the transaction that makes it.
-update {task} set input = :input where id = :id returning id;
+-- Give a fork its input and headers, sealed for it; in the transaction that makes it.
+update {task} set input = :input, headers = :headers where id = :id returning id;
 
 -- name: sealed_steps
 -- bound: 12

@@ -23,8 +23,8 @@ returning queue_id as id, '' as answer;
 -- executed, all others wait for the one before them. Queues as in `add_tasks`.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, inside bigint, limit_key text, cost bigint, group_key text, behind bigint,
-                    is_first bigint}),
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, group_key text,
+                    behind bigint, is_first bigint}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
@@ -42,12 +42,12 @@ placed as materialized (
       from rows
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, group_key, position, waits_for_previous, limit_key, cost)
+                    parent_id, created_at, updated_at, group_key, position, waits_for_previous, limit_key, cost, headers)
 select rows.id, rows.kind, rows.queue_id,
        coalesce(rows.run_at, {now} + rows.delay) <= {now} and not placed.waits and {may_be_ready new},
        rows.priority, coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope,
        rows.payload_hash, rows.input, rows.tags, rows.parent_id, {now}, {now}, rows.group_key, placed.position,
-       placed.waits, {limit_key}, {cost}
+       placed.waits, {limit_key}, {cost}, rows.headers
   from rows join placed on placed.id = rows.id
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -106,7 +106,7 @@ update {task} as task
                and queue.tenant not in (select maintenance.tenant from {maintenance} as maintenance)
           from {queue} as queue where queue.id = task.queue_id)
 returning {own task}id, {own task}queue_id, {own task}group_key, {own task}position, {own task}owner, {own task}turn,
-          {own task}attempt, {own task}input;
+          {own task}attempt, {own task}input, {own task}headers;
 
 -- name: next_in_group
 -- bound: 6 + 22 a row

@@ -178,7 +178,7 @@ with rows as ({rows id bigint})
 select task.id, task.kind, queue.name as queue, task.status, task.ready, task.priority, task.run_at, task.owner, task.turn,
        task.attempt, task.max_attempts, task.key, task.input, task.output, task.error, task.last_error, task.suspect,
        task.created_at, task.started_at, task.finished_at, task.deleted_at, task.delete_reason, task.parent_id,
-       task.worker_id, task.tags, task.progress,
+       task.worker_id, task.tags, task.progress, task.headers,
        (select worker.name from {worker} as worker where worker.id = task.worker_id) as worker_name
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows.id} and queue.tenant = :tenant and (:deleted or task.deleted_at is null);

@@ -49,7 +49,7 @@ select task.id, queue.name as workflow, task.status, task.key, task.attempt, tas
        case when :whole then task.input end as input, case when :whole then task.output end as output, task.error,
        task.last_error, task.tags, task.parent_id, task.owner, task.run_at, task.created_at, task.updated_at,
        task.started_at, task.paused_at, task.finished_at, task.deleted_at, task.cause, task.held_at, task.progress,
-       task.cancel_requested_at, task.generation
+       task.cancel_requested_at, task.generation, task.headers
   from rows join {task} as task on task.id = rows.id join {queue} as queue on queue.id = task.queue_id
  where task.id {any_of rows} and (task.kind = 'RUN') is true and (queue.tenant = :tenant) is true
    and (:deleted or task.deleted_at is null);
@@ -86,8 +86,7 @@ select walk.id, walk.created_at
        and (task.created_at, task.id) < (cast(:after_time as bigint), cast(:after_id as bigint))
        and (cast(:deleted as boolean) or task.deleted_at is null)
        and (cast(:key as text) is null or task.key = :key)
-       and (cast(:tag as text) is null
-            or exists (select 1 from json_array_elements_text(task.tags) as tag (name) where tag.name = :tag))
+       and (cast(:prefix as text) is null or substr(task.key, 1, length(cast(:prefix as text))) = :prefix)
      order by task.created_at desc, task.id desc
      limit cast(:limit as bigint)
  ) as walk
@@ -107,8 +106,8 @@ line as (
                and (task.created_at < :after_time or task.id < :after_id)
                and (:deleted or task.deleted_at is null)
                and (:key is null or task.key = :key)
-               and (:tag is null or exists (select 1 from json_each(task.tags) as tag where tag.value = :tag))
-             order by task.created_at desc, task.id desc
+               and (:prefix is null or substr(task.key, 1, length(:prefix)) = :prefix)
+                     order by task.created_at desc, task.id desc
              limit 1 offset :limit - 1) as last
       from rows
 )
@@ -123,9 +122,102 @@ select task.id, task.created_at
    and (task.created_at < :after_time or task.id < :after_id)
    and (:deleted or task.deleted_at is null)
    and (:key is null or task.key = :key)
-   and (:tag is null or exists (select 1 from json_each(task.tags) as tag where tag.value = :tag))
+   and (:prefix is null or substr(task.key, 1, length(:prefix)) = :prefix)
  order by task.created_at desc, task.id desc
  limit :limit;
+
+-- name: find_tagged_runs [postgres]
+-- bound: 12 + 8 a row
+-- As `find_runs`, of runs that have all of the tags: a walk of its own for each workflow and status, over runs with tags and
+-- no others. The bound is of a walk whose first runs fit; what does not fit is looked at too.
+with rows as ({rows queue_id bigint, status name})
+select walk.id, walk.created_at
+  from rows
+ cross join lateral (
+    select task.id, task.created_at from {task} as task
+     where task.kind = 'RUN' and task.tags is not null and task.queue_id = rows.queue_id and task.status = rows.status
+       and task.created_at >= cast(:since as bigint) and task.created_at < cast(:until as bigint)
+       and (task.created_at, task.id) < (cast(:after_time as bigint), cast(:after_id as bigint))
+       and (cast(:deleted as boolean) or task.deleted_at is null)
+       and (cast(:key as text) is null or task.key = :key)
+       and (cast(:prefix as text) is null or substr(task.key, 1, length(cast(:prefix as text))) = :prefix)
+       and {has_tags}
+     order by task.created_at desc, task.id desc
+     limit cast(:limit as bigint)
+ ) as walk
+ order by walk.created_at desc, walk.id desc
+ limit cast(:limit as bigint);
+
+-- name: find_tagged_runs [sqlite]
+-- As `find_runs`, of runs that have all of the tags.
+with rows as ({rows queue_id bigint, status name}),
+line as (
+    select rows.queue_id, rows.status,
+           (select task.id from {task} as task
+             where task.kind = 'RUN' and task.tags is not null and task.queue_id = rows.queue_id and task.status = rows.status
+               and task.created_at >= :since and task.created_at < :until and task.created_at <= :after_time
+               and (task.created_at < :after_time or task.id < :after_id)
+               and (:deleted or task.deleted_at is null)
+               and (:key is null or task.key = :key)
+               and (:prefix is null or substr(task.key, 1, length(:prefix)) = :prefix)
+               and {has_tags}
+             order by task.created_at desc, task.id desc
+             limit 1 offset :limit - 1) as last
+      from rows
+)
+select task.id, task.created_at
+  from line
+  left join {task} as last on last.id = line.last
+ cross join {task} as task
+ where task.kind = 'RUN' and task.tags is not null and task.queue_id = line.queue_id and task.status = line.status
+   and task.created_at >= coalesce(last.created_at, :since)
+   and (last.id is null or task.created_at > last.created_at or task.id >= last.id)
+   and task.created_at < :until and task.created_at <= :after_time
+   and (task.created_at < :after_time or task.id < :after_id)
+   and (:deleted or task.deleted_at is null)
+   and (:key is null or task.key = :key)
+   and (:prefix is null or substr(task.key, 1, length(:prefix)) = :prefix)
+   and {has_tags}
+ order by task.created_at desc, task.id desc
+ limit :limit;
+
+-- name: find_runs_by_key
+-- bound: 30 + 8 a row
+-- Find up to :limit runs whose key is between two, in the order of their keys, the newest of one key first, after the place
+-- given: a walk for each workflow through the keys that are taken, and one through those that are free again.
+with rows as ({row queue_id bigint})
+select walk.id, walk.key, walk.created_at
+  from {walk_of rows} (
+      select taken.id, taken.key, taken.created_at
+        from (select task.id, task.key, task.created_at from {task} as task
+                         where task.queue_id = {its rows.queue_id} and (task.kind = 'RUN') is true
+                           and task.key {from_key} :key_from and task.key {before_key} :key_until
+                           and (task.key <> :after_key or task.created_at < cast(:after_time as bigint)
+                                or (task.created_at = cast(:after_time as bigint) and task.id < cast(:after_id as bigint)))
+                           and task.status {of_types} and task.created_at >= cast(:since as bigint)
+                           and task.created_at < cast(:until as bigint) and (cast(:deleted as boolean) or task.deleted_at is null)
+                           and {has_tags}
+                           and {has_key task}
+                         order by task.key {in_bytes}
+                         limit cast(:limit as bigint)) as taken
+      union all
+      select freed.id, freed.key, freed.created_at
+        from (select task.id, task.key, task.created_at from {task} as task
+                         where task.queue_id = {its rows.queue_id} and (task.kind = 'RUN')
+                           and task.key {from_key} :key_from and task.key {before_key} :key_until
+                           and (task.key <> :after_key or task.created_at < cast(:after_time as bigint)
+                                or (task.created_at = cast(:after_time as bigint) and task.id < cast(:after_id as bigint)))
+                           and task.status {of_types} and task.created_at >= cast(:since as bigint)
+                           and task.created_at < cast(:until as bigint) and (cast(:deleted as boolean) or task.deleted_at is null)
+                           and {has_tags}
+                           and task.key is not null
+                           and not (task.deleted_at is null and (task.key_scope = 'ever' or task.finished_at is null)
+                                    and (task.turn = 0 or not task.key_until_begun))
+                         order by task.key {in_bytes}, task.created_at desc, task.id desc
+                         limit cast(:limit as bigint)) as freed
+ ) as walk
+ order by walk.key {in_bytes}, walk.created_at desc, walk.id desc
+ limit cast(:limit as bigint);
 
 -- name: find_children
 -- bound: 10 + 1 a row
@@ -138,7 +230,8 @@ select task.id, task.created_at
    and (task.created_at < :after_time or task.id < :after_id)
    and (:deleted or task.deleted_at is null)
    and (cast(:key as text) is null or task.key = :key)
-   and (cast(:tag as text) is null or exists (select 1 from {tags} where tag.value = :tag))
+   and (cast(:prefix as text) is null or substr(task.key, 1, length(cast(:prefix as text))) = :prefix)
+   and {has_tags}
  order by task.created_at desc, task.id desc
  limit :limit;
 

@@ -3,9 +3,10 @@
 
 -- rows new_task: id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint, max_attempts bigint,
 --     key text, key_scope name, payload_hash name, input json, tags json, parent_id bigint, inside bigint,
---     limit_key text, cost bigint
+--     limit_key text, cost bigint, headers json
 -- rows waiting_task: id bigint, asked bigint, queue_id bigint, priority bigint, delay bigint, run_at bigint,
---     max_attempts bigint, payload_hash name, input json, tags json, limit_key text, cost bigint, latest bigint,
+--     max_attempts bigint, payload_hash name, input json, tags json, limit_key text, cost bigint, headers json,
+--     latest bigint,
 --     expires_after bigint, expires_at bigint, keeps_result bigint
 
 -- name: reserve_blocks [postgres]
@@ -30,11 +31,11 @@ taking as materialized (
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, limit_key, cost)
+                    parent_id, created_at, updated_at, limit_key, cost, headers)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.headers
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -51,11 +52,11 @@ taking as materialized (
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, limit_key, cost)
+                    parent_id, created_at, updated_at, limit_key, cost, headers)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.headers
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
     or rows.inside = 1 and rows.queue_id in (select taking.id from taking)
@@ -68,18 +69,19 @@ returning id, status as answer;
 -- worth beginning, that its result is kept.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, inside bigint, limit_key text, cost bigint, until_begun bigint, expires_after bigint,
-                    expires_at bigint, keeps_result bigint}),
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, until_begun bigint,
+                    expires_after bigint, expires_at bigint, keeps_result bigint}),
 taking as materialized (
     select queue.id, queue.draining, queue.limited, queue.key_path, queue.cost_path from {queue} as queue
      where queue.id {any_of rows.queue_id} {for_key_share}
 )
 insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key, key_scope, payload_hash, input, tags,
-                    parent_id, created_at, updated_at, limit_key, cost, key_until_begun, expires_at, keeps_result)
+                    parent_id, created_at, updated_at, limit_key, cost, headers, key_until_begun, expires_at,
+                    keeps_result)
 select rows.id, rows.kind, rows.queue_id, coalesce(rows.run_at, {now} + rows.delay) <= {now} and {may_be_ready new},
        rows.priority,
        coalesce(rows.run_at, {now} + rows.delay), rows.max_attempts, rows.key, rows.key_scope, rows.payload_hash,
-       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.until_begun = 1,
+       rows.input, rows.tags, rows.parent_id, {now}, {now}, {limit_key}, {cost}, rows.headers, rows.until_begun = 1,
        coalesce(rows.expires_at, {now} + rows.expires_after), rows.keeps_result = 1
   from rows
  where rows.queue_id in (select taking.id from taking where not taking.draining)
@@ -128,7 +130,7 @@ taking as materialized (
 )
 update {task} as task
    set input = rows.input, payload_hash = rows.payload_hash, priority = rows.priority, tags = rows.tags,
-       max_attempts = rows.max_attempts, limit_key = {limit_key}, cost = {cost}, run_at = {due_again},
+       max_attempts = rows.max_attempts, limit_key = {limit_key}, cost = {cost}, headers = rows.headers, run_at = {due_again},
        ready = {due_again} <= {now} and task.status = 'PENDING' and {may_be_ready task},
        expires_at = coalesce(rows.expires_at, {now} + rows.expires_after), keeps_result = rows.keeps_result = 1,
        replaced_by = rows.asked, updated_at = {now}
@@ -144,7 +146,7 @@ returning {own task}id, {own task}status as answer;
 -- and claimed. For a session whose fence is down, or a queue that is paused or limited, it is added like any other.
 with rows as ({rows id bigint, kind name, queue_id bigint, priority bigint, delay bigint, run_at bigint,
                     max_attempts bigint, key text, key_scope name, payload_hash name, input json, tags json,
-                    parent_id bigint, inside bigint, limit_key text, cost bigint, worker bigint}),
+                    parent_id bigint, inside bigint, limit_key text, cost bigint, headers json, worker bigint}),
 taking as materialized (
     select queue.id, queue.limited, queue.key_path, queue.cost_path,
            queue.paused or queue.limited or queue.tenant in (select maintenance.tenant from {maintenance} as maintenance)
@@ -160,13 +162,13 @@ fit as materialized (
       from rows join taking on taking.id = rows.queue_id left join fence on fence.worker_id = rows.worker
 )
 insert into {task} (id, kind, queue_id, status, ready, priority, run_at, owner, worker_id, turn, attempt, max_attempts,
-                    key_scope, input, tags, parent_id, created_at, updated_at, claimed_at, started_at, limit_key, cost)
+                    key_scope, input, tags, parent_id, created_at, updated_at, claimed_at, started_at, limit_key, cost, headers)
 select rows.id, rows.kind, rows.queue_id, case when fit.worker is null then 'PENDING' else 'RUNNING' end,
        fit.worker is null and {may_be_ready new}, rows.priority, fit.now, fit.worker, fit.worker,
        case when fit.worker is null then 0 else 1 end,
        case when fit.worker is null then 0 else 1 end, rows.max_attempts, rows.key_scope, rows.input, rows.tags,
        rows.parent_id, fit.now, fit.now, case when fit.worker is null then null else fit.now end,
-       case when fit.worker is null then null else fit.now end, {limit_key}, {cost}
+       case when fit.worker is null then null else fit.now end, {limit_key}, {cost}, rows.headers
   from rows join fit on fit.id = rows.id
 returning id, status as answer, claimed_at as number;
 
@@ -180,10 +182,10 @@ select queue.id, {now} as now from {queue} as queue
 -- name: load_task
 -- bound: 6 + 13 a row
 -- Write tasks as they are, one of many: the fastest way there is, on Postgres COPY with the columns of this row set.
-insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key_scope, tags, created_at, updated_at,
-                    input)
+insert into {task} (id, kind, queue_id, ready, priority, run_at, max_attempts, key_scope, tags, headers, created_at,
+                    updated_at, input)
 {rows id bigint, kind name, queue_id bigint, ready bool, priority bigint, run_at bigint, max_attempts bigint,
-      key_scope name, tags json, created_at bigint, updated_at bigint, input json};
+      key_scope name, tags json, headers json, created_at bigint, updated_at bigint, input json};
 
 -- name: find_added
 -- bound: 6 + 11 a row
@@ -237,7 +239,7 @@ update {task} as task
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
-          task.keeps_result;
+          task.keeps_result, task.headers;
 
 -- name: claim_above [postgres]
 -- bound: 12 + 22 a row
@@ -273,7 +275,7 @@ update {task} as task
 returning task.id, task.kind, task.queue_id, task.turn, task.attempt, task.max_attempts, task.priority, task.run_at,
           task.key, task.input, task.wakes, task.parent_id, task.suspect,
           task.created_at, task.claimed_at, task.started_at, task.cleanup_until, task.generation, task.group_key,
-          task.keeps_result;
+          task.keeps_result, task.headers;
 
 -- name: claim [sqlite]
 -- scans maintenance: Turso; a row for each tenant in which nothing is claimed.
@@ -292,7 +294,7 @@ update {task} as task
                   and tenant not in (select maintenance.tenant from {maintenance} as maintenance))
 returning id, kind, queue_id, turn, attempt, max_attempts, priority, run_at,
           key, input, wakes, parent_id, suspect, created_at, claimed_at, started_at,
-          cleanup_until, generation, group_key, keeps_result;
+          cleanup_until, generation, group_key, keeps_result, headers;
 
 -- name: has_suspects
 -- bound: 12
@@ -336,7 +338,7 @@ returning {own task}id, {own task}kind, {own task}queue_id, {own task}turn, {own
           {own task}priority, {own task}run_at, {own task}key, {own task}input, {own task}wakes,
           {own task}parent_id, {own task}suspect, {own task}created_at, {own task}claimed_at,
           {own task}started_at, {own task}cleanup_until, {own task}generation, {own task}group_key,
-          {own task}keeps_result;
+          {own task}keeps_result, {own task}headers;
 
 -- name: has_ready
 -- bound: 8

@@ -136,10 +136,25 @@ select step.key, {text_of step.output} as output, {text_of step.accepts} as acce
 -- bound: 14
 -- Keep a signal for a run, behind those of its name, with its number among all that came for the run; the run is locked,
 -- so two never get one place or one number.
-insert into {signal} (run_id, name, place, key, data, sent_at, arrival)
-select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, :arrival
+insert into {signal} (run_id, name, place, key, data, sent_at, arrival, headers)
+select :id, :name, coalesce(max(signal.place), 0) + 1, :key, {json_of data}, {now}, :arrival, {json_of headers}
   from {signal} as signal where signal.run_id = :id and signal.name = :name
 returning run_id as id;
+
+-- name: signals_of
+-- bound: 12 + 4 a row
+-- List up to :limit signals of a run, behind the place given: by name, and those of one name in the order in which they came.
+-- Those that are taken or wait, if only these are asked for, are found among all.
+select signal.name, signal.place, signal.key, signal.data, signal.sent_at, signal.taken_by, signal.taken_at,
+       signal.answered_at, signal.headers
+  from {signal} as signal
+ where signal.run_id = :id and signal.name >= cast(:after_name as text)
+   and (signal.name > cast(:after_name as text) or signal.place > cast(:after as bigint))
+   and (cast(:name as text) is null or signal.name = :name or signal.name = '?' || cast(:name as text))
+   and not (cast(:waiting as boolean) and signal.taken_at is not null)
+   and not (cast(:taken as boolean) and signal.taken_at is null)
+ order by signal.name, signal.place
+ limit cast(:limit as bigint);
 
 -- name: wake_run
 -- bound: 12

@@ -1,5 +1,6 @@
 -- What came after projections, subject by subject: ordered groups, builds, observations, outboxes, reports, inline projections,
--- seals of the audit, requests, schedules, data keys, limits and rates, conditions of adds, broadcasts, signals by arrival.
+-- seals of the audit, requests, schedules, data keys, limits and rates, conditions of adds, broadcasts, signals by arrival, the
+-- search of runs by key and tag, headers.
 
 -- Ordered groups: tasks of a queue that are executed one after the other, in the order in which they were committed. A task
 -- has its place in its group, `position`, from when it is written until it is done; the first may be executed, the others
@@ -431,8 +432,9 @@ alter table {task} add column expires_at bigint;
 -- Whether what the handler of a message returns is kept.
 alter table {task} add column keeps_result boolean not null default false;
 
+-- It is in the order of the bytes of the keys, which serves `=` as well: runs are found by the beginning of their key.
 drop index {task_key};
-create unique index {task_key} on {task} (queue_id, key)
+create unique index {task_key} on {task} (queue_id, key {bytes_order})
     where key is not null and deleted_at is null and (key_scope = 'ever' or finished_at is null)
       and (turn = 0 or not key_until_begun);
 
@@ -500,3 +502,16 @@ create index {event_workflow_of} on {event_workflow} (queue_id);
 
 -- The number of a signal among all that came for its run, so that a wait for several names takes the one that came first.
 alter table {signal} add column arrival bigint;
+
+-- Runs are found by the beginning of their key: in `task_key`, and here those whose key is free again; no run has an entry
+-- in both.
+create index {task_freed_key} on {task} (queue_id, key {bytes_order}, created_at desc, id desc)
+    where kind = 'RUN' and key is not null
+      and not (deleted_at is null and (key_scope = 'ever' or finished_at is null) and (turn = 0 or not key_until_begun));
+
+-- Runs that have tags, in the order in which lists walk: a run without tags has no entry.
+create index {task_tagged} on {task} (queue_id, status, created_at, id) where kind = 'RUN' and tags is not null;
+
+-- Headers: a few texts that travel with work; null where there are none.
+alter table {task} add column headers {json};
+alter table {signal} add column headers {json};
