@@ -27,7 +27,7 @@ TEXTS: Final = {
 
 @click.group()
 def limit() -> None:
-    """Limit how much of a queue runs at once and how often it begins, and pause single keys."""
+    """Limit how much of a queue runs and how often; pause keys of it."""
 
 
 @limit.command("ls")
