@@ -15,7 +15,7 @@ from tests.ground.waiting import wait_for
 
 MODULE = "tests.crash.burst"
 LEASE = 2
-KILL_EVERY = 0.3
+KILL_EVERY = 0.15
 
 
 @pytest.mark.proves("arrivals-04")
@@ -24,7 +24,7 @@ KILL_EVERY = 0.3
 def test_the_last_of_a_burst_is_handled_whoever_is_killed(
     site: Site, scale: Scale, measured: Callable[..., None]
 ) -> None:
-    keys, count, most = [f"key-{n}" for n in range(scale.of(2, 4))], scale.of(80, 3000), scale.of(3, 40)
+    keys, count, most = [f"key-{n}" for n in range(scale.of(2, 4))], scale.of(300, 3000), scale.of(3, 40)
     run_apart(_create(site))
     site.ledger.touch()
     began, killed = time.monotonic(), 0

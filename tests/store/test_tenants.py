@@ -151,6 +151,7 @@ def reading(one: Filled) -> dict[str, Verb]:
         "history": lambda store: store.history(one.failed),
         "audit": lambda store: store.audit(),
         "why": lambda store: store.why(one.run),
+        "signals": lambda store: store.signals(one.run),
         "runs": lambda store: store.runs(),
         "runs of a parent": lambda store: store.runs(parent=one.run),
         "runs deleted": lambda store: store.runs(deleted=True),
@@ -213,6 +214,8 @@ def changing(one: Filled) -> dict[str, Verb]:
         "fork": lambda store: store.fork(one.run, at="approved"),
         "ask": lambda store: store.ask(one.run, "paper", 1, timeout=0),
         "signal": lambda store: store.signal(one.run, "approved", "mallory"),
+        "signal_many": lambda store: store.signal_many([(one.run, "approved", "mallory")]),
+        "reschedule": lambda store: store.reschedule(one.message, priority=9),
         "resume": lambda store: store.resume(one.run, "approved", "mallory"),
         "delete": lambda store: store.delete(one.message),
         "release": lambda store: store.release(one.taken.id),
@@ -329,7 +332,9 @@ async def test_no_verb_tells_or_changes_anything_of_another_tenant(store_url: st
         assert await everything_of_ann(ann) == before
         answers = {name: await _answer(verb, ann) for name, verb in reading(ours).items()}
         unheard = {name for name, answer in answers.items() if not answer}
-        assert unheard == {"runs of a parent", "dequeue"}, "it has no children, and in maintenance nothing is taken"
+        assert unheard == {"runs of a parent", "dequeue", "signals"}, (
+            "it has no children and no signals, and in maintenance nothing is taken"
+        )
 
 
 @pytest.mark.proves("MT-02")

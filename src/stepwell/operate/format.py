@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Any, Final
 
 from stepwell.base.count import Count
-from stepwell.errors import InvalidOption
 
 # The words for a status, each with the statuses of its runs; a word of `IN_PART` means only some runs of a status.
 IN_PART: Final[Mapping[str, tuple[str, ...]]] = {
@@ -39,6 +38,8 @@ def statuses_in(words: Iterable[str]) -> tuple[str, ...]:
     """The statuses that these words mean together; a word that means only some runs of a status is refused."""
     asked = tuple(words)
     if partial := [word for word in asked if word in IN_PART]:
+        from stepwell.errors import InvalidOption  # noqa: PLC0415 - `--help` loads no errors
+
         raise InvalidOption("status", partial[0], "it means only some runs of a status: ask for it alone")
     return tuple(dict.fromkeys(status for word in asked for status in STATUS_WORDS[word]))
 

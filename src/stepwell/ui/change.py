@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -120,11 +121,12 @@ async def _data(desk: Desk, request: Request, run_id: int, kind: str) -> tuple[s
     """The name of what a run waits for, and what the form gives it, read by the type that the run waits for."""
     form, excerpts = request.state.form, desk.store.database.excerpts
     name = form.get("name", "").strip()
-    awaited = await excerpts.awaited(await desk.store.get_run(run_id))
+    run = await desk.store.get_run(run_id)
+    awaited = await excerpts.awaited(run)
     found = next((one for one in awaited if (one.kind, one.name) == (kind, name)), None)
     if "data" in form or found is None:
         return name, parsed_json(form.get("data", ""), "the data")
-    fields = fields_of_schema(schema_awaited(found))
+    fields = fields_of_schema(schema_awaited(found, desk.code_of(run)))
     data = value_of(fields, form)
     return name, data if is_whole(fields) or isinstance(data, dict) else {}
 
@@ -135,7 +137,8 @@ async def _fork(desk: Desk, request: Request, run_id: int) -> Response:
     at, edited = form.get("at", ""), form.get("edited", "")
     outputs: dict[str, Any] = {}
     if edited:
-        outputs[edited] = _checked(edited, parsed_json(form.get("output", ""), f"the output of {edited}"))
+        code, output = desk.code_of(await store.get_run(run_id)), form.get("output", "")
+        outputs[edited] = _checked(code, edited, parsed_json(output, f"the output of {edited}"))
         at = at or await _after(desk, run_id, edited)
     fork = await store.fork(run_id, at=at, outputs=outputs, **by(request))
     changed = f" with another output of {edited}" if edited else ""
@@ -143,10 +146,10 @@ async def _fork(desk: Desk, request: Request, run_id: int) -> Response:
     return answered(request, url_of(request, f"/runs/{int(fork)}"), said)
 
 
-def _checked(step: str, output: Any) -> Any:
+def _checked(code: Callable[..., Any] | None, step: str, output: Any) -> Any:
     """The output if the step could have returned it, where its code is here; else `SerializationError`."""
     name = step.rpartition("/")[2].rpartition("#")[0] or step
-    if not has_version(type_ := returns_of(name)):
+    if not has_version(type_ := returns_of(name, code)):
         read_value(encode(output, what=f"output of {step}"), type_, what=f"output of {step}")
     return json.loads(json.dumps(output))
 

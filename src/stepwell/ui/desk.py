@@ -20,7 +20,7 @@ from stepwell.base.count import NONE, Count
 from stepwell.engine import Engine
 from stepwell.operate.lookup import NameRefused
 from stepwell.operate.travel import Waypoints
-from stepwell.records import TaskKind
+from stepwell.records import Run, TaskKind
 from stepwell.store.store import Store
 from stepwell.ui.access import Principal
 from stepwell.ui.guard import Refusal, cookie_options
@@ -65,6 +65,11 @@ class Desk:
     def store(self) -> Store:
         """The store, which is open while pages are asked for."""
         return self.given if isinstance(self.given, Store) else self.given()
+
+    def code_of(self, run: Run[Any]) -> Callable[..., Any] | None:
+        """The function of the run's workflow, if it is here."""
+        known = self.workflows.get(run.workflow)
+        return None if known is None else known.fn
 
     @property
     def engine(self) -> Engine | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -86,7 +86,7 @@ async def run(desk: Desk, request: Request) -> Response:
         step=page.chosen.step if page.chosen else None,
         tried=_tried(page),
         step_failure=failure_of(page.chosen.step.error) if page.chosen else None,
-        waits=[_wait(one, page) for one in page.awaited],
+        waits=[_wait(one, page, desk.code_of(found)) for one in page.awaited],
         kept=_kept(page),
         edited=None if page.chosen is None or hidden else _edited(page.chosen.step),
         facts=_facts(page, hidden=hidden),
@@ -104,7 +104,7 @@ def _sources(desk: Desk, page: RunPage) -> list[SourceView]:
         return []
     step = page.chosen.step if page.chosen else page.failed
     found = [(known.fn, failure_of(page.run.error))]
-    if step is not None and len(named := steps_named(step.name)) == 1:
+    if step is not None and len(named := steps_named(step.name, known.fn)) == 1:
         found.append((named[0].fn, failure_of(step.error)))
     read = [(source_of(fn), failure) for fn, failure in found]
     return [source_view(source, page.steps, failure) for source, failure in read if source is not None]
@@ -136,18 +136,18 @@ def _tried(page: RunPage) -> list[Any]:
     return [mark for mark in page.marks if mark.step == key] if key else []
 
 
-def _wait(one: Awaited, page: RunPage) -> OpenWait:
+def _wait(one: Awaited, page: RunPage, code: Callable[..., Any] | None) -> OpenWait:
     resumes = page.why.reason is Reason.STEP_PAUSED and one.schema is None and one.kind == "signal"
     verb = "resume" if resumes else {"signal": "signal", "request": "ask", "doubt": "resolve"}[one.kind]
     words = ["stepwell", verb, str(page.run.id), one.name, *(["done"] if one.kind == "doubt" else []), "DATA"]
-    return OpenWait(one, resumes, fields_of_schema(schema_awaited(one)), shlex.join(words))
+    return OpenWait(one, resumes, fields_of_schema(schema_awaited(one, code)), shlex.join(words))
 
 
-def schema_awaited(one: Awaited) -> Mapping[str, Any] | None:
+def schema_awaited(one: Awaited, code: Callable[..., Any] | None) -> Mapping[str, Any] | None:
     """The JSON schema of what a run waits for: what it says, else of a step in doubt what its code here returns."""
     if one.kind != "doubt" or one.schema is not None:
         return one.schema
-    return schema_of(returns_of(name_of(one.name)))
+    return schema_of(returns_of(name_of(one.name), code))
 
 
 def _kept(page: RunPage) -> list[str]:
@@ -167,15 +167,17 @@ def _edited(step: StepInfo) -> str | None:
     return text if fits(text) else None
 
 
-def returns_of(name: str) -> Any:
+def returns_of(name: str, code: Callable[..., Any] | None) -> Any:
     """The type that the step of this name returns, where its code is here; else Any."""
-    found = {one.definition.returns for one in steps_named(name)}
+    found = {one.definition.returns for one in steps_named(name, code)}
     return found.pop() if len(found) == 1 else Any
 
 
-def steps_named(name: str) -> list[Step[..., Any]]:
-    """The steps of this name whose code is here."""
-    return [one for one in declared() if isinstance(one, Step) and one.id == name]
+def steps_named(name: str, code: Callable[..., Any] | None) -> list[Step[..., Any]]:
+    """The steps of this name whose code is here: those beside the code of the workflow, if there are any."""
+    found = [one for one in declared() if isinstance(one, Step) and one.id == name]
+    beside = [one for one in found if code is not None and one.fn.__module__ == code.__module__]
+    return beside or found
 
 
 def _facts(page: RunPage, *, hidden: bool) -> list[tuple[str, str]]:

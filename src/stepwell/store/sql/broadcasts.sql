@@ -68,7 +68,7 @@ with rows as ({rows id bigint})
 select task.id from {task} as task where task.id {any_of rows} order by task.id {skip_locked};
 
 -- name: tell_subscriptions
--- bound: 6 + 14 a row
+-- bound: 6 + 16 a row
 -- Note that these waits were told of a broadcast, once; their runs are locked.
 with rows as ({rows run_id bigint, generation bigint, key name}),
 found as materialized (
