@@ -145,7 +145,7 @@ async def times_of(store: Store, url: str) -> dict[str, float]:
     """The median milliseconds of what callers and people ask of a full store."""
     run = FIRST + 1_002
     asks: dict[str, Ask] = {
-        "result": lambda: store.result(run, timeout=5),
+        "result": lambda: store.result(run, int, timeout=5),
         "runs": lambda: store.runs("flow", limit=20),
         "show": lambda: shown(store, run),
         "doctor": lambda: facts_of(store, "here"),
