@@ -25,7 +25,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: a claim elsewhere does not count who has a place",
         "LI-01",
-        "store/limited.py",
+        "store/limited_claims.py",
         "most - len(places))",
         "most)",
         MOST,
@@ -49,7 +49,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: the places of a key are not counted",
         "LI-02",
-        "store/limited.py",
+        "store/limited_claims.py",
         "most - self.running.get(key, 0)",
         "most",
         DECLARED,
@@ -81,7 +81,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: a key loses the rest of its turn with each claim",
         "LI-03",
-        "store/limited.py",
+        "store/limited_claims.py",
         "turn.weight - 1 - nth % turn.weight",
         "0",
         TURNS,
@@ -89,7 +89,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: a paused key goes on",
         "LI-04",
-        "store/limited.py",
+        "store/limited_claims.py",
         'free = 0 if row["paused_at"] is not None else self._keys.free',
         "free = self._keys.free",
         LIGHT,
@@ -121,7 +121,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: a suspect that is executed alone is not let in",
         "LI-06",
-        "store/limited.py",
+        "store/limited_claims.py",
         '            yield Call("admit", {"queue_id": queue_id, "id": found[0]["id"]})\n',
         "            pass\n",
         LOST,
@@ -185,7 +185,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "rates: a claim elsewhere does not ask the rate in all",
         "LI-10",
-        "store/limited.py",
+        "store/limited_claims.py",
         "if (wait := rates.wait(turn.key, cost)) > 0:",
         "if (wait := rates.wait_of_key(turn.key, cost)) > 0:",
         WINDOWS,
@@ -225,7 +225,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "rates: a suspect costs nothing",
         "LI-13",
-        "store/limited.py",
+        "store/limited_claims.py",
         '            rates.begin(key, found[0]["cost"])\n',
         "",
         RATES + "test_a_suspect_is_charged_too_and_waits_for_its_rate",

@@ -19,6 +19,7 @@ from tests.workflows.kit import begun, drained
 pytest.importorskip("starlette")
 from stepwell.ui.failure import Failure, TraceFrame
 from stepwell.ui.graph import StepGraph, graph_of
+from stepwell.ui.run import steps_named
 from stepwell.ui.source import source_of, view_of
 from stepwell.ui.timeline import TimelineLane
 
@@ -135,6 +136,15 @@ def test_what_has_no_source_has_none() -> None:
     made: dict[str, Any] = {}
     exec("def nowhere(): pass", made)
     assert source_of(made["nowhere"]) is None
+
+
+def test_a_step_beside_the_code_of_its_workflow_is_found_first() -> None:
+    async def pay() -> None: ...
+
+    pay.__module__ = "elsewhere"
+    other = step(pay)
+    assert steps_named("pay", flows.buy.fn) == [flows.pay]
+    assert {other, flows.pay} <= set(steps_named("pay", None))
 
 
 async def test_a_run_is_shown_as_a_graph_and_with_its_source(store: Store) -> None:

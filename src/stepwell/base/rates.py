@@ -98,7 +98,7 @@ class Meter:
         return min(-(-units * self.period // self.flow), LONGEST_DEBT)
 
     def corrected(self, paid: int, now: int, units: int) -> int:
-        """The moment until which the rate is paid, if a task has cost so many units more, or less, than was paid.
+        """The moment until which the rate is paid, after a task that cost `units` more than was paid (less: negative).
 
         What it has not needed lets others go on sooner; it is not saved up.
         """

@@ -247,7 +247,7 @@ class Scale:
         return sum(stop - start - self.width for start, stop in self.gaps)
 
     def column(self, moment: datetime, width: int = WIDTH) -> int:
-        """Where a moment stands in so many columns."""
+        """In which of the columns a moment stands."""
         return min(width - 1, int(width * self.share(moment.timestamp())))
 
     def share(self, at: float) -> float:

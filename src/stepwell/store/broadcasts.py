@@ -2,7 +2,7 @@
 
 It is published first: it gets a place among the others, and can be found. A run that begins to wait looks for what was
 published; the wait is committed before it looks, so whichever comes second finds the other, and nothing is locked for
-that. Then the waits are told, so many in one transaction. All of it may be repeated: a wait is told once, a run takes
+that. Then the waits are told, a hundred in one transaction. All of it may be repeated: a wait is told once, a run takes
 what it takes under its own lock, and the run of a workflow has a key.
 """
 
@@ -37,7 +37,7 @@ EVENT_KEY: Final = "event:"  # the key of a run that an event has triggered begi
 LONGEST_EVENT: Final = LONGEST_NAME - len(EVENT)
 CHUNK: Final = 100  # runs that are told, or triggered, in one transaction
 PASSES: Final = 20  # looks for runs that other transactions had locked, ...
-PAUSE: Final = 0.05  # ... so many seconds apart; then the rest waits for another turn
+PAUSE: Final = 0.05  # seconds between them; then the rest waits for another turn
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class Broadcasts:
         return False
 
     async def _pass(self, task: Claimed, name: str, match: str, place: int) -> int:
-        """Tell the waits, so many at a time, in the order of their runs; return how many are to be told yet."""
+        """Tell the waits in batches, in the order of their runs; return how many are left."""
         after, left = -(2**63), 0
         while True:
             params = self._db.params(name=name, match=match, after=after, limit=CHUNK)
@@ -184,7 +184,7 @@ class Broadcasts:
         return len(over) + len(free), [row["id"] for row in woken], ready
 
     async def _trigger_all(self, task: Claimed, sent: Sent, match: str) -> None:
-        """Trigger a run of each workflow that is triggered for the event, so many in one transaction."""
+        """Trigger a run of each workflow that asks for the event, in batches of one transaction each."""
         after = -(2**63)
         while True:
             params = self._db.params(name=sent.name, match=match, after=after, limit=CHUNK)

@@ -37,7 +37,7 @@ from stepwell.store.hints.wakeups import Wakeups
 from stepwell.store.horizon import EventFeed
 from stepwell.store.ids import Ids, reserve_blocks
 from stepwell.store.inline import InlineRows
-from stepwell.store.limited import LimitedClaims
+from stepwell.store.limited_claims import LimitedClaims
 from stepwell.store.limiters import Limiters
 from stepwell.store.lock_queue import LockQueue
 from stepwell.store.maintenance import Admission

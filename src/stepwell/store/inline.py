@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepwell.store.instances import Change, Instance
     from stepwell.store.transaction import Tx
 
-PARTS: Final = 256  # keys share so many locks: a server has memory for some thousand, of all its transactions
+PARTS: Final = 256  # locks that all keys share: a server has memory for some thousands, of all its transactions
 ISOLATED: Final = "it does not see what others commit meanwhile, and {} needs that: begin it with READ COMMITTED"
 OTHER_SHAPE: Final = (
     "its table was made as {}, and is {} in this code; other columns need a projection of another name, beside this "

@@ -48,7 +48,7 @@ select rows.run_id, rows.kind, rows.name, rows.after, task.status, task.finished
 
 -- name: reports_after
 -- bound: 20 + 4 a row
--- Read what a run of this tenant has reported under a name after a place, in order, at most so many writes.
+-- Read what a run of this tenant has reported under a name after a place, in order; :limit is the maximum number of writes.
 select report.place, report.chunks, report.data from {report} as report
  where report.run_id = :id and report.kind = :kind and report.name = :name and report.place > :after
    and (select queue.tenant = :tenant
@@ -58,7 +58,7 @@ select report.place, report.chunks, report.data from {report} as report
 
 -- name: reports_before
 -- bound: 12 + 4 a row
--- Read what a run has reported under a name before a place, the newest first, at most so many writes.
+-- Read what a run has reported under a name before a place, the newest first; :limit is the maximum number of writes.
 select report.place, report.chunks, report.data from {report} as report
  where report.run_id = :id and report.kind = :kind and report.name = :name and report.place < :before
  order by report.place desc
