@@ -180,6 +180,7 @@ def _added(
         new = yield Adding(run, triggers)
     finally:
         run.leave(row.key)
+    run.slot.ends_children |= any(trigger.on_parent_end == "cancel" for trigger in triggers)
     answer: Answered = yield from asked(run, AddChildren(run.task, row, new.drafted, new.ids, new.queues, recorded))
     assert isinstance(answer, Recorded)
     return answer

@@ -11,7 +11,7 @@ from stepwell.base.names import check_whole
 from stepwell.errors import InvalidOption
 from stepwell.records import RunStatus
 from stepwell.store.audit import By, What
-from stepwell.store.control import cancelling
+from stepwell.store.control import cancelling, end_children
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.progress import tell_done
 from stepwell.store.run_filter import LAST, RunFilter, filter_of, finding, statuses_of
@@ -100,6 +100,7 @@ class Bulk:
         yield from self._db.audit.of_all(self._db.params(), deleted, What.DELETED, by=by)
         unfinished = [row for row in deleted if row["finished_at"] is None]
         woken = yield from wake_parents(self._db.params(), unfinished, gone=True)
+        yield from end_children(self._db.params(), unfinished, woken, self._db.audit)
         return deleted, woken
 
 

@@ -36,7 +36,8 @@ def conditional_row_of(task: NewTask, task_id: int) -> tuple[Value, ...]:
     """A new task as the row set of `add_with_conditions`."""
     said = task.conditions or Conditions()
     ends = said.expires_after, said.expires_at
-    return *row_of(task, task_id), int(said.until_begun), *ends, int(said.keeps_result)
+    lasts = said.timeout, said.deadline_at, said.on_parent_end
+    return *row_of(task, task_id), int(said.until_begun), *ends, int(said.keeps_result), *lasts
 
 
 def keyed_by_period(params: dict[str, Value], numbered: Sequence[Numbered]) -> Script[Sequence[Numbered]]:
@@ -152,7 +153,7 @@ def _waiting_row(task: NewTask, found: int, asked: int) -> tuple[Value, ...]:
     # fmt: off
     return (found, asked, task.queue_id, task.priority, task.delay, task.run_at, task.max_attempts, task.payload_hash,
             task.input, task.tags, task.limit_key, task.cost, task.headers, said.latest, said.expires_after,
-            said.expires_at, int(said.keeps_result))
+            said.expires_at, int(said.keeps_result), said.timeout)
     # fmt: on
 
 

@@ -32,7 +32,7 @@ from stepwell.store.add import (
     load,
     ordered_row_of,
 )
-from stepwell.store.conditions import ConditionOptions
+from stepwell.store.conditions import ConditionOptions, with_deadline
 from stepwell.store.draft import Addressed, Asked, Draft, Drafted, drafted_runs, examples
 from stepwell.store.driver import LOCKS, Call, Row, Script, only_reads, refused_write
 from stepwell.store.held_keys import (
@@ -236,15 +236,20 @@ class NewTasks:
         self.share_here(drafted, tx)
         return self._db.transactions.play_here(self.joining(drafted), tx)
 
-    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int) -> Children:
-        """Runs that another run asks for, checked, encoded and numbered; nothing is written yet."""
-        drafted = self.drafted_runs(asked)
+    async def draft_children(self, asked: Sequence[Asked[Any]], parent_id: int, deadline: int | None) -> Children:
+        """Runs that a run with this deadline asks for, checked, encoded and numbered; nothing is written yet."""
+        drafted = self.drafted_runs(asked, is_inside=True)
         await self.check_workflows(drafted)
         queues = [await self._number(drafted, name, create=create) for name, create in drafted.queues.items()]
         self._due_after(task.delay for task in drafted.tasks)
         if any(task.conditions is not None and task.conditions.on_conflict == "newest" for task in drafted.tasks):
             raise InvalidOption("newest", True, "a run waits for its children, and cancels none: trigger it in a step")
-        tasks = [msgspec.structs.replace(task, parent_id=parent_id, inside=True) for task in drafted.tasks]
+        tasks = [
+            msgspec.structs.replace(
+                task, parent_id=parent_id, inside=True, conditions=with_deadline(task.conditions, deadline)
+            )
+            for task in drafted.tasks
+        ]
         children = dataclasses.replace(drafted, tasks=tasks, required={})  # that was checked already
         return Children(children, await self._db.ids.take(len(tasks)), frozenset(queues))
 
@@ -257,11 +262,11 @@ class NewTasks:
         limit, codec = store.payload_limit, store.codec
         return Draft(queue, payload_limit=limit, default_attempts=attempts, codec=codec, **options)
 
-    def drafted_runs(self, asked: Sequence[Asked[Any]]) -> Drafted:
+    def drafted_runs(self, asked: Sequence[Asked[Any]], *, is_inside: bool = False) -> Drafted:
         """Runs checked and encoded; nothing is written yet."""
         limit, attempts = self._db.options.payload_limit, self._db.options.retry.max_attempts
         codec = self._db.options.codec
-        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts, codec=codec)
+        return drafted_runs(asked, payload_limit=limit, default_attempts=attempts, codec=codec, is_inside=is_inside)
 
     async def check_workflows(self, drafted: Drafted) -> None:
         """Refuse the call before anything is written: first for an unknown name, then for a missing worker."""

@@ -29,6 +29,8 @@ class Slot(Protocol):
     session: Session
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
     on_stop: Callable[[], None]  # called before the body is cancelled
+    deadline: int | None  # by which the run has to be finished, by the database's clock
+    ends_children: bool  # a run that was asked for in this turn ends with this one
     on_cancel: Callable[[], None] | None  # called when the task was cancelled, if the body handles that itself
 
     def clean_up(self, deadline: Deadline) -> None:

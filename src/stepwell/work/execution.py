@@ -35,6 +35,7 @@ from stepwell.work.outcome import (
     Reached,
     Released,
     Settled,
+    following,
     interrupted,
     is_refusal,
     judge,
@@ -64,27 +65,13 @@ class Home(Protocol):
 class Execution:
     """The turns of the tasks of one place: one task, or one batch."""
 
+    # fmt: off
     __slots__ = (
-        "_calls",
-        "_cleanup",
-        "_demand",
-        "_given_up",
-        "_held",
-        "_home",
-        "_in_body",
-        "_open",
-        "_served",
-        "_stopped",
-        "_waiting",
-        "database",
-        "gave_back",
-        "job",
-        "on_cancel",
-        "on_stop",
-        "session",
-        "settled",
-        "withheld",
+        "_calls", "_cleanup", "_demand", "_given_up", "_held", "_home", "_in_body", "_open", "_served", "_stopped",
+        "_waiting", "database", "deadline", "ends_children", "gave_back", "job", "on_cancel", "on_stop", "session",
+        "settled", "withheld"
     )
+    # fmt: on
 
     def __init__(
         self,
@@ -112,6 +99,8 @@ class Execution:
         self._given_up = False
         self._stopped: Outcome | None = None  # the outcome with which the current body was stopped
         self.withheld: tuple[StepRow, ...] = ()
+        self.deadline: int | None = None
+        self.ends_children = False
         self.on_stop: Callable[[], None] = _no_callback
         self.on_cancel: Callable[[], None] | None = None
         self._cleanup: Deadline | None = None  # of the current body, if its task was cancelled
@@ -213,15 +202,12 @@ class Execution:
     def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Reached | None]:
         """The outcome of the body, or the failure of a run whose timeout is over before."""
         outcome = self._outcome(tasks, threads)
-        # Most runs have no timeout; without this coroutine each of their waits passes one frame less.
-        if self._served.run_timeout is None or tasks[0].cleanup_until is not None:  # a cleanup has its own deadline
-            return outcome
-        return self._until(self._served.run_timeout, tasks[0], outcome)
+        deadline = Deadline.of_run(tasks[0], self._served.run_timeout, self.database.clock)
+        self.deadline, self.ends_children = None if deadline is None else deadline.moment, tasks[0].ends_children
+        # Most runs have none; without this coroutine each of their waits passes one frame less.
+        return outcome if deadline is None else self._until(deadline, outcome)
 
-    async def _until(
-        self, run_timeout: float, task: Claimed, outcome: Coroutine[Any, Any, Reached | None]
-    ) -> Reached | None:
-        deadline = Deadline.of_run(task, run_timeout, self.database.clock)
+    async def _until(self, deadline: Deadline, outcome: Coroutine[Any, Any, Reached | None]) -> Reached | None:
         if deadline.left <= 0:
             outcome.close()
             return deadline.failure
@@ -313,9 +299,10 @@ class Execution:
             settlement = msgspec.structs.replace(settlement, steps=steps)
         if self._served.batch > 1 and isinstance(outcome, NotThisCode):  # or it would spoil a batch, which forgets it
             settlement = msgspec.structs.replace(settlement, alone=True)
-        if isinstance(outcome, self._served.told) and (is_run or self._served.body is not None):
+        tells = isinstance(outcome, self._served.told) and (is_run or self._served.body is not None)
+        if (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
             for task in tasks:
-                answer = self.database.tasks.settle_telling(task.id, worker, task.turn, settlement)
+                answer = self.database.tasks.settle_with(task.id, worker, task.turn, settlement, what)
                 self._wait_for(task, outcome, answer)
             return
         for task in tasks:
