@@ -597,7 +597,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "unfinished": {"queue_id": of.messages},
         "unfinished_children": {"id": of.parents},
         "children_to_end": {"id": of.parents, "timed_out": 1},
-        "ended_with": {"id": of.parents, "timed_out": 1},
+        "ended_with": {"id": of.cancelled, "timed_out": 1},
         "note_ends_children": {"id": of.running[0]},
         "unmake_instances": {"id": of.bare},
         "untaken_signals": {"name": "word", "key": "k"},

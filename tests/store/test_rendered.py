@@ -341,7 +341,7 @@ async def fill_with_all_sorts(store: Store) -> None:
         TASK.format(id=44, more="status, error", values="false, 'PAUSED', '{}'").replace("'MESSAGE'", "'RUN'"),
         TASK.format(id=43, more="parent_id", values="true, 1").replace("'MESSAGE'", "'RUN'"),
         TASK.format(id=46, more=CANCELLED, values="false, 'CANCELLED', 8, 5, null").replace("'MESSAGE'", "'RUN'"),
-        TASK.format(id=47, more=CANCELLED, values="false, 'CANCELLED', 8, 5, 46").replace("'MESSAGE'", "'RUN'"),
+        TASK.format(id=47, more=CANCELLED, values="false, 'CANCELLED', 8, 9, 46").replace("'MESSAGE'", "'RUN'"),
         "update {task} set tags = '[\"vip\"]' where id = 41",
         *(GROUP.format(key=key) for key in ("g", "empty")),
         *(f"insert into {{key_paid}} (queue_id, limit_key, paid) values (2, '{key}', 1)" for key in "ab"),
