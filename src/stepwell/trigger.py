@@ -144,7 +144,9 @@ class Waited(Generic[R_co]):
         left = None if self.seconds is None else max(0.0, self.seconds - (time.monotonic() - begun))
         # A run with a key may have existed before, and have ended.
         result: R_co = returned(
-            run_id, await store.database.results.ending(run_id, left, is_new=self.trigger.key is None)
+            run_id,
+            await store.database.results.ending(run_id, left, is_new=self.trigger.key is None),
+            store.database.definitions.of(self.trigger.workflow),
         )
         return result
 

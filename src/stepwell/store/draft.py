@@ -69,6 +69,7 @@ class Asked(Generic[R_co]):
     defines: bool  # requested through the workflow itself, which creates its definition; a bare name must be known
     input: str  # JSON text, checked against the workflow's parameters if they are known
     returns: Any = Any
+    raises: tuple[type[Exception], ...] = ()  # of which its callers get the exceptions as they are
     again: Callable[[Write], str] | None = field(default=None, repr=False, compare=False)  # encodes the input once more
     key: str | None = None
     priority: int = 0
