@@ -13,6 +13,7 @@ import msgspec
 
 from stepwell.base.durations import Duration
 from stepwell.base.events import StoreLost
+from stepwell.base.program import Definition
 from stepwell.errors import (
     InvalidOption,
     QueueNotFound,
@@ -258,6 +259,8 @@ class NewTasks:
         known = MessageOptions.__annotations__
         if unknown := options.keys() - known.keys():
             raise TypeError(f"enqueue takes no option {min(unknown)!r}; it takes key, tx, {', '.join(known)}")
+        if options.get("result") and not isinstance(queue, str):
+            self._db.definitions.name(queue.queue, Definition(getattr(queue, "returns", Any)))
         store, attempts = self._db.options, self._db.options.retry.max_attempts
         limit, codec = store.payload_limit, store.codec
         return Draft(queue, payload_limit=limit, default_attempts=attempts, codec=codec, **options)
