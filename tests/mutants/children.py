@@ -59,16 +59,16 @@ CHILDREN_MUTANTS = (
         "a purged child tells nobody",
         "S-15",
         "store/queues.py",
-        "        yield from wake_parents(self._db.params(), [row for row in removed if",
-        "        yield from wake_parents(self._db.params(), [row for row in () if",
+        "        yield from wake_parents(self._db.params(), unfinished, gone=True)",
+        "        yield from wake_parents(self._db.params(), (), gone=True)",
         EVERY_END,
     ),
     Mutant(
         "a deleted child tells nobody",
         "S-15",
         "store/maintenance.py",
-        "        yield from wake_parents(self._db.params(), [row for row in deleted if",
-        "        yield from wake_parents(self._db.params(), [row for row in () if",
+        "        yield from wake_parents(self._db.params(), unfinished, gone=True)",
+        "        yield from wake_parents(self._db.params(), (), gone=True)",
         EVERY_END,
     ),
     Mutant(
@@ -303,7 +303,7 @@ CHILDREN_MUTANTS = (
         "store/tasks.py",
         "        if what.ends and RunStatus(status).finished:",
         "        if what.ends and RunStatus(status).finished and what.timed_out:",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-success]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "a run whose time is over leaves its children alone",
@@ -311,7 +311,7 @@ CHILDREN_MUTANTS = (
         "work/outcome.py",
         "    timed_out = isinstance(outcome, Failed) and outcome.timed_out\n",
         "    timed_out = False\n",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-timeout]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "a run that is lost for good leaves its children alone",
@@ -319,7 +319,7 @@ CHILDREN_MUTANTS = (
         "store/sessions.py",
         "        yield from end_children(self._db.params(), over, set(), self._db.audit)\n",
         "",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-loss]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "a run that is deleted leaves its children alone",
@@ -327,7 +327,7 @@ CHILDREN_MUTANTS = (
         "store/maintenance.py",
         "        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)\n",
         "",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-delete]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "runs that are deleted together leave their children alone",
@@ -335,7 +335,7 @@ CHILDREN_MUTANTS = (
         "store/bulk.py",
         "        yield from end_children(self._db.params(), unfinished, woken, self._db.audit)\n",
         "",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-delete many]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "runs that are purged leave their children alone",
@@ -343,7 +343,7 @@ CHILDREN_MUTANTS = (
         "store/queues.py",
         "        yield from end_children(self._db.params(), unfinished, set(), self._db.audit)\n",
         "",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-purge]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "a cancel takes children that are to be left alone",
@@ -351,7 +351,7 @@ CHILDREN_MUTANTS = (
         "store/sql/control.sql",
         "\n   and coalesce(task.on_parent_end, 'cancel') = 'cancel';",
         ";",
-        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said[sqlite-cancel]",
+        f"{PARENT_ENDS}test_a_child_ends_with_its_parent_or_not_as_was_said",
     ),
     Mutant(
         "what ended with a run stays cancelled when it is retried",
@@ -359,7 +359,7 @@ CHILDREN_MUTANTS = (
         "store/dead_letters.py",
         '        yield from self._going_on(by, children, {row["id"] for row in requeued})\n',
         "",
-        f"{PARENT_ENDS}test_what_ended_with_a_run_goes_on_with_its_retry[sqlite-failure-cancel-False]",
+        f"{PARENT_ENDS}test_what_ended_with_a_run_goes_on_with_its_retry",
     ),
     Mutant(
         "a run is retried while a child is still being stopped",
@@ -367,7 +367,7 @@ CHILDREN_MUTANTS = (
         "store/dead_letters.py",
         'stopping = {row["parent_id"] for row in children if row["stopping"]}',
         "stopping: set[int] = set()",
-        f"{PARENT_ENDS}test_a_retry_waits_for_children_that_stop[sqlite]",
+        f"{PARENT_ENDS}test_a_retry_waits_for_children_that_stop",
     ),
     Mutant(
         "a child has no part in the deadline of its parent",
@@ -375,7 +375,7 @@ CHILDREN_MUTANTS = (
         "store/conditions.py",
         '    if deadline is None or (said is not None and said.on_parent_end == "leave"):',
         "    if True:",
-        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less[sqlite-2h-30m]",
+        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less",
     ),
     Mutant(
         "a child that is left alone has the deadline of its parent",
@@ -383,7 +383,7 @@ CHILDREN_MUTANTS = (
         "store/conditions.py",
         '    if deadline is None or (said is not None and said.on_parent_end == "leave"):',
         "    if deadline is None:",
-        f"{PARENT_ENDS}test_a_child_that_is_left_alone_has_no_deadline[sqlite]",
+        f"{PARENT_ENDS}test_a_child_that_is_left_alone_has_no_deadline",
     ),
     Mutant(
         "a child may have more time than its parent",
@@ -391,7 +391,7 @@ CHILDREN_MUTANTS = (
         "work/deadline.py",
         "(own is None or task.deadline_at < own)",
         "own is None",
-        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less[sqlite-2h-30m]",
+        f"{PARENT_ENDS}test_a_child_has_the_time_of_its_parent_or_less",
     ),
     Mutant(
         "what a trigger says of the time goes under",
@@ -399,6 +399,6 @@ CHILDREN_MUTANTS = (
         "work/deadline.py",
         "        limit = limit if task.timeout is None else task.timeout / 1_000_000\n",
         "",
-        f"{PARENT_ENDS}test_a_trigger_says_how_long_its_run_may_take[sqlite-10m-10m]",
+        f"{PARENT_ENDS}test_a_trigger_says_how_long_its_run_may_take",
     ),
 )

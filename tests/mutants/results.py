@@ -125,7 +125,7 @@ RESULTS_MUTANTS = (
         "base/program.py",
         "        return self._named.get(workflow) or definition_of(workflow)\n",
         "        return definition_of(workflow)\n",
-        "tests/runs/test_same_name.py::test_a_store_reads_results_as_its_own_worker_or_trigger_says[sqlite-True]",
+        "tests/runs/test_same_name.py::test_a_store_reads_results_as_its_own_worker_or_trigger_says",
     ),
     Mutant(
         "a definition that was freed still says how results are read",

@@ -293,6 +293,6 @@ STEERING_MUTANTS = (
         "store/bulk.py",
         "        if set(statuses_of(which)) - {RunStatus.ERROR}:",
         "        if True:",
-        "tests/runs/test_bulk.py::test_cancelled_runs_that_fit_go_on_if_they_are_asked_for[sqlite]",
+        "tests/runs/test_bulk.py::test_cancelled_runs_that_fit_go_on_if_they_are_asked_for",
     ),
 )
