@@ -164,10 +164,6 @@ CREATE TABLE stepwell.task (
     expires_at bigint,
     keeps_result boolean DEFAULT false NOT NULL,
     headers json,
-    timeout bigint,
-    deadline_at bigint,
-    on_parent_end text,
-    ends_children boolean DEFAULT false NOT NULL,
     CONSTRAINT task_attempt_check CHECK ((attempt >= 0)),
     CONSTRAINT task_check CHECK ((NOT (ready AND waits_for_previous))),
     CONSTRAINT task_finished_at_its_end CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'PAUSED'::text])))),
@@ -175,7 +171,6 @@ CREATE TABLE stepwell.task (
     CONSTRAINT task_kind_check CHECK ((kind = ANY (ARRAY['MESSAGE'::text, 'RUN'::text, 'EFFECT'::text, 'TIMER'::text, 'INPUT'::text, 'OUTBOX'::text]))),
     CONSTRAINT task_max_attempts_check CHECK ((max_attempts >= 1)),
     CONSTRAINT task_may_be_ready CHECK (((NOT ready) OR ((status = 'PENDING'::text) AND (deleted_at IS NULL) AND (held_at IS NULL) AND (losses = 0)))),
-    CONSTRAINT task_on_parent_end_check CHECK ((on_parent_end = ANY (ARRAY['cancel'::text, 'leave'::text]))),
     CONSTRAINT task_owned_while_running CHECK (((owner IS NULL) OR (status = 'RUNNING'::text))),
     CONSTRAINT task_status_check CHECK ((status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'PAUSED'::text, 'SUCCESS'::text, 'ERROR'::text, 'CANCELLED'::text])))
 )
@@ -803,6 +798,23 @@ CREATE VIEW stepwell.steps AS
      JOIN stepwell.task task ON (((task.id = step.run_id) AND (task.generation = step.generation))))
      JOIN stepwell.queue queue ON ((queue.id = task.queue_id)))
   WHERE (step.key !~~ '#%'::text);
+CREATE TABLE stepwell.subject_key (
+    id bigint NOT NULL,
+    tenant text NOT NULL,
+    subject text NOT NULL,
+    wrapped text,
+    created_at bigint NOT NULL,
+    forgotten_at bigint,
+    CONSTRAINT subject_key_check CHECK (((wrapped IS NULL) = (forgotten_at IS NOT NULL)))
+);
+ALTER TABLE stepwell.subject_key ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME stepwell.subject_key_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE stepwell.subscription (
     run_id bigint NOT NULL,
     generation bigint NOT NULL,
@@ -891,39 +903,39 @@ CREATE TABLE stepwell.workflow (
 );
 INSERT INTO stepwell.audit VALUES (2, 1, 'failed', 1, 1, 1, '"PermanentError: no such address"', 1767225600000000, NULL, '', NULL);
 INSERT INTO stepwell.audit VALUES (3, 2, 'failed', 1, 1, 1, '"PermanentError: nothing is ordered"', 1767225600000000, NULL, '', NULL);
-INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', '6aec47f512037118-1', 1767225600000000);
+INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', '40330eb880f466e5-1', 1767225600000000);
 INSERT INTO stepwell.instance VALUES (9, '', 'account', 'a', 1, NULL, NULL, NULL, NULL, 1767225600000000, 1767225600000000);
-INSERT INTO stepwell.migration VALUES (1, 'initial', 1795133689273677);
-INSERT INTO stepwell.migration VALUES (2, 'dead_in_queue', 1795133689302630);
-INSERT INTO stepwell.migration VALUES (3, 'projections', 1795133689350671);
-INSERT INTO stepwell.migration VALUES (4, 'records_and_flow', 1795133690006052);
-INSERT INTO stepwell.migration VALUES (5, 'ends_of_parents', 1795133690041725);
+INSERT INTO stepwell.migration VALUES (1, 'initial', 1795134085359470);
+INSERT INTO stepwell.migration VALUES (2, 'dead_in_queue', 1795134085397375);
+INSERT INTO stepwell.migration VALUES (3, 'projections', 1795134085453495);
+INSERT INTO stepwell.migration VALUES (4, 'records_and_flow', 1795134086027947);
+INSERT INTO stepwell.migration VALUES (5, 'subject_keys', 1795134086067012);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (1, '', 'mail', false, false, 1767225600000000, false, NULL, NULL);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (2, '', 'order', false, false, 1767225600000000, false, NULL, NULL);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (3, '', 'basket', false, false, 1767225600000000, false, NULL, NULL);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (5, '', 'account:effects', false, false, 1767225600000000, false, NULL, NULL);
 INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (6, '', 'account:inputs', false, false, 1767225600000000, false, NULL, NULL);
-INSERT INTO stepwell.rollup VALUES (29453760, 1, 169775569761856426, 3, 3, 2, 1, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 169775569761856426, 3, 3, 1, 0, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 3, 169775569761856426, 0, 3, 1, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 169775569761856426, 0, 3, 2, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~75aed5bfbb3e405187224c83d547a529', '1', 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1, NULL);
-INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999942, 1767225600000000, '5', '5', NULL, NULL);
+INSERT INTO stepwell.rollup VALUES (29453760, 1, 3335900142908413669, 3, 3, 2, 1, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 3335900142908413669, 3, 3, 1, 0, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 3, 3335900142908413669, 0, 3, 1, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 3335900142908413669, 0, 3, 2, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~9195b9e5e32b481481678b1bb39e06e7', '1', 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1, NULL);
+INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999948, 1767225600000000, '5', '5', NULL, NULL);
 INSERT INTO stepwell.step VALUES (5, 0, 'order()#1', 1, 'PAUSED', 1, 1767225600000000, NULL, '7', '{"ids": [6], "until": null}', NULL, NULL);
-INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999935, 1767225600000000, '7', '7', NULL, NULL);
+INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999949, 1767225600000000, '7', '7', NULL, NULL);
 INSERT INTO stepwell.step VALUES (4, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 INSERT INTO stepwell.step VALUES (6, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO stepwell.task VALUES (1, 1, 'MESSAGE', 'SUCCESS', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"ann"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (2, 1, 'MESSAGE', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, 'PermanentError: no such address', '{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 232, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}', '"nobody"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (3, 2, 'RUN', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 3, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, 'order-0', 'ever', '1240a4684403b160e6597a653a88f56c', NULL, NULL, NULL, NULL, NULL, 'PermanentError: nothing is ordered', '{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 232, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}', '0', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (5, 3, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 0, 1, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'basket', 'ever', '9e287f590d2dcbbf387bfb70928e621d', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '7', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (6, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 0, 0, 5, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '7', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (7, 1, 'MESSAGE', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'bob', 'ever', '8c82efa3d21a0d76f37fd1dfb6997efe', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"bob"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (8, 1, 'MESSAGE', 'PENDING', false, false, 0, 1767229200000000, NULL, NULL, 0, 0, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"later"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (4, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 1, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'order-5', 'ever', '6152bc863269f1d04b4d21185d6bb25e', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '5', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (10, 5, 'EFFECT', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Tell","data":{"amount":3}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.task VALUES (11, 6, 'TIMER', 'PENDING', false, false, 0, 1767312000000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '9:daily', 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Add","data":{"id":"a","amount":1}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL, NULL, NULL, NULL, false);
-INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 20173, NULL, '0.1.0.dev0', '["mail", "order", "basket", "zones/2025b/"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
+INSERT INTO stepwell.task VALUES (1, 1, 'MESSAGE', 'SUCCESS', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"ann"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (2, 1, 'MESSAGE', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, 'PermanentError: no such address', '{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}', '"nobody"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (3, 2, 'RUN', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 3, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, 'order-0', 'ever', '1240a4684403b160e6597a653a88f56c', NULL, NULL, NULL, NULL, NULL, 'PermanentError: nothing is ordered', '{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}', '0', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (5, 3, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 0, 1, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'basket', 'ever', '9e287f590d2dcbbf387bfb70928e621d', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '7', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (6, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 0, 0, 5, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '7', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (7, 1, 'MESSAGE', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'bob', 'ever', '8c82efa3d21a0d76f37fd1dfb6997efe', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"bob"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (8, 1, 'MESSAGE', 'PENDING', false, false, 0, 1767229200000000, NULL, NULL, 0, 0, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"later"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (4, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 1, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'order-5', 'ever', '6152bc863269f1d04b4d21185d6bb25e', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '5', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (10, 5, 'EFFECT', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Tell","data":{"amount":3}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.task VALUES (11, 6, 'TIMER', 'PENDING', false, false, 0, 1767312000000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '9:daily', 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Add","data":{"id":"a","amount":1}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
+INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 31866, NULL, '0.1.0.dev0', '["mail", "order", "basket", "zones/2025b/"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
 INSERT INTO stepwell.workflow VALUES (2, NULL, NULL, 1767225600000000);
 INSERT INTO stepwell.workflow VALUES (3, NULL, NULL, 1767225600000000);
 SELECT pg_catalog.setval('stepwell.audit_place', 2, true);
@@ -935,6 +947,7 @@ SELECT pg_catalog.setval('stepwell.observation_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.ordered_group_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.queue_id_seq', 6, true);
 SELECT pg_catalog.setval('stepwell.schedule_id_seq', 1, false);
+SELECT pg_catalog.setval('stepwell.subject_key_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.worker_id_seq', 1, true);
 ALTER TABLE ONLY stepwell.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (task_id, place);
@@ -1006,6 +1019,10 @@ ALTER TABLE ONLY stepwell.signal
     ADD CONSTRAINT signal_pkey PRIMARY KEY (run_id, name, place);
 ALTER TABLE ONLY stepwell.step
     ADD CONSTRAINT step_pkey PRIMARY KEY (run_id, generation, key);
+ALTER TABLE ONLY stepwell.subject_key
+    ADD CONSTRAINT subject_key_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY stepwell.subject_key
+    ADD CONSTRAINT subject_key_tenant_subject_key UNIQUE (tenant, subject);
 ALTER TABLE ONLY stepwell.subscription
     ADD CONSTRAINT subscription_pkey PRIMARY KEY (run_id, generation, key);
 ALTER TABLE ONLY stepwell.task
