@@ -55,6 +55,33 @@ def begin_apart(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     return asyncio.Task(work, loop=asyncio.get_running_loop(), name=name, context=contextvars.Context())
 
 
+def drive(begin: Callable[[], Coroutine[Any, Any, T]], done: Callable[[T | BaseException], object]) -> None:
+    """Do the work in a new context and no task: up to its first wait before this returns, the rest as its waits end.
+
+    For work that nothing cancels, and that asks for no task of its own, as `asyncio.timeout` does: what may need one it
+    starts with `begin_apart`, and awaits.
+    """
+    work, context = begin(), contextvars.Context()
+
+    def step(_: object = None) -> None:
+        try:
+            awaited = work.send(None)
+        except StopIteration as end:
+            done(end.value)
+        except BaseException as error:
+            done(error)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+        else:
+            if awaited is None:  # `asyncio.sleep(0)`
+                asyncio.get_running_loop().call_soon(step, context=context)
+            else:
+                awaited._asyncio_future_blocking = False  # noqa: SLF001 - the protocol of `await`, as a task says it
+                awaited.add_done_callback(step, context=context)
+
+    context.run(step)
+
+
 async def ended(thread: threading.Thread, within: float) -> None:
     """Return when the thread has ended or was never started, or after this many seconds."""
     await passed(lambda: not thread.is_alive(), within)
