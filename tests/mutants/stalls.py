@@ -148,7 +148,7 @@ STALL_MUTANTS = (
         "each flush is a task",
         "protocol-14",
         "store/flush.py",
-        "            self._loop.call_soon(drive, partial(self._drain, lane), partial(self._drained, lane))\n",
+        "            self._loop.call_soon(Driven.begin, partial(self._drain, lane), partial(self._drained, lane))\n",
         '            begin_apart(self._drain(lane), "flush").add_done_callback(print)\n',
         "tests/store/test_single.py::test_one_caller_costs_no_task_no_timer_and_few_turns",
     ),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from stepwell.base.backoff import waits
 from stepwell.base.deadlines import Deadlines
 from stepwell.base.events import InternalTaskFailed, StoreBack, StoreLost
-from stepwell.base.futures import begin_apart, drive, resolve
+from stepwell.base.futures import Driven, begin_apart, resolve
 from stepwell.errors import Refused, StepwellError, StoreBusy, StoreClosed, StoreLocked, StoreUnavailable
 from stepwell.store.bisection import SEEKING, Isolated, isolated, one_by_one
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
@@ -178,7 +178,7 @@ class GroupCommit:
         lane.append(operation)
         if lane.rests.is_set():
             lane.rests.clear()
-            self._loop.call_soon(drive, partial(self._drain, lane), partial(self._drained, lane))
+            self._loop.call_soon(Driven.begin, partial(self._drain, lane), partial(self._drained, lane))
 
     def _answer(self, operation: Operation, answer: Answer | BaseException) -> None:
         if operation.answered:
