@@ -19,10 +19,10 @@ async def test_who_waits_too_long_is_told_once_and_the_others_are_not() -> None:
     deadlines.add("answered", 0.03)
     deadlines.remove("answered")
     await until(lambda: len(told) == 2)
-    assert told == ["first", "second"]
+    assert sorted(told) == ["first", "second"]
     deadlines.add("last", 0.02)
     await until(lambda: len(told) == 3)
-    assert told == ["first", "second", "last"]
+    assert told[2:] == ["last"]
     deadlines.close()
 
 
