@@ -13,7 +13,7 @@ from stepwell.cli.command import (
     OK,
     REFUSED,
     USAGE,
-    Changed,
+    ChangeAnswer,
     Invocation,
     Stop,
     asks_store,
@@ -260,13 +260,13 @@ async def _each(
 
     refused = list(said)[-1]
 
-    async def changed(name: str) -> Changed:
+    async def changed(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         answer = None if picked.dry_run else await change(run.id)
         record = {"run": run.id, "answer": answer}
-        return Changed(record, f"{called(run)} {said[answer]}", done=answer != refused)
+        return ChangeAnswer(record, f"{called(run)} {said[answer]}", done=answer != refused)
 
-    def following(last: Changed) -> str:
+    def following(last: ChangeAnswer) -> str:
         return "the same without --dry-run" if picked.dry_run else f"stepwell {then} {last.record['run']}"
 
     return await change_each(asked, names_given(picked.names), changed, following)
@@ -275,12 +275,12 @@ async def _each(
 async def _restore(store: Store, asked: Invocation, names: Sequence[str]) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    async def restored(name: str) -> Changed:
+    async def restored(name: str) -> ChangeAnswer:
         run = await run_named(store, name, deleted=True)
         done = await store.restore(run.id)
         back = "is back as it was: what it recorded is kept, and what it waited for still counts"
         said = back if done else "was not deleted; nothing was changed"
-        return Changed({"run": run.id, "restored": done}, f"{called(run)} {said}", done=done)
+        return ChangeAnswer({"run": run.id, "restored": done}, f"{called(run)} {said}", done=done)
 
     return await change_each(asked, names_given(names), restored, lambda last: f"stepwell show {last.record['run']}")
 

@@ -143,7 +143,7 @@ def names_given(names: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeAnswer:
     """What became of one of the things that a command changes: its line of JSON, the sentence, and if it was done."""
 
     record: dict[str, Any]
@@ -152,7 +152,10 @@ class Changed:
 
 
 async def change_each(
-    asked: Invocation, names: Sequence[T], change: Callable[[T], Awaitable[Changed]], then: Callable[[Changed], str]
+    asked: Invocation,
+    names: Sequence[T],
+    change: Callable[[T], Awaitable[ChangeAnswer]],
+    then: Callable[[ChangeAnswer], str],
 ) -> int:
     """Change one thing after the other and print what became of each, then a command for the last.
 

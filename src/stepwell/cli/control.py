@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.command import OK, REFUSED, USAGE, Changed, Invocation, Stop, asks_store, change_each, names_given
+from stepwell.cli.command import (
+    OK,
+    REFUSED,
+    USAGE,
+    ChangeAnswer,
+    Invocation,
+    Stop,
+    asks_store,
+    change_each,
+    names_given,
+)
 from stepwell.cli.output import say, say_json, say_next
 from stepwell.operate.format import ago, plain
 
@@ -204,11 +214,11 @@ async def _why(store: Store, asked: Invocation, name: str) -> None:
 async def _pause(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    async def paused(name: str) -> Changed:
+    async def paused(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         held = await store.pause(run.id, reason=reason)
         said = _held(run) if held else f"is {run.status}, or is being cancelled: nothing was changed"
-        return Changed({"run": run.id, "paused": held}, f"{called(run)} {said}", done=held)
+        return ChangeAnswer({"run": run.id, "paused": held}, f"{called(run)} {said}", done=held)
 
     return await change_each(asked, names_given(names), paused, lambda last: f"stepwell resume {last.record['run']}")
 
@@ -303,13 +313,13 @@ def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str])
 async def _accept(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    async def accepted(name: str) -> Changed:
+    async def accepted(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         done = await store.accept(run.id, reason=reason)
         said = "goes on with the code as it is" if done else "is not held for its code: nothing was changed"
-        return Changed({"run": run.id, "accepted": done}, f"{called(run)} {said}", done=done)
+        return ChangeAnswer({"run": run.id, "accepted": done}, f"{called(run)} {said}", done=done)
 
-    def following(last: Changed) -> str:
+    def following(last: ChangeAnswer) -> str:
         return f"stepwell show {last.record['run']} -f" if last.done else f"stepwell why {last.record['run']}"
 
     return await change_each(asked, names_given(names), accepted, following)

@@ -14,7 +14,7 @@ from stepwell.cli.command import (
     OK,
     REFUSED,
     USAGE,
-    Changed,
+    ChangeAnswer,
     Invocation,
     Stop,
     asks_store,
@@ -286,9 +286,9 @@ async def _said(asked: Invocation, work: Any, done: str, next_: str) -> None:
 async def _each(asked: Invocation, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
     """Change messages one by one, and print the result of each."""
 
-    async def changed(one: int) -> Changed:
+    async def changed(one: int) -> ChangeAnswer:
         done = await change(one)
-        return Changed({"task": one, "done": done}, f"{one} {said[0] if done else said[1]}", done=bool(done))
+        return ChangeAnswer({"task": one, "done": done}, f"{one} {said[0] if done else said[1]}", done=bool(done))
 
     return await change_each(asked, ids, changed, lambda _: "stepwell queue ls")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.command import Changed, Invocation, asks_store, change_each, names_given
+from stepwell.cli.command import ChangeAnswer, Invocation, asks_store, change_each, names_given
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
@@ -60,10 +60,10 @@ def reschedule(
 
 
 async def _reschedule(store: Store, asked: Invocation, names: Sequence[str], options: dict[str, Any]) -> int:
-    async def rescheduled(name: str) -> Changed:
+    async def rescheduled(name: str) -> ChangeAnswer:
         number, called = await _named(store, name)
         answer = await store.reschedule(number, **options)
-        return Changed({"task": number, "answer": answer}, f"{called} {SAID[answer]}", done=bool(answer))
+        return ChangeAnswer({"task": number, "answer": answer}, f"{called} {SAID[answer]}", done=bool(answer))
 
     return await change_each(
         asked, names_given(names), rescheduled, lambda last: f"stepwell show {last.record['task']}"
