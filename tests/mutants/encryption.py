@@ -206,7 +206,7 @@ ENCRYPTION_MUTANTS = (
         "values/cipher.py",
         "tenant_key.decrypt(data[:NONCE], data[NONCE:], _OF_SUBJECT + subject.encode())",
         "tenant_key.decrypt(data[:NONCE], data[NONCE:], _OF_SUBJECT + b'customer/ada')",
-        FORGOTTEN + "test_an_envelope_of_one_subject_does_not_open_in_a_row_of_another",
+        FORGOTTEN + "test_the_key_of_a_subject_is_of_no_other_subject_and_no_other_tenant",
     ),
     Mutant(
         "keys are kept for ever",

@@ -36,6 +36,7 @@ from stepwell.operate.run_view import view_of
 from stepwell.store import subject_keys
 from stepwell.store.run_log import last_lines
 from stepwell.store.subject_keys import KNOWN_FOR, SubjectKeys
+from stepwell.values.cipher import Key, new_subject_key, unwrapped_subject
 from tests.deciders.workbench import Bench, Do, Noted
 from tests.store.seam import ask, do
 from tests.store.test_encryption import everything, under
@@ -168,13 +169,18 @@ async def test_a_forgotten_subject_is_read_nowhere_and_nothing_else_is_lost(lock
 @pytest.mark.proves("security-15")
 async def test_open_work_of_a_forgotten_subject_fails_and_its_key_is_no_conflict(locked: Store) -> None:
     run = await begun(locked, child, "waits", headers=ADA)
+    begun_before = await begun(locked, order, "has recorded steps", headers=ADA)
+    await drained(locked, order, send)
     await locked.create_queue("mail")
     with headers(ADA):
         message = await locked.enqueue("mail", {"text": "waits"}, key="k")
     other = await locked.enqueue("mail", "bob's")
     await locked.forget_subject("customer/ada")
-    await drained(locked, child, send)
-    assert (await locked.get_run(run)).last_error == "SubjectForgotten"
+    await locked.signal(begun_before, "approved", "text")
+    await drained(locked, child, order, mourn, send)
+    for one in (run, begun_before):
+        found = await locked.get_run(one)
+        assert (str(found.status), found.last_error) == ("ERROR", "SubjectForgotten")
     [letter] = await locked.dead_letters(queue="mail")
     assert (letter.id, letter.last_error) == (int(message), "SubjectForgotten")
     done = await locked.get(other)
@@ -253,6 +259,8 @@ async def test_an_instance_that_was_forgotten_has_ended_and_others_go_on(locked:
     found = await told(locked)
     assert (found.count("marker-ada"), found.count("marker-bob")) == (0, before)
     await Worker(locked, [engine]).drain()
+    failed = await ask(locked, "select kind, last_error from {task} where status = 'ERROR'")
+    assert [tuple(row) for row in failed] == [("INPUT", "SubjectForgotten")]
     with pytest.raises(SubjectForgotten):
         await engine.state(Kept, "ada")
     with pytest.raises(SubjectForgotten):
@@ -315,6 +323,15 @@ async def test_an_envelope_of_one_subject_does_not_open_in_a_row_of_another(lock
     assert theirs["wrapped"] != mine["wrapped"]
     [left] = await ask(locked, f"select id, input from {{task}} where id = {bob}")
     assert "$sw" in left["input"], "a key that was copied to another subject opens nothing"
+
+
+@pytest.mark.proves("security-13", "security-15")
+def test_the_key_of_a_subject_is_of_no_other_subject_and_no_other_tenant() -> None:
+    ours, theirs = Key(bytes(32)), Key(bytes([1]) * 32)
+    wrapped = new_subject_key(ours, "customer/ada")
+    assert unwrapped_subject(ours, "customer/ada", wrapped) is not None
+    assert unwrapped_subject(ours, "customer/bob", wrapped) is None
+    assert unwrapped_subject(theirs, "customer/ada", wrapped) is None
 
 
 @pytest.mark.proves("security-15")
