@@ -21,6 +21,7 @@ from stepwell import (
     PermanentError,
     StepFailed,
     Store,
+    StoreUnavailable,
     SubjectForgotten,
     Tx,
     Worker,
@@ -371,3 +372,81 @@ async def test_feeds_and_projections_leave_out_what_was_forgotten(locked: Store)
     await engine.execute(Do("bob", "more"))
     await Worker(locked, [engine]).drain()
     assert seen == ["bob", "bob"]
+
+
+def calls_of(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that reach the database apart from scripts, from now on."""
+    sealed: Any = store.database.driver
+    seen: list[str] = []
+    for name in ("read", "write"):
+        whole = getattr(sealed._inner, name)
+
+        async def noted(call: Any, whole: Any = whole) -> Any:
+            seen.append(call.statement)
+            return await whole(call)
+
+        monkeypatch.setattr(sealed._inner, name, noted)
+    return seen
+
+
+@pytest.mark.proves("security-15")
+async def test_without_a_subject_nothing_is_asked_for_one_and_with_one_its_key_is_read_once(
+    locked: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await locked.create_queue("mail")
+    seen = calls_of(locked, monkeypatch)
+    for text in ("a", "b"):
+        await locked.enqueue("mail", text)
+        await begun(locked, child, text)
+    await drained(locked, send, child)
+    assert {one for one in seen if "subject" in one or "seals_of" in one} == set()
+    with headers(ADA):
+        for text in ("a", "b"):
+            await locked.enqueue("mail", text)
+            await begun(locked, child, text)
+    await drained(locked, send, child)
+    asked = [one for one in seen if "subject" in one or "seals_of" in one]
+    assert (set(asked), asked.count("subject_keys")) == ({"subject_keys", "add_subject_keys"}, 2)
+
+
+@pytest.mark.proves("security-14", "security-15")
+async def test_subjects_are_read_with_the_new_key_and_forgotten_after_a_rotation(
+    store_url: str, backend: str, clock: TestClock
+) -> None:
+    if backend == "memory":
+        pytest.skip("its database goes with the store")
+    keys = {name: os.urandom(32) for name in ("old", "new")}
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring({"old": keys["old"]}, "old"))) as store:
+        await store.create_queue("mail")
+        with headers(ADA):
+            message = await store.enqueue("mail", "marker")
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring(keys, "new"))) as store:
+        assert await store.rotate_keys() == 1
+    async with connect(store_url, clock=clock, codec=Encrypted(keys=Keyring({"new": keys["new"]}, "new"))) as store:
+        found = await store.get(message)
+        assert found is not None
+        assert found.input == "marker"
+        assert await store.forget_subject("customer/ada")
+        assert "marker" not in await told(store)
+
+
+@pytest.mark.proves("security-15")
+async def test_who_forgets_is_told_so_when_the_reply_of_the_commit_is_lost(
+    locked: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await locked.create_queue("mail")
+    with headers(ADA):
+        await locked.enqueue("mail", "marker")
+    inner: Any = locked.database.driver._inner  # type: ignore[attr-defined]
+    whole, lost = inner.transact, [True]
+
+    async def losing(*given: Any, **options: Any) -> Any:
+        done = await whole(*given, **options)
+        if lost.pop() if lost else False:
+            raise StoreUnavailable("its reply was lost")
+        return done
+
+    monkeypatch.setattr(inner, "transact", losing)
+    assert await locked.forget_subject("customer/ada")
+    assert not await locked.forget_subject("customer/ada")
+    assert [note.note.what for note in await locked.audit()].count("subject forgotten") == 1
