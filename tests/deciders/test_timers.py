@@ -258,13 +258,15 @@ async def test_a_timer_that_cancels_its_own_key_while_it_is_delivered_cancels_no
 
 
 @pytest.mark.proves("TM-14")
+@pytest.mark.parametrize("at_once", [10, 1], ids=["together", "one by one"])
 async def test_timers_that_were_due_while_nobody_worked_are_delivered_once_in_their_order(
-    engine: Engine, store: Store, clock: TestClock
+    store: Store, clock: TestClock, at_once: int
 ) -> None:
     for number in (3, 1, 2):
-        await engine.execute(Do("a", "set", after=number, then=f"due {number}"))
+        await Engine(store).register(Bench()).execute(Do("a", "set", after=number, then=f"due {number}"))
     clock.advance("1d")
-    assert await drained(store, engine) == 3
+    engine = Engine(store).register(Bench())  # of a process that knows nothing
+    assert await drained(store, engine, concurrency=at_once) == 3
     assert await labels(engine) == ["set"] * 3 + ["due 1", "due 2", "due 3"]
 
 

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 EXECUTE = "tests/deciders/test_execute.py::"
 EFFECTS = "tests/deciders/test_effects.py::"
 TIMERS = "tests/deciders/test_timers.py::"
+IN_ORDER = TIMERS + "test_timers_that_were_due_while_nobody_worked_are_delivered_once_in_their_order"
 BY_JSON = EXECUTE + "test_an_input_as_json_is_the_same_as_the_input"
 OF_EACH_TYPE = EFFECTS + "test_each_type_of_an_engine_has_its_own_handler_and_all_are_served_until_the_shutdown"
 DYNAMIC = "return await self.execute(read, key=key, expected_version=expected_version, tx=tx)"
@@ -90,6 +91,22 @@ CLAUSE_MUTANTS = (
         "decision = family.decide("
         "self.state if item.pending.delivery is None else family.decider.initial(), item.pending.input, self._now)",
         TIMERS + "test_a_timer_is_decided_on_what_has_happened_since_it_was_set",
+    ),
+    Mutant(
+        "what is due is claimed in the order in which it was written (SQLite)",
+        "TM-14",
+        "store/sql/tasks.sql",
+        "order by walk.priority desc, walk.run_at, walk.id",
+        "order by walk.priority desc, walk.id",
+        IN_ORDER,
+    ),
+    Mutant(
+        "what is due is claimed in the order in which it was written (Postgres)",
+        "TM-14",
+        "store/sql/tasks.sql",
+        "order by task.priority desc, task.run_at, task.id",
+        "order by task.priority desc, task.id",
+        IN_ORDER,
     ),
     Mutant(
         "an event is told to be of version 1, whatever its version",
