@@ -132,13 +132,4 @@ CLAUSE_MUTANTS = (
         "await asyncio.sleep(0)",
         "tests/kit/test_world.py::test_what_was_begun_before_a_flush_is_written_when_it_returns",
     ),
-    Mutant(
-        "a decision that fails in a transaction of the user leaves its instance",
-        "M-29",
-        "store/sql/decisions.sql",
-        "delete from {instance} where id {any_of rows} and version = 0;",
-        "delete from {instance} where id {any_of rows} and version < 0;",
-        "tests/deciders/test_together.py::"
-        "test_of_the_decisions_of_a_transaction_each_is_whole_and_one_that_fails_takes_no_other_with_it",
-    ),
 )
