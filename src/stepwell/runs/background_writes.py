@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from stepwell.errors import LeaseLost
 from stepwell.runs.branches import CALLS
-from stepwell.store.pending import Answer
 from stepwell.store.rows import StepRow
 from stepwell.work.current import hidden
 
 if TYPE_CHECKING:
     from stepwell.runs.turn import RunTurn
+
+
+T = TypeVar("T")
 
 
 def note(run: RunTurn, row: StepRow, *, has_row: bool = False) -> None:
@@ -52,16 +54,15 @@ def noticed(run: RunTurn, task: asyncio.Task[None]) -> None:
     run.leave(task)
 
 
-async def kept(run: RunTurn, writing: Awaitable[Answer]) -> Answer:
-    """The answer to the write of a result; a cancel of the step that comes meanwhile is too late, also for a replay."""
-    answer = asyncio.ensure_future(writing)
+async def kept(run: RunTurn, written: Callable[[], Awaitable[T]]) -> T:
+    """Wait until a result is written; a cancel of the step that comes meanwhile is too late, also for a replay."""
     try:
-        return await asyncio.shield(answer)
+        return await written()
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if run.unwinding or task is None or getattr(task.get_coro(), "cr_code", None) not in CALLS:
             raise
-        await asyncio.wait([answer])
+        answer = await written()
         if run.unwinding:
             raise
-        return answer.result()
+        return answer

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Generator, Sequence
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -304,7 +305,9 @@ def _submitted(request: Record) -> Awaitable[Answer]:
     run, attempt = request.run, request.attempt
     begun = None if attempt is None else attempt.shown
     writing = run.slot.database.steps.submitted(request.row, run.task.owner, begun, has_row=request.has_row)
-    return writing if attempt is None or run.is_sync else kept(run, writing)
+    if attempt is None or run.is_sync:
+        return writing
+    return kept(run, partial(asyncio.shield, asyncio.ensure_future(writing)))
 
 
 async def _recorded(request: Record) -> Answer:
@@ -323,6 +326,8 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 def _executed(attempt: Attempt) -> Awaitable[Any]:
     """The body, in its own context: a replay does not call it, so the run must not see the variables that it sets."""
+    if attempt.rest is not None:
+        return attempt.rest()
     call, context = attempt.call, copy_context()
     definition = call.definition
     context.run(current_branch.set, attempt)
