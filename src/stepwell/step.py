@@ -338,7 +338,7 @@ def begun_in_background(call: StepCall) -> BackgroundStep[Any]:
 
 
 async def _begin(call: StepCall) -> asyncio.Task[Any]:
-    task = asyncio.ensure_future(awaited(course(call)))
+    task = asyncio.ensure_future(awaited(call.run, course(call)))
     call.run.joined(task, call.key)
     return task
 

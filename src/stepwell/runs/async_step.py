@@ -6,6 +6,7 @@ course of any call does (`steps.py`), and so does a call that a record answers, 
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Awaitable, Coroutine
 from contextvars import copy_context
 from functools import partial
@@ -13,13 +14,12 @@ from time import monotonic
 from types import CoroutineType
 from typing import Any, NoReturn
 
-from stepwell.runs.background_writes import kept
 from stepwell.runs.branches import CALLS
 from stepwell.runs.call import Attempt, StepCall
 from stepwell.runs.children import course
 from stepwell.runs.requests import awaited
-from stepwell.runs.result_write import ResultWrite
-from stepwell.runs.steps import course_of, stored
+from stepwell.runs.result_write import ResultWrite, acknowledged, kept
+from stepwell.runs.steps import course_of, is_stopped_by_workflow, note_stopped, stored
 from stepwell.runs.turn import RunTurn
 from stepwell.store.rows import StepRow
 from stepwell.work.current import current_branch, in_context
@@ -31,25 +31,30 @@ def calling(call: StepCall) -> Coroutine[Any, Any, Any]:
     is_plain = definition.is_async and definition.timeout is None and definition.tx is None
     if is_plain and definition.queue is None and not definition.at_most_once:
         return stepped(call)
-    return awaited(course(call))
+    return awaited(call.run, course(call))
 
 
 async def stepped(call: StepCall) -> Any:
     """Execute a step whose body is async and has nothing around it; its result is recorded when this returns it."""
     run = call.run
+    if run.slot.late is not None:
+        await _acknowledged(call)
     if _is_hindered(run, call.key):
-        return await awaited(course_of(call))
+        return await awaited(run, course_of(call))
     run.enter(call.key)
     try:
         attempt = Attempt(call, 1, has_row=False)
         if (done := _begun(attempt)) is None:
-            return await awaited(course_of(call, attempt))
+            return await awaited(run, course_of(call, attempt))
         row, value = done
         write = ResultWrite(run, row)
         if not write.submit():  # too much is waiting to be written
             attempt.rest = partial(_returned, value)
-            return await awaited(course_of(call, attempt))
-        await kept(run, write.written)
+            return await awaited(run, course_of(call, attempt))
+        if run.may_go_on:
+            run.slot.late = write
+        else:
+            await kept(run, write.written)
         run.journal.record(row)
         return value
     finally:
@@ -57,6 +62,16 @@ async def stepped(call: StepCall) -> Any:
 
 
 CALLS.add(stepped.__code__)
+
+
+async def _acknowledged(call: StepCall) -> None:
+    """Wait for the result before this call; a workflow that cancels the call meanwhile has cancelled this step."""
+    try:
+        await acknowledged(call.run)
+    except CancelledError as error:
+        if is_stopped_by_workflow(call.run, call.key, error):
+            note_stopped(call, 1)
+        raise
 
 
 def _is_hindered(run: RunTurn, key: str) -> bool:

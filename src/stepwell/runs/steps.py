@@ -25,7 +25,7 @@ from stepwell.runs.cleanup import Stopped
 from stepwell.runs.emit import recording_with
 from stepwell.runs.journal import FIRST, Due, GaveUp, Replay, StoppedStep, Verdict, Waiting
 from stepwell.runs.log import end_of
-from stepwell.runs.pause import Pause, Unwinding
+from stepwell.runs.pause import Pause, Unwinding, is_stopped
 from stepwell.runs.rename import cleared
 from stepwell.runs.requests import (
     Course,
@@ -44,7 +44,7 @@ from stepwell.runs.requests import (
     waited_until,
 )
 from stepwell.runs.step_transaction import Committed, StepTransaction
-from stepwell.runs.turn import RunTurn, is_stopped
+from stepwell.runs.turn import RunTurn
 from stepwell.runs.wait import WantedSignal, accepts, told_misfits
 from stepwell.store.rows import StepRow
 from stepwell.store.wait_query import Recorded, TakeSignal
