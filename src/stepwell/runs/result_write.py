@@ -92,8 +92,13 @@ class ResultWrite:
 
 async def acknowledged(run: RunTurn) -> None:
     """Wait until what the run was told is in the database; raises if it is not, however often that is asked."""
-    if run.slot.late is not None:
-        await run.slot.late.written()
+    if (late := run.slot.late) is None:
+        return
+    run.enter(late)  # it waits for the database, and not for something outside
+    try:
+        await late.written()
+    finally:
+        run.leave(late)
 
 
 async def with_the_end(run: RunTurn) -> None:
