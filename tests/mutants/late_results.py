@@ -21,7 +21,7 @@ LATE_RESULTS_MUTANTS = (
         "runs/requests.py",
         "        if run.slot.late is not None:\n            await acknowledged(run)\n",
         "",
-        ACTS,
+        LATE + "test_no_child_is_added_before_the_result_before_it_is_in_the_database",
     ),
     Mutant(
         "a transaction of the workflow begins before the result before it is written",

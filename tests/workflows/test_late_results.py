@@ -60,6 +60,7 @@ async def acting_otherwise(ctx: Context) -> list[int]:
     if hasattr(guard, "success"):
         SAW.append(("by hand", ids[-1]))
         await guard.success(ids[-1])
+    ids.append(await new_id())
     ids.append(await acted.trigger(ids[-1]).wait().execute(ctx))
     ids.append(await new_id())
     if ids[-1] < 0:
@@ -175,6 +176,29 @@ async def test_no_body_begins_before_the_result_before_it_is_in_the_database(sto
     await begun(store, noting)
     await drained(over, noting)
     assert seen == [1, 2], "the first result is written before the second body begins"
+
+
+@pytest.mark.proves("S-04")
+async def test_no_child_is_added_before_the_result_before_it_is_in_the_database(store: Store) -> None:
+    over, driver = watched(store)
+    added: list[bool] = []
+
+    @workflow
+    async def parent(ctx: Context) -> int:
+        return await acted.trigger(await plain(1)).wait().execute(ctx)
+
+    async def look(calls: Sequence[Call]) -> None:
+        for _ in range(50):  # whatever was about to begin begins now
+            await asyncio.sleep(0)
+        if any(call.statement in WRITES for call in calls):
+            added.append(any(call.statement.startswith("add_tasks") for call in driver.said))
+
+    driver.before = look
+    run_id = await begun(store, parent)
+    await drained(over, parent, acted)
+    assert (await store.get_run(run_id)).output() == 2
+    assert added[0] is False
+    assert added[-1] is True, "the children are not added as this test thinks: void"
 
 
 @pytest.mark.proves("S-04")
