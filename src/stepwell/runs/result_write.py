@@ -1,7 +1,7 @@
 """The write of a step's result: submitted at once, and answered by the flush that has written it.
 
 A run of one branch goes on when it is submitted; whatever acts on it waits for the answer. So no body, no wait and
-nobody outside ever knows of a result that a crash can undo. The end of a run takes in a write that no flush has yet:
+no other program ever knows of a result that a crash can undo. The end of a run takes in a write that no flush has yet:
 they are one operation, and neither is written without the other.
 """
 
