@@ -13,6 +13,7 @@ from stepwell.errors import InvalidOption
 from stepwell.store.broadcasts import Listening
 from stepwell.store.database import Database
 from stepwell.store.emission import Route
+from stepwell.store.pending import LateWrite
 from stepwell.store.rows import Claimed, StepRow
 from stepwell.store.schedules import NewSchedule
 from stepwell.work.deadline import Deadline
@@ -29,6 +30,7 @@ class Slot(Protocol):
     database: Database
     session: Session
     withheld: tuple[StepRow, ...]  # steps that wait, to be recorded in the transaction that gives the run back
+    late: LateWrite | None  # nothing acts on it before it is written
     on_stop: Callable[[], None]  # called before the body is cancelled
     deadline: int | None  # by which the run has to be finished, by the database's clock
     ends_children: bool  # a run that was asked for in this turn ends with this one

@@ -17,7 +17,7 @@ from stepwell.base.program import program
 from stepwell.errors import LeaseLost, Refused, Timeout
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.database import Database
-from stepwell.store.pending import Answer
+from stepwell.store.pending import Answer, LateWrite
 from stepwell.store.poll import SWEEP_EVERY
 from stepwell.store.rows import Claimed, StepRow, Wish, held_by
 from stepwell.store.transaction import Turns, executing
@@ -68,8 +68,8 @@ class Execution:
     # fmt: off
     __slots__ = (
         "_calls", "_cleanup", "_demand", "_given_up", "_held", "_home", "_in_body", "_open", "_served", "_stopped",
-        "_waiting", "database", "deadline", "ends_children", "gave_back", "job", "on_cancel", "on_stop", "session",
-        "settled", "withheld"
+        "_waiting", "database", "deadline", "ends_children", "gave_back", "job", "late", "on_cancel", "on_stop",
+        "session", "settled", "withheld"
     )
     # fmt: on
 
@@ -101,6 +101,7 @@ class Execution:
         self.withheld: tuple[StepRow, ...] = ()
         self.deadline: int | None = None
         self.ends_children = False
+        self.late: LateWrite | None = None
         self.on_stop: Callable[[], None] = _no_callback
         self.on_cancel: Callable[[], None] | None = None
         self._cleanup: Deadline | None = None  # of the current body, if its task was cancelled
@@ -202,9 +203,12 @@ class Execution:
     def _in_all(self, tasks: Sequence[Claimed], threads: Threads) -> Coroutine[Any, Any, Reached | None]:
         """The outcome of the body, or the failure of a run whose timeout is over before."""
         outcome = self._outcome(tasks, threads)
-        deadline = Deadline.of_run(tasks[0], self._served.run_timeout, self.database.clock)
-        self.deadline, self.ends_children = None if deadline is None else deadline.moment, tasks[0].ends_children
-        # Most runs have none; without this coroutine each of their waits passes one frame less.
+        self.deadline, self.ends_children, limit = None, (task := tasks[0]).ends_children, self._served.run_timeout
+        # Most runs have no deadline; without this coroutine each of their waits passes one frame less.
+        if limit is None and task.timeout is None and task.deadline_at is None:
+            return outcome
+        deadline = Deadline.of_run(task, limit, self.database.clock)
+        self.deadline = None if deadline is None else deadline.moment
         return outcome if deadline is None else self._until(deadline, outcome)
 
     async def _until(self, deadline: Deadline, outcome: Coroutine[Any, Any, Reached | None]) -> Reached | None:
@@ -246,7 +250,7 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 - whatever else a body raises is its outcome, sys.exit() too
             return self._judged(tasks, interrupted(error) if isinstance(error, KeyboardInterrupt) else error)
         finally:
-            self._in_body, self.on_stop, self.on_cancel = None, _no_callback, None
+            self._in_body, self.on_stop, self.on_cancel, self.late = None, _no_callback, None, None
             if self._cleanup is not None:
                 self._cleanup.end()
 
@@ -300,7 +304,8 @@ class Execution:
         if self._served.batch > 1 and isinstance(outcome, NotThisCode):  # or it would spoil a batch, which forgets it
             settlement = msgspec.structs.replace(settlement, alone=True)
         tells = isinstance(outcome, self._served.told) and (is_run or self._served.body is not None)
-        if (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
+        may_follow = tells or self.ends_children or isinstance(outcome, Failed)
+        if may_follow and (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
             for task in tasks:
                 answer = self.database.tasks.settle_with(task.id, worker, task.turn, settlement, what)
                 self._wait_for(task, outcome, answer)
@@ -355,17 +360,14 @@ class Execution:
             return
         described = f"{error.get('type')}: {error.get('message')}"[:500]
         if isinstance(outcome, NotThisCode | Held):
-            if error.get("type") == NotThisCode.__name__:  # the run has reported any other hold
-                self._tell_unreadable(task, str(error.get("message"))[:500])
+            why = (self._served.queue, str(error.get("message"))[:500])
+            # The run has reported any other hold. Once in each session: such tasks come again and again.
+            if error.get("type") == NotThisCode.__name__ and self.session.warns_of(why):
+                self.database.telemetry.emit(TaskUnreadable(task.id, *why))
         elif isinstance(outcome, Failed) and status == "ERROR":
             self.database.telemetry.emit(TaskDied(task.id, self._served.queue, described))
         else:
             self.database.telemetry.emit(TaskFailed(task.id, self._served.queue, task.attempt, described))
-
-    def _tell_unreadable(self, task: Claimed, error: str) -> None:
-        """Warn once in each session: this task and others like it come again and again."""
-        if self.session.warns_of((self._served.queue, error)):
-            self.database.telemetry.emit(TaskUnreadable(task.id, self._served.queue, error))
 
     def _tell_waiters(self, task: Claimed, outcome: Outcome, status: str) -> None:
         if task.parent_id is not None and RunStatus(status).finished:
