@@ -328,12 +328,14 @@ class Limiters:
         """Write the limits; a queue of which nothing is said any more has none."""
         said = _effective(declared, edited)
         limited, ordered = keeps or declared is not None or bool(edited), order_of(said)
-        if limited and ordered and not is_new:  # adds that are under way end first
-            yield Call("lock_queue", {"queue_id": queue_id})
+        begins = False
+        if limited and ordered:  # adds that are under way end first
+            [queue] = yield Call("lock_queue", {"queue_id": queue_id})
+            begins = not queue["ordered"]
         if limited:
             texts = {"declared": None if declared is None else json.dumps(declared), "edited": json.dumps(edited)}
             numbers = {"running": said.get("running"), "per_key": said.get("per_key"), **meters_of(said)}
-            numbers |= {WAKES_COST: said.get(WAKES_COST, False), "in_order": ordered is not None}
+            numbers |= {WAKES_COST: said.get(WAKES_COST, False), "begins_order": begins}
             yield Call("put_limiter", {**self._db.params(), "queue_id": queue_id, **numbers, **texts})
         # After the limiter: a claim holds that, and looks at the queue.
         paths = {path: said.get(path) if limited else None for path in PATHS.values()}
