@@ -292,7 +292,7 @@ def _own(of: Subjects) -> dict[str, dict[str, Any]]:
         "admit": {"queue_id": of.limited},
         "admit_running": {"queue_id": of.limited},
         "limited_among": {"queue_id": [of.limited, of.idle]},
-        "put_limiter": {"queue_id": of.limited},
+        "put_limiter": {"queue_id": of.limited, "begins_order": False},
         "limit_queue": {"queue_id": of.limited, "ordered": "skip"},
         "order_keys": {"id": conditional, "queue_id": of.limited, "limit_key": None},
         "tasks_without_order": {"queue_id": of.limited},

@@ -204,7 +204,7 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "join_groups": [(4, "empty", "wait", 2, 0), (4, "new", "continue", 1, 1)],
     "add_in_order": [(931, *NEXT, 1, 7, None, 0, "g", 1, 0), (932, *NEXT, 0, None, 9, 1, "g", 0, 0),
                      (933, *NEXT, 0, None, None, 0, "empty", 0, 1)],
-    "order_keys": [(951, 1, "1", None), (952, 2, "2", "k")],
+    "order_keys": [(951, 1, "1", None), (952, 3, "2", "k"), (953, 3, "2", None)],
     "place_in_order": [(1, "g"), (11, "g"), (999, "g")],
     "hold_back": [(4, "g"), (4, "empty"), (9, "g")],
     "positions_of": [(45,), (1,), (999,)],
@@ -307,6 +307,7 @@ async def fill_with_all_sorts(store: Store) -> None:
     await do(
         store,
         "update {queue} set draining = true where name = 'closed'",
+        "update {queue} set limited = true, ordered = 'skip' where id = 3",
         TASK.format(id=1, more="key", values="true, 'k1'"),
         TASK.format(id=2, more="priority", values="true, 5"),
         *(TASK.format(id=task, more=UNDER_WAY, values="false, 'RUNNING', 1, 1, 1, 9") for task in range(11, 17)),
