@@ -116,7 +116,8 @@ class NewTasks:
         """Write a task, or find the one that has its key already."""
         [task_id] = await self._db.ids.take(1)
         for _ in range(MOST_RACES):
-            task = await self._in_its_order(task, task_id)
+            if task.queue_id in self.in_order and task.group_key is None:
+                task = await self._in_its_order(task, task_id)
             answer = await self._added(task, task_id)
             if answer.value is not None:
                 self._due_after([task.delay] if task.conditions is None else _spans([task]))
@@ -132,8 +133,6 @@ class NewTasks:
 
     async def _in_its_order(self, task: NewTask, task_id: int) -> NewTask:
         """The task; in the group of its key, if its queue keeps the order of its keys."""
-        if task.queue_id not in self.in_order or task.group_key is not None:
-            return task
         [(found, _)] = placed([(task, task_id)], await self._read(order_keys([(task, task_id)])))
         self.learn_order(task.queue_id, ordered=found.group_key is not None)
         return found
