@@ -227,11 +227,12 @@ async def open_store(config: Config) -> Store:
 async def _sealed(driver: Driver, config: Config, encrypted: Encrypted, statements: Statements) -> tuple[Driver, bytes]:
     """The driver with what it writes sealed, the data key of this tenant unwrapped, and the secret of its hashes."""
     try:
-        from stepwell.store.sealed_driver import SealedDriver, class_in  # noqa: PLC0415
+        from stepwell.store.sealed_calls import class_in  # noqa: PLC0415
+        from stepwell.store.sealed_driver import SealedDriver  # noqa: PLC0415
     except ImportError as error:
         raise DriverMissing("encryption") from error
-    sealed = SealedDriver(driver, statements, encrypted.keys, config.options.tenant)
-    await sealed.unlock(config.clock.now())
+    sealed = SealedDriver(driver, statements, encrypted.keys, config.options.tenant, config.clock)
+    await sealed.unlock()
     config.telemetry.tells = class_in
     return cast("Driver", sealed), sealed.cipher.secret
 

@@ -83,6 +83,9 @@ class Decider(ABC, Generic[S, I, E, X]):
 
     `after_failure` says what happens to the submitted inputs behind one that fails: they "wait" until it is decided or
     dropped, or they "continue", and it comes back outside the order.
+
+    With `forgettable`, each instance is a subject of its own in an encrypted store, `store.forget_subject("order/7")`:
+    then it has ended, and none of its events can be read again.
     """
 
     type: ClassVar[str]
@@ -92,6 +95,7 @@ class Decider(ABC, Generic[S, I, E, X]):
     retry: ClassVar[int | Retry] = 5
     timeout: ClassVar[Duration | None] = None
     after_failure: ClassVar[AfterFailure] = "wait"
+    forgettable: ClassVar[bool] = False
     observe: ClassVar[bool] = False
 
     def identify(self, input: I) -> str:

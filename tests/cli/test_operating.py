@@ -1,7 +1,13 @@
 """What operators do by the command line, on every backend."""
 
+import asyncio
+import base64
+import json
+from pathlib import Path
+
 import pytest
 
+import stepwell
 from stepwell.cli.command import person
 from tests.cli.kit import APP, Cli
 
@@ -96,6 +102,29 @@ def test_old_tasks_are_pruned(cli: Cli) -> None:
     assert cli("prune", "--older-than", "0s", "--dry-run", "--json").json == {"count": 1, "dry_run": True}
     assert "1 task " in cli("prune", "--older-than", "0s").out
     assert "0 tasks" in cli("prune", "--older-than", "0s").out
+
+
+@pytest.mark.proves("security-15")
+def test_a_subject_is_forgotten(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"current": "a", "keys": {"a": base64.b64encode(bytes(32)).decode()}}))
+    monkeypatch.setenv("STEPWELL_KEYS", str(keys))
+    locked = Cli(f"{cli.url}{'&' if '?' in str(cli.url) else '?'}codec=encrypted")
+
+    async def sent() -> None:
+        async with stepwell.connect(locked.url) as store:
+            with stepwell.headers({"subject": "customer/17"}):
+                await store.enqueue("emails", "ada@example.org")
+
+    cli("send", "emails", "bob@example.org")
+    asyncio.run(sent())
+    assert "ada@example.org" in locked("message", "ls", "emails").out
+    assert "unreadable for good?" in locked("forget", "customer/17", code=4).error
+    assert "is forgotten" in locked("forget", "customer/17", "--yes").out
+    left = locked("message", "ls", "emails").out
+    assert ("ada@" in left, "bob@" in left) == (False, True)
+    assert locked("forget", "customer/17", "--yes", "--json", code=1).json["forgotten"] is False
+    assert "without encryption" in cli("forget", "customer/17", "--yes", code=2).error
 
 
 def test_what_the_store_keeps_is_what_is_pruned_unless_said_otherwise(cli: Cli) -> None:

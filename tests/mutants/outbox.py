@@ -27,8 +27,8 @@ OUTBOX_MUTANTS = (
         "what was kept is published under another id",
         "O-05",
         "store/emission.py",
-        "one.extensions, one.id, one.time or time)",
-        "one.extensions, time=one.time or time)",
+        "one.extensions, one.id, one.time or time, headers)",
+        "one.extensions, time=one.time or time, headers=headers)",
         EMIT + "test_what_no_outbox_takes_is_kept_until_one_does_and_comes_in_its_order",
     ),
     Mutant(

@@ -204,8 +204,8 @@ UPKEEP_MUTANTS = (
         "a failure is not told to a drained workflow",
         "DP-09",
         "store/ends.py",
-        "max_attempts=ATTEMPTS, inside=True\n",
-        "max_attempts=ATTEMPTS\n",
+        "            inside=True,\n            headers=letter",
+        "            headers=letter",
         DECIDERS + "test_a_run_of_a_drained_workflow_gets_its_children_and_its_failure_is_told",
     ),
     Mutant(

@@ -67,9 +67,10 @@ def test_what_people_save_hides_no_module_that_others_import(block: Block) -> No
     assert importlib.util.find_spec(name) is None, "an installed package has this name"
 
 
-@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
-def test_no_block_is_exempt(block: Block) -> None:
-    assert block.info == "python", "a Python block has no flags: it runs"
+def test_no_block_is_exempt() -> None:
+    assert [str(block) for block in PYTHON_BLOCKS if block.info != "python"] == [], (
+        "a Python block has no flags: it runs"
+    )
 
 
 def test_the_readme_shows_a_program() -> None:

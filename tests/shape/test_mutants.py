@@ -1,6 +1,8 @@
 """The mutants fit the code: `make mutants` takes minutes, so what would make it useless is noticed here."""
 
 import py_compile
+from collections.abc import Iterator
+from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
 
@@ -11,13 +13,40 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.shape.sources import ROOT
 
+HERE = "tests/shape/test_mutants.py::test_a_mutant_that_would_show_nothing_is_seen"
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_breaks_what_is_there_and_names_a_test_that_exists(mutant: Mutant) -> None:
-    assert mutant.rule in (ROOT / "src" / "stepwell" / mutant.file).read_text()
-    assert mutant.rule != mutant.broken
+
+def test_mutants_break_what_is_there_and_name_tests_that_exist() -> None:
+    assert [f"{mutant.name}: {what}" for mutant in MUTANTS for what in misfits(mutant)] == []
+
+
+def misfits(mutant: Mutant) -> Iterator[str]:
+    """Why this mutant would show nothing."""
+    if mutant.rule not in text(ROOT / "src" / "stepwell" / mutant.file):
+        yield f"{mutant.file} does not have its rule"
+    if mutant.rule == mutant.broken:
+        yield "it breaks nothing"
     file, _, test = mutant.test.partition("::")
-    assert f"def {test}(" in (ROOT / file).read_text()
+    if f"def {test}(" not in text(ROOT / file):
+        yield f"there is no {mutant.test}"
+
+
+@cache
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("mutant", "why"),
+    [
+        (Mutant("a", "", "store/flush.py", "no such rule", "x", HERE), "does not have its rule"),
+        (Mutant("b", "", "store/flush.py", "import", "import", HERE), "breaks nothing"),
+        (Mutant("c", "", "store/flush.py", "import", "x", "tests/shape/test_mutants.py::test_no"), "there is no"),
+    ],
+    ids=["no rule", "not broken", "no test"],
+)
+def test_a_mutant_that_would_show_nothing_is_seen(mutant: Mutant, why: str) -> None:
+    assert [why in one for one in misfits(mutant)] == [True]
 
 
 def test_every_mutant_is_in_one_part_in_whatever_order() -> None:

@@ -24,7 +24,7 @@ GROUPS = {
 # fmt: on
 OTHERS = {
     "promise": 20,
-    "security": 14,
+    "security": 15,
     "dashboard": 11,
     "logs": 4,
     "messages": 3,

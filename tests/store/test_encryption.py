@@ -32,7 +32,7 @@ from stepwell import (
 )
 from stepwell.base.clock import TestClock
 from stepwell.deciders.registry import Family
-from stepwell.store.sealed_driver import PARTS
+from stepwell.store.sealed_calls import PARTS
 from stepwell.store.sql import Statements
 from tests.deciders.workbench import Bench, Do
 from tests.store.seam import ask, do
@@ -297,7 +297,7 @@ async def test_keys_are_rotated_while_others_work_and_a_rotation_may_be_killed(
 async def test_two_processes_that_open_a_new_store_at_once_have_one_data_key(store_url: str, clock: TestClock) -> None:
     async with connect(store_url, clock=clock, codec=Encrypted(keys=RING)) as one:
         await one.create_queue("mail")
-        await asyncio.gather(*(one.database.driver.unlock(clock.now()) for _ in range(3)))  # type: ignore[attr-defined]
+        await asyncio.gather(*(one.database.driver.unlock() for _ in range(3)))  # type: ignore[attr-defined]
         assert len(await ask(one, "select id from {data_key}")) == 1
 
 

@@ -76,9 +76,9 @@ async def test_a_row_by_itself_does_what_it_does_among_many(
 @pytest.mark.proves("B-03")
 async def test_text_that_users_fill_is_kept_as_it_is_and_an_empty_name_is_null(store: Store) -> None:
     text, values = Composer(store.database.statements).compose([Call("find_added", {}, [(1, 9, "")])])
-    assert values == [[1], 9, ""]
+    assert values == ["{1}", 9, ""]
     _, values = Composer(store.database.statements).compose(
         [Call("add_tasks", {"now": 1}, [(1, "MESSAGE", *[None] * 6, "", "", "2", None, None, 0, None, None, None)])]
     )
-    assert values[:13] == [[1], "MESSAGE", *[None] * 6, None, None, "2", None, None]
+    assert values[:13] == ["{1}", "MESSAGE", *[None] * 6, None, None, "2", None, None]
     assert "string_to_array" not in text

@@ -134,6 +134,10 @@ ROWS: dict[str, list[tuple[Value, ...]]] = {
     "ends_of": [(1,), (31,), (999,)],
     "note": [(12, None, 1, "failed", 1, 1, 1, '"E: m"', None, "", None), (16, None, 1, "paused", *NO, "ann", "", 0),
              (11, "a#1", 1, "step failed", 1, None, 2, '"a#1: E"', *NO[:3]), (13, None, 1, "deleted", *NO, *NO[:3])],
+    "subject_keys": [("customer/1",), ("none",)],
+    "subject_keys_by_number": [(1,), (999,)],
+    "add_subject_keys": [("customer/1", "w"), ("customer/2", "w"), ("customer/2", "again")],
+    "seals_of_tasks": [(12,), (31,), (999,)],
     "reseal_steps": [(32, "failed#1", "1", None, None), (32, "z#1", "1", "2", None), (999, "a#1", None, "3", None)],
     "put_under_seal": [(16, 1), (16, 9), (999, 9)],
     "note_progress": [(12, 1, 1, "1"), (11, 1, 9, "2"), (13, 9, 1, "3")],
@@ -323,6 +327,7 @@ async def fill_with_all_sorts(store: Store) -> None:
         *(EVENT.format(version=version, cause=cause) for version, cause in ((1, "c"), (2, "d"))),
         "update {task} set cancel_requested_at = 5 where id = 14",
         "update {task} set expires_at = 5, replaced_by = 999 where id = 2",
+        "insert into {subject_key} (tenant, subject, wrapped, created_at) values ('', 'customer/1', 'w', 1)",
         "insert into {limiter} (queue_id, updated_at) values (2, 1)",
         "insert into {audit} (task_id, place, what, seal, recorded_at) values (16, 9, 'paused', 0, 1)",
         "insert into {control_request} (worker_id, task_id, turn, request)"

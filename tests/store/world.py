@@ -143,6 +143,11 @@ insert into {{data_key}} (tenant, key_id, wrapped, created_at)
 {NUMBERS}
 select case n when 1 then 'other' else 'tenant-' || n end, 'old', 'hash-1', 1 from numbers
 """
+SUBJECT_KEYS = f"""
+insert into {{subject_key}} (tenant, subject, wrapped, created_at, forgotten_at)
+{NUMBERS}
+select 'other', 'name-' || n, case when n %% 10 < 9 then 'wrapped' end, 1, case when n %% 10 = 9 then n end from numbers
+"""
 INSTANCES = f"""
 insert into {{instance}} (id, tenant, type, name, version, created_at, updated_at)
 {NUMBERS}
@@ -297,6 +302,7 @@ async def load(store: Store, size: Size, of: Subjects) -> None:
         (AUDIT, size.tasks),
         (SEALS, hundredth),
         (DATA_KEYS, hundredth),
+        (SUBJECT_KEYS, hundredth),
         (INSTANCES, size.instances),
         (EVENTS, size.events - 1),
         (RECEIPTS, size.instances),

@@ -377,8 +377,11 @@ EXITING = """
 import sys, threading, time
 from stepwell import handler, sync
 
+begun = []  # not what is claimed: its body may not have begun
+
 @handler("numbers")
 def take(seconds: float) -> None:
+    begun.append(seconds)
     print("began", flush=True)
     time.sleep(seconds)
 
@@ -386,7 +389,7 @@ store = sync.connect(sys.argv[1])  # never closed
 worker = sync.Worker(store, [take]).__enter__()
 threading.Thread(target=sync.Worker(store, [take]).run, daemon=True).start()
 store.enqueue_many(take, [60, 60])
-while store.counts("numbers").get("RUNNING") != 2:
+while len(begun) < 2 or len(store.workers()) < 2:
     time.sleep(0.02)
 """
 

@@ -98,6 +98,7 @@ SECTIONS: Final[dict[str, list[click.Command]]] = {
         store.maintenance,
         store.migrate,
         store.prune,
+        store.forget,
         audit.audit,
     ],
     "More": [runs.export, move.move, metrics.bench, completion],

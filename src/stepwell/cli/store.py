@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepwell.cli.command import FAILED, OK, Invocation, asks_store
+from stepwell.cli.command import FAILED, OK, Invocation, asks_store, sure
 from stepwell.cli.output import drawable, is_lively, patiently, say, say_json, say_next, table
 from stepwell.operate.format import ago, many, short, span
 
@@ -93,6 +93,23 @@ def prune(asked: Invocation, *, older_than: str | None, dead_letters: bool, dry_
     Unfinished tasks are never removed.
     """
     asked.do(lambda store: _prune(store, asked, older_than, dead_letters=dead_letters, dry_run=dry_run))
+
+
+@click.command()
+@click.argument("subject")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@asks_store
+def forget(asked: Invocation, subject: str, *, yes: bool) -> None:
+    """Make what an encrypted store holds of a subject unreadable, for good.
+
+    A subject is what the header `subject` names, or an instance of a forgettable decider, as TYPE/ID.
+
+    \b
+    Examples:
+      stepwell forget customer/17
+      stepwell forget order/42 --yes
+    """
+    asked.do(lambda store: _forget(store, asked, subject, yes=yes))
 
 
 @click.group()
@@ -250,6 +267,19 @@ async def _prune(store: Store, asked: Invocation, given: str | None, *, dead_let
     now = "would be" if dry_run else "is" if count == 1 else "are"
     say(f"{tasks} that finished more than {given or span(store.database.options.keep)} ago {now} removed{kept}")
     say_next("the same without --dry-run" if dry_run else "stepwell queue ls")
+
+
+async def _forget(store: Store, asked: Invocation, subject: str, *, yes: bool) -> int:
+
+    sure(f"Make everything of {subject} unreadable for good?", yes=yes)
+    done = await store.forget_subject(subject)
+    if asked.as_json:
+        say_json({"subject": subject, "forgotten": done})
+    elif done:
+        say(f"{subject} is forgotten; another process may read it for a minute")
+    else:
+        say(f"{subject} was forgotten before, or nothing was ever stored of it")
+    return OK if done else FAILED
 
 
 async def _maintain(store: Store, asked: Invocation, reason: str | None, *, begins: bool) -> None:

@@ -109,9 +109,8 @@ class DeciderBodies:
         group = None if task.group_key is None else (task.queue_id, task.group_key)
         delivery = Delivery(task.id, task.owner, task.turn, settlement, timer_key, group, along)
         key = envelope.key or family.key_of(value)
-        pending = Pending(
-            family, family.identify(value), value, cause, key=key, delivery=delivery, headers=task.headers
-        )
+        pending = Pending(family, family.identify(value), value, cause, key=key, delivery=delivery)
+        pending.headers = family.headers_of(pending.id, task.headers)
         pending = pending.sent_from_outside() if is_submitted else pending
         try:
             await self._route(pending)

@@ -9,8 +9,9 @@ from typing import Any
 
 from stepwell.base.durations import datetime_of
 from stepwell.deciders.registry import Registry
+from stepwell.errors import SubjectForgotten
 from stepwell.store.horizon import EventFeed, FeedRow
-from stepwell.values.named_codecs import shown_value
+from stepwell.values.named_codecs import FORGOTTEN_VALUE, shown_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,14 @@ class FeedReader:
         return Feed(events, reached, horizon, head)
 
     def parts(self, row: FeedRow) -> Sequence[tuple[At, Any]]:
-        """The event with its place: none if upcasters drop it, several if they split it."""
+        """The event with its place: several if it was split, none if it was dropped or its subject forgotten."""
         if (family := self._registry.known(row.instance_type)) is None:
-            return [(place_of(row, 0), shown_value(row.data))]
+            return [] if row.data == FORGOTTEN_VALUE else [(place_of(row, 0), shown_value(row.data))]
         what = f"event {row.version} of {row.instance_type} {row.name}"
-        parts = family.events.read(row.type, row.type_version, row.data, what=what)
+        try:
+            parts = family.events.read(row.type, row.type_version, row.data, what=what)
+        except SubjectForgotten:
+            return []
         return [(place_of(row, number), event) for number, event in enumerate(parts)]
 
 

@@ -15,7 +15,7 @@ from stepwell.deciders.mailbox import KnownInstance, Memory
 from stepwell.deciders.proposal import Envelope, restored, schema_of
 from stepwell.deciders.registry import Family, Registry
 from stepwell.decision import Decision
-from stepwell.errors import InvalidOption
+from stepwell.errors import InvalidOption, SubjectForgotten
 from stepwell.records import DeadLetter, Page, RunStatus, TaskKind
 from stepwell.store.database import Database
 from stepwell.store.inspection import inspect
@@ -32,7 +32,7 @@ class EventInfo:
     version: int
     position: int  # its number in the order of all events of the store
     type: str
-    event: Any
+    event: Any  # None if its subject was forgotten
     cause: str | None  # the input that led to it
     recorded_at: datetime
     part: int = 0  # its place among the events that an upcaster has split it into, which share version and position
@@ -108,6 +108,8 @@ class InstanceReader:
     async def known(self, family: Family, id: str) -> KnownInstance:
         """The current state of an instance; a state in memory saves reading its events again."""
         known = self._memory.get((family.type, check_key(id, "instance")))
+        if family.forgettable:
+            known = None  # it may have been forgotten: then its state is known no more
         instance = await self._look(family, id, None if known is None else known.version)
         if instance is None:
             return KnownInstance(0, 0, family.decider.initial(), is_completed=False, snapshot_version=0)
@@ -154,7 +156,7 @@ class InstanceReader:
         version = 0 if found.instance is None else found.instance.version
         if at is not None and at > version:
             raise InvalidOption("at", at, f"{family.type} {id} has {version} events")
-        state = family.decider.initial() if found.instance is None else restored(family, found.instance, None)
+        state = _state_of(family, found.instance)
         info = None if found.row is None else _instance_info(found.row)
         return Inspection(
             type=family.type,
@@ -162,7 +164,7 @@ class InstanceReader:
             version=version,
             at=version if at is None else at,
             state=state,
-            status=status_of(family.decider, state),
+            status=None if state is None else status_of(family.decider, state),
             events=[info for row in found.events for info in _event_infos(family, id, row)],
             outstanding=[outstanding_info(row) for row in found.outstanding],
             dead_letters=found.dead_letters,
@@ -188,9 +190,21 @@ class InstanceReader:
         return await self._db.decisions.look(query)
 
 
+def _state_of(family: Family, instance: Instance | None) -> Any:
+    """The state for people: None if it cannot be known, since the subject of its events was forgotten."""
+    try:
+        return family.decider.initial() if instance is None else restored(family, instance, None)
+    except SubjectForgotten:
+        return None
+
+
 def _event_infos(family: Family, id: str, row: EventRow) -> Iterator[EventInfo]:
     what, at = f"event {row.version} of {family.type} {id}", datetime_of(row.recorded_at)
-    for part, event in enumerate(family.events.read(row.type, row.type_version, row.data, what=what)):
+    try:
+        events = family.events.read(row.type, row.type_version, row.data, what=what)
+    except SubjectForgotten:
+        events = (None,)
+    for part, event in enumerate(events):
         yield EventInfo(row.version, row.position, row.type, event, row.cause, at, part)
 
 

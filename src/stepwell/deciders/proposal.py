@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from stepwell.base.durations import datetime_of
 from stepwell.decider import Receipt, TimerCancelled
 from stepwell.deciders.mailbox import KnownInstance, Pending
 from stepwell.deciders.registry import Family, WrittenDecision
-from stepwell.errors import LeaseLost, SerializationError, UnknownRecord, VersionConflict
+from stepwell.errors import LeaseLost, SerializationError, SubjectForgotten, UnknownRecord, VersionConflict
 from stepwell.records import RunStatus
 from stepwell.store.draft import Asked, Draft, Drafted
 from stepwell.store.emission import Emission
@@ -178,11 +179,13 @@ class Proposal:
         written = family.written(decision, item.pending.id, self.instance.now, limit=limit)
         state = family.evolved(self.state, [event.value for event in written.events])
         is_completed = bool(family.decider.is_terminal(state))
+        headers = item.pending.headers
         if written.messages:
             item.drafted = [drafting.draft(one.queue).one(one.payload, None) for one in written.messages]
-        item.emissions = written.emissions
         if written.triggers:
             item.drafted.append(drafting.drafted_runs(written.triggers))
+        item.drafted = [one.carrying(headers) for one in item.drafted]
+        item.emissions = tuple(dataclasses.replace(one, headers=headers) for one in written.emissions)
         # Nothing was changed before this line: an input that cannot be decided leaves no trace.
         self.state, self.is_completed, item.decision = state, is_completed, written
         item.left = state
@@ -211,7 +214,7 @@ def events_of(family: Family, instance: Instance) -> Iterator[Any]:
         what = f"event {row.version} of {instance.type} {instance.name}"
         try:
             yield from family.events.read(row.type, row.type_version, row.data, what=what)
-        except UnknownRecord:
+        except (SubjectForgotten, UnknownRecord):
             raise
         except SerializationError as error:  # the code that wrote it has read it back, so its class has changed since
             why = f"its class does not fit here at `{error.path}`: {error.source}"

@@ -23,6 +23,7 @@ from stepwell.store.draft import Asked
 from stepwell.store.emission import Emission, emission_of
 from stepwell.store.inline import InlineFold
 from stepwell.values.codec import PAYLOAD_LIMIT, encode_ordered, payload_hash
+from stepwell.values.headers import SUBJECT, headers_text
 from stepwell.values.named_codecs import Codec
 from stepwell.values.versions import version_of
 
@@ -70,6 +71,7 @@ class Family:
     after_failure: AfterFailure
     observe: bool  # whether it is recorded what becomes of its inputs
     secret: bytes = dataclasses.field(default=b"", repr=False)  # of an encrypted store: its fingerprints are keyed
+    forgettable: bool = False  # whether each instance is a subject that may be forgotten
     inline: list[InlineFold] = dataclasses.field(default_factory=list)  # projections that its decisions write
 
     @classmethod
@@ -104,6 +106,7 @@ class Family:
             timeout_of(decider.timeout),
             _after_failure(decider),
             bool(decider.observe),
+            forgettable=bool(decider.forgettable),
         )
 
     @property
@@ -118,6 +121,10 @@ class Family:
         """The id of the instance that the input is for."""
         self.inputs.name(input)
         return check_key(self.decider.identify(input), f"instance of {self.type}")
+
+    def headers_of(self, id: str, headers: str | None) -> str | None:
+        """The headers of what is written for an instance: they say whose it is, if it may be forgotten."""
+        return headers_text({SUBJECT: f"{self.type}/{id}"}, headers) if self.forgettable else headers
 
     def key_of(self, input: Any) -> str | None:
         """The input's own idempotency key, None if it has none."""

@@ -104,6 +104,8 @@ class Service:
         keep = self._db.options.keep
         family = self.registry.register(decider, keep=keep, retry=retry, timeout=timeout, observe=observe)
         self._db.retention.observations |= family.observe
+        if family.forgettable and self._db.options.encrypted:
+            self._db.subjects.forgettable(family.type)
         self._workers[family.type] = workers
         self._snapshot_every[family.type] = snapshot_every
         return self
@@ -279,7 +281,8 @@ class Service:
         family = self.registry.of_input(input)
         key = self._key_of(family, input, key)
         place, cause = family.identify(input), next(self._causes)
-        pending = Pending(family, place, input, cause, key, expected=expected, headers=headers_here())
+        pending = Pending(family, place, input, cause, key, expected=expected)
+        pending.headers = family.headers_of(place, headers_here())
         return pending.sent_from_outside()
 
     def _drafted(self, input: object, key: str | None, delay: Duration | None) -> Drafted:
@@ -299,7 +302,7 @@ class Service:
             key=stored,
             group_key=None if later else envelope.id,  # what is due later has a moment and no place in the order
             after_failure=family.after_failure,
-            headers=headers_here(),
+            headers=family.headers_of(envelope.id, headers_here()),
         )
         return Drafted(TaskKind.INPUT, [task], {queue: True})
 
@@ -317,6 +320,8 @@ class Service:
     async def _routed(self, pending: Pending) -> Receipt:
         """Decide an input that is not part of the caller's transaction."""
         self._db.check()
+        if self._db.options.encrypted and pending.delivery is None:
+            await self._db.subjects.admit([pending.headers])
         answer: asyncio.Future[Receipt] = self._loop.create_future()
         pending.answer = answer
         self._mailbox.put(pending)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Final, ForwardRef, NamedTuple, Never, NoReturn, TypeVar
 
-from stepwell.errors import InvalidOption, SerializationError
+from stepwell.errors import InvalidOption, SerializationError, SubjectForgotten
 from stepwell.values.codec import PAYLOAD_LIMIT, check_type, decode, encode
 from stepwell.values.lossless import refuse_unnamed
-from stepwell.values.named_codecs import Codec, read_plain, write_plain
+from stepwell.values.named_codecs import FORGOTTEN_VALUE, Codec, read_plain, write_plain
 from stepwell.values.upcasters import STATE, Routes, made_of
 from stepwell.values.versions import NAME, check_place, name_of, version_of
 
@@ -78,6 +78,8 @@ class Kinds:
         `what` names it in errors, like "event 7 of order 123".
         """
         what = what or f"{self.part} {name} of {self.of}"
+        if text == FORGOTTEN_VALUE:
+            raise SubjectForgotten(what)
         cls = self.by_name.get(name)
         if cls is not None and version == self._written[cls][1]:
             return (read_plain(text, cls, what=what),)

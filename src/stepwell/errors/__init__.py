@@ -30,6 +30,7 @@ from stepwell.errors.values import (
     KeyMissing,
     PayloadTooLarge,
     SerializationError,
+    SubjectForgotten,
     UpcastFailed,
 )
 from stepwell.errors.work import (
@@ -117,6 +118,7 @@ __all__ = [
     "StoreLocked",
     "StoreUnavailable",
     "StoreUnusable",
+    "SubjectForgotten",
     "TaskFactoryReplaced",
     "TaskInUse",
     "Timeout",

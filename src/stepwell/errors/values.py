@@ -45,6 +45,13 @@ class SerializationError(StepwellError):
         self.what = what
 
 
+class SubjectForgotten(SerializationError):
+    """What is asked for belongs to a subject that was forgotten: no process can read or add to it again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("its subject was forgotten; nothing of it can be read or added again", what=what)
+
+
 class PayloadTooLarge(SerializationError):
     """A value is larger than the store takes."""
 

@@ -77,6 +77,7 @@ class What(StrEnum):
     SCHEDULE_CHANGED = "schedule changed"
     SEAL_DROPPED = "seal dropped"
     KEYS_ROTATED = "keys rotated"
+    SUBJECT_FORGOTTEN = "subject forgotten"
 
 
 class By(NamedTuple):

@@ -63,6 +63,7 @@ from stepwell.store.signal_list import SignalList
 from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
+from stepwell.store.subjects import Subjects
 from stepwell.store.task_edits import TaskEdits
 from stepwell.store.tasks import Tasks
 from stepwell.store.ticks import Ticks
@@ -180,6 +181,11 @@ class Database:
     def schedule_edits(self) -> ScheduleEdits:
         """Changes of schedules."""
         return ScheduleEdits(self)
+
+    @cached_property
+    def subjects(self) -> Subjects:
+        """Whose values have a key of their own; only of an encrypted store."""
+        return Subjects(self)
 
     @cached_property
     def ticks(self) -> Ticks:

@@ -103,6 +103,12 @@ class Drafted:
     queues: Mapping[str, bool]  # by name; True: create a missing queue, False: refuse it
     required: Mapping[str, RequireWorker] = field(default_factory=dict)  # by name: what to do without a living worker
 
+    def carrying(self, headers: str | None) -> Drafted:
+        """The same tasks with these headers, where they have none."""
+        if headers is None:
+            return self
+        return replace(self, tasks=[msgspec.structs.replace(one, headers=one.headers or headers) for one in self.tasks])
+
     def led_to(self) -> Drafted:
         """The same tasks as results of pending work: they are accepted by a queue that is being drained."""
         return replace(self, tasks=[msgspec.structs.replace(task, inside=True) for task in self.tasks])

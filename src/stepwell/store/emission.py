@@ -85,6 +85,7 @@ class Emission:
     extensions: Mapping[str, str] = field(default_factory=dict)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     time: int | None = None
+    headers: str | None = None  # as JSON; its tasks have them
 
     def drafted(self, routes: Iterable[Route]) -> Drafted:
         """The tasks for it: one for each outbox that takes it, or one that is kept until an outbox does.
@@ -102,21 +103,29 @@ class Emission:
         )
         text, group = _JSON.encode(stored).decode(), self.subject if self.ordered else None
         tasks = [
-            NewTask(TaskKind.OUTBOX, 0, one.queue, text, max_attempts=one.max_attempts, group_key=group)
+            NewTask(
+                TaskKind.OUTBOX,
+                0,
+                one.queue,
+                text,
+                max_attempts=one.max_attempts,
+                group_key=group,
+                headers=self.headers,
+            )
             for one in routes
             if one.takes(self.type)
         ]
         if not tasks:
-            tasks = [NewTask(TaskKind.OUTBOX, 0, kept := f"{KEPT}{self.type}", text)]
+            tasks = [NewTask(TaskKind.OUTBOX, 0, kept := f"{KEPT}{self.type}", text, headers=self.headers)]
             return Drafted(TaskKind.OUTBOX, tasks, {kept: True})
         return Drafted(TaskKind.OUTBOX, tasks, {task.queue: False for task in tasks})
 
     @classmethod
-    def again(cls, stored: str, time: int) -> Emission:
+    def again(cls, stored: str, time: int, headers: str | None = None) -> Emission:
         """What was emitted at this time, to be written for an outbox."""
         one = msgspec.json.decode(stored, type=StoredEvent)
         data = bytes(one.data).decode()
-        return cls(one.type, data, one.subject, one.ordered, one.extensions, one.id, one.time or time)
+        return cls(one.type, data, one.subject, one.ordered, one.extensions, one.id, one.time or time, headers)
 
 
 _JSON: Final = msgspec.json.Encoder()

@@ -59,7 +59,7 @@ def emissions_of(row: Row) -> list[Emission]:
         error = shown_value(row["error"])  # its traceback stays here
         said["error"] = {name: error.get(name) for name in ("type", "message")} if isinstance(error, dict) else error
     text, subject = json.dumps(said), f"{row['workflow']}/{row['id']}"
-    return [Emission(event_type(row["workflow"], name), text, subject) for name in named]
+    return [Emission(event_type(row["workflow"], name), text, subject, headers=row["headers"]) for name in named]
 
 
 def event_type(workflow: str, name: str) -> str:
@@ -78,7 +78,13 @@ def _tell_workflows(database: Database, letters: Sequence[Row]) -> Script[set[in
         said = {"run_id": letter["id"], "workflow": letter["workflow"], "key": letter["key"]}
         said |= {name: shown_value(letter[name]) for name in ("input", "error")}
         task = NewTask(
-            TaskKind.RUN, letter["letter_queue_id"], "", json.dumps(said), max_attempts=ATTEMPTS, inside=True
+            TaskKind.RUN,
+            letter["letter_queue_id"],
+            "",
+            json.dumps(said),
+            max_attempts=ATTEMPTS,
+            inside=True,
+            headers=letter["headers"],
         )
         tasks.append(task)
     yield from _added(database, tasks, ids)

@@ -95,6 +95,8 @@ class NewTasks:
             return []
         if tx is not None:
             return await self._add_joined(drafted, tx)
+        if self._db.options.encrypted:
+            await self._db.subjects.admit({task.headers for task in drafted.tasks})
         try:
             return await self._write(drafted)
         except Refused as error:

@@ -15,7 +15,7 @@ from stepwell.store.add import add_joined
 from stepwell.store.driver import Call, Row, Script
 from stepwell.store.emission import KEPT, Emission, EventOptions, Route, emission_of, kept_only, together
 from stepwell.store.held_keys import Ended
-from stepwell.store.transaction import Tx
+from stepwell.store.transaction import Tx, headers_here
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -60,7 +60,8 @@ class Outboxes:
 
     def emission(self, type: str, data: Any, **options: Unpack[EventOptions]) -> Emission:
         """An event, checked and encoded; nothing is written yet."""
-        return emission_of(type, data, limit=self._db.options.payload_limit, **options)
+        said = emission_of(type, data, limit=self._db.options.payload_limit, **options)
+        return replace(said, headers=headers_here())
 
     def writing(self, emissions: Sequence[Emission]) -> Script[set[int]]:
         """Write events as results of pending work, in a transaction that the caller has begun; their queues."""
@@ -162,7 +163,7 @@ class Outboxes:
         first = sorted(found, key=lambda row: (row["created_at"], row["id"]))[:PIECE]
         if first:
             yield Call("remove_kept", {}, [(row["id"],) for row in first])
-            again = [Emission.again(row["input"], row["created_at"]) for row in first]
+            again = [Emission.again(row["input"], row["created_at"], row["headers"]) for row in first]
             drafted = together(again, routes).led_to()
             yield from add_joined(self._db.params(), drafted, self._db.living, Ended(self._db.audit))
         return len(first)

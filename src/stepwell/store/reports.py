@@ -27,7 +27,7 @@ from stepwell.store.results import Awaiting
 from stepwell.store.rows import ROW_BYTES, Claimed, StepRow
 from stepwell.store.run_key import WhichRun
 from stepwell.store.settle import size_of_step
-from stepwell.values.named_codecs import shown_value
+from stepwell.values.named_codecs import FORGOTTEN_VALUE, shown_value
 from stepwell.values.stamp import read_value
 
 if TYPE_CHECKING:
@@ -224,7 +224,9 @@ class Reports(Awaiting[Wanted, Reached]):
 
 
 def parts_of(row: Row) -> list[str]:
-    """The chunks of a row, each as it was written."""
+    """The chunks of a row, each as it was written; one in the place of all if their subject was forgotten."""
+    if row["data"] == FORGOTTEN_VALUE:
+        return [FORGOTTEN_VALUE]
     return [bytes(part).decode() for part in msgspec.json.decode(row["data"], type=list[msgspec.Raw])]
 
 

@@ -16,6 +16,7 @@ from stepwell.store.driver import Call, Value
 from stepwell.store.reports import LOG, STREAM, Chunk, parts_of
 from stepwell.store.run_key import WhichRun
 from stepwell.values.codec import decode
+from stepwell.values.named_codecs import FORGOTTEN_VALUE
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -76,7 +77,11 @@ async def last_lines(database: Database, run_id: int, *, step: str | None, limit
             parts = parts_of(row)
             before = row["place"] - len(parts) + 1
             read += sum(map(len, parts))
-            of_row = (_line(Chunk(offset, decode(text))) for offset, text in enumerate(parts, before))
+            of_row = (
+                _line(Chunk(offset, decode(text)))
+                for offset, text in enumerate(parts, before)
+                if text != FORGOTTEN_VALUE
+            )
             found[:0] = [line for line in of_row if _is_of(line, step, None)]
             if len(found) > limit:
                 return LastLines(found[-limit:], more=True)

@@ -153,6 +153,7 @@ class Store:
     history = verb(store_.Store.history)
     audit = verb(store_.Store.audit)
     rotate_keys = verb(store_.Store.rotate_keys)
+    forget_subject = verb(store_.Store.forget_subject)
     seal_audit = verb(store_.Store.seal_audit)
     verify_audit = verb(store_.Store.verify_audit)
     retry = verb(store_.Store.retry)

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NoBase64
 from collections.abc import Collection
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -18,9 +18,22 @@ from stepwell.errors import KeyMissing
 
 PREFIX: Final = '{"$sw":{"c":"aes"},"d":"'
 NONCE: Final = 12
-# The first version of this form, which part of a row it is, the number of its data key, and the row it belongs to.
+# Whose key it is, which part of a row it is, the number of the key, and the row it belongs to.
 _HEAD: Final = struct.Struct(">BBQQ")
-_FORM: Final = 1
+_HEAD_LENGTH: Final = 4 * _HEAD.size // 3  # in base64
+TENANT: Final = 1  # it is sealed with the data key of the tenant ...
+SUBJECT: Final = 2  # ... or with the key of a subject
+_OF_SUBJECT: Final = b"subject "
+Key = AESGCM
+
+
+class Head(NamedTuple):
+    """What a sealed text says of itself in the clear."""
+
+    form: int
+    part: int
+    number: int  # of its key
+    row: int
 
 
 class Cipher:
@@ -39,29 +52,66 @@ class Cipher:
         self.secret = self.secret or digest
         self.current = number
 
-    def seal(self, text: str, part: int, row: int, clear: dict[str, str] | None = None) -> str:
+    @property
+    def key(self) -> Key:
+        """The data key that new texts are sealed with."""
+        return self._keys[self.current]
+
+    def seal(
+        self,
+        text: str,
+        part: int,
+        row: int,
+        clear: dict[str, str] | None = None,
+        subject: tuple[int, Key] | None = None,
+    ) -> str:
         """The text, sealed for this part of this row (0: any row), with what SQL has to see beside it."""
-        head = _HEAD.pack(_FORM, part, self.current, row)
+        number, key = (self.current, self._keys[self.current]) if subject is None else subject
+        head = _HEAD.pack(TENANT if subject is None else SUBJECT, part, number, row)
         nonce = os.urandom(NONCE)
-        data = self._keys[self.current].encrypt(nonce, text.encode(), head + self._tenant)
+        data = key.encrypt(nonce, text.encode(), head + self._tenant)
         sealed = f'{PREFIX}{b64encode(head + nonce + data).decode()}"'
         return f"{sealed}}}" if not clear else f"{sealed},{json.dumps(clear, separators=(',', ':'))[1:]}"
 
-    def open(self, sealed: str, parts: Collection[int], rows: Collection[int]) -> str:
-        """The text that was sealed; the sealed one itself if it is not of this place, or was changed, or has no key."""
+    def open(self, sealed: str, parts: Collection[int], rows: Collection[int], subject: Key | None = None) -> str:
+        """The text that was sealed; the sealed one itself if it is not of this place, or was changed, or has no key.
+
+        What belongs to a subject is opened with the key of that subject.
+        """
+        if (head := head_of(sealed)) is None:
+            return sealed
+        key = self._keys.get(head.number) if head.form == TENANT else subject if head.form == SUBJECT else None
+        if key is None or head.part not in parts or (head.row and rows and head.row not in rows):
+            return sealed
         try:
             data = b64decode(sealed[len(PREFIX) : sealed.index('"', len(PREFIX))])
-            form, part, number, row = _HEAD.unpack(data[: _HEAD.size])
-        except (ValueError, NoBase64, struct.error):
-            return sealed
-        key = self._keys.get(number)
-        if form != _FORM or key is None or part not in parts or (row and rows and row not in rows):
-            return sealed
-        nonce, text = data[_HEAD.size : _HEAD.size + NONCE], data[_HEAD.size + NONCE :]
-        try:
+            nonce, text = data[_HEAD.size : _HEAD.size + NONCE], data[_HEAD.size + NONCE :]
             return key.decrypt(nonce, text, data[: _HEAD.size] + self._tenant).decode()
-        except InvalidTag:
+        except (InvalidTag, ValueError, NoBase64):
             return sealed
+
+
+def head_of(sealed: str) -> Head | None:
+    """What a sealed text says of itself; None if it is none. Its beginning is enough."""
+    try:
+        return Head(*_HEAD.unpack(b64decode(sealed[len(PREFIX) : len(PREFIX) + _HEAD_LENGTH])))
+    except (ValueError, NoBase64, struct.error):
+        return None
+
+
+def new_subject_key(tenant_key: Key, subject: str) -> str:
+    """A key for one subject's texts, encrypted with the data key of its tenant, in base64."""
+    nonce = os.urandom(NONCE)
+    return b64encode(nonce + tenant_key.encrypt(nonce, new_data_key(), _OF_SUBJECT + subject.encode())).decode()
+
+
+def unwrapped_subject(tenant_key: Key, subject: str, wrapped: str) -> Key | None:
+    """The key of a subject; None if it was made for another subject or tenant, or was changed."""
+    try:
+        data = b64decode(wrapped)
+        return AESGCM(tenant_key.decrypt(data[:NONCE], data[NONCE:], _OF_SUBJECT + subject.encode()))
+    except (InvalidTag, ValueError, NoBase64):
+        return None
 
 
 def new_data_key() -> bytes:

@@ -11,6 +11,7 @@ from stepwell.values.codec import decode, encode
 
 Headers = Mapping[str, str]
 MOST: Final = 20
+SUBJECT: Final = "subject"  # in an encrypted store: whose it is, who may have to be forgotten
 LONGEST: Final = 4096  # characters of all of them together, as JSON
 NONE: Final[Headers] = {}
 

@@ -15,7 +15,14 @@ from typing import Any, Final, Protocol, runtime_checkable
 import msgspec
 
 from stepwell.base.names import check_name
-from stepwell.errors import InvalidOption, PayloadTooLarge, SerializationError, StepwellError, UnknownCodec
+from stepwell.errors import (
+    InvalidOption,
+    PayloadTooLarge,
+    SerializationError,
+    StepwellError,
+    SubjectForgotten,
+    UnknownCodec,
+)
 from stepwell.values.codec import decode, encode, explained, plain_of, typed_of
 from stepwell.values.fields import alternatives, class_of
 from stepwell.values.versions import KEY, MARK, MARKS, Stamp, found_stamp
@@ -117,6 +124,8 @@ class Compressed:
         return self.codec.decode(data, type_)
 
 
+FORGOTTEN: Final = "forgotten"  # what stands in the place of a value whose subject was forgotten says this codec ...
+FORGOTTEN_VALUE: Final = '{"$sw":{"c":"forgotten"},"d":""}'  # ... which raises, and people see it as it is
 JSON: Final = JsonCodec()
 MessagePack: Final = MessagePackCodec()
 Protobuf: Final = ProtobufCodec()
@@ -131,6 +140,8 @@ def register_codec(codec: Codec) -> None:
         raise InvalidOption("codec", codec, "a codec has a `name`, and methods `encode` and `decode`")
     codec = codec.codec if isinstance(codec, Compressed) else codec
     name = check_name("codec", codec.name)
+    if name == FORGOTTEN:
+        raise InvalidOption("codec", name, "it is the name of what stands in the place of a forgotten value")
     if type(known := _codecs.setdefault(name, codec)) is not type(codec):
         why = f"{type(known).__name__} is registered under that name; values are read by the name alone"
         raise InvalidOption("codec", name, why)
@@ -181,6 +192,8 @@ def read_coded(stamp: Stamp, data: bytes | str, type_: Any, *, what: str) -> Any
     """The value that stands beside a stamp with a codec; `UnknownCodec` if this process has none of that name."""
     assert stamp.c is not None
     codec = _codecs.get(stamp.c)
+    if stamp.c == FORGOTTEN:
+        raise SubjectForgotten(what)
     if codec is None:
         raise UnknownCodec(what, stamp.c, ", ".join(_codecs))
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from stepwell.errors import SerializationError, StoreBusy, StoreUnavailable
+from stepwell.errors import SerializationError, StoreBusy, StoreUnavailable, SubjectForgotten
 from stepwell.records import TaskKind
 from stepwell.store.database import Database
 from stepwell.store.rows import Claimed
@@ -35,6 +35,8 @@ class Misfit(Exception):  # noqa: N818 - it is raised to be caught by the worker
 
 async def may_be_read(database: Database, task: Claimed, misfit: Misfit) -> bool:
     """True if something shows that other code can read the data that this code cannot."""
+    if isinstance(misfit.error, SubjectForgotten):
+        return False
     if misfit.was_read or task.generation > 0:  # a run has read the input that it restarts with
         return True
     if task.started_at == task.claimed_at:

@@ -106,9 +106,7 @@ CREATE TABLE stepwell.queue (
     limited boolean DEFAULT false NOT NULL,
     key_path text,
     cost_path text,
-    ordered text,
-    CONSTRAINT queue_name_check CHECK (((length(name) >= 1) AND (length(name) <= 255))),
-    CONSTRAINT queue_ordered_check CHECK ((ordered = ANY (ARRAY['skip'::text, 'stop'::text])))
+    CONSTRAINT queue_name_check CHECK (((length(name) >= 1) AND (length(name) <= 255)))
 );
 CREATE TABLE stepwell.task (
     id bigint NOT NULL,
@@ -800,6 +798,23 @@ CREATE VIEW stepwell.steps AS
      JOIN stepwell.task task ON (((task.id = step.run_id) AND (task.generation = step.generation))))
      JOIN stepwell.queue queue ON ((queue.id = task.queue_id)))
   WHERE (step.key !~~ '#%'::text);
+CREATE TABLE stepwell.subject_key (
+    id bigint NOT NULL,
+    tenant text NOT NULL,
+    subject text NOT NULL,
+    wrapped text,
+    created_at bigint NOT NULL,
+    forgotten_at bigint,
+    CONSTRAINT subject_key_check CHECK (((wrapped IS NULL) = (forgotten_at IS NOT NULL)))
+);
+ALTER TABLE stepwell.subject_key ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME stepwell.subject_key_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE stepwell.subscription (
     run_id bigint NOT NULL,
     generation bigint NOT NULL,
@@ -888,27 +903,27 @@ CREATE TABLE stepwell.workflow (
 );
 INSERT INTO stepwell.audit VALUES (2, 1, 'failed', 1, 1, 1, '"PermanentError: no such address"', 1767225600000000, NULL, '', NULL);
 INSERT INTO stepwell.audit VALUES (3, 2, 'failed', 1, 1, 1, '"PermanentError: nothing is ordered"', 1767225600000000, NULL, '', NULL);
-INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', 'f18637cf73b1d076-1', 1767225600000000);
+INSERT INTO stepwell.event OVERRIDING SYSTEM VALUE VALUES (1, '', 9, 1, 'Added', 1, '{"amount":3}', '40330eb880f466e5-1', 1767225600000000);
 INSERT INTO stepwell.instance VALUES (9, '', 'account', 'a', 1, NULL, NULL, NULL, NULL, 1767225600000000, 1767225600000000);
-INSERT INTO stepwell.migration VALUES (1, 'initial', 1795134808461669);
-INSERT INTO stepwell.migration VALUES (2, 'dead_in_queue', 1795134808471463);
-INSERT INTO stepwell.migration VALUES (3, 'projections', 1795134808517122);
-INSERT INTO stepwell.migration VALUES (4, 'records_and_flow', 1795134809066004);
-INSERT INTO stepwell.migration VALUES (5, 'ordered_limits', 1795134809081563);
-INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (1, '', 'mail', false, false, 1767225600000000, false, NULL, NULL, NULL);
-INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (2, '', 'order', false, false, 1767225600000000, false, NULL, NULL, NULL);
-INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (3, '', 'basket', false, false, 1767225600000000, false, NULL, NULL, NULL);
-INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (5, '', 'account:effects', false, false, 1767225600000000, false, NULL, NULL, NULL);
-INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (6, '', 'account:inputs', false, false, 1767225600000000, false, NULL, NULL, NULL);
-INSERT INTO stepwell.rollup VALUES (29453760, 1, 3616328856273884211, 3, 3, 2, 1, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 3616328856273884211, 3, 3, 1, 0, 1, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 3, 3616328856273884211, 0, 3, 1, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.rollup VALUES (29453760, 2, 3616328856273884211, 0, 3, 2, 0, 0, 0, 0, 0);
-INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~0819245af05d4d6994fee43e68855c6c', '1', 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1, NULL);
-INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999949, 1767225600000000, '5', '5', NULL, NULL);
+INSERT INTO stepwell.migration VALUES (1, 'initial', 1795134085359470);
+INSERT INTO stepwell.migration VALUES (2, 'dead_in_queue', 1795134085397375);
+INSERT INTO stepwell.migration VALUES (3, 'projections', 1795134085453495);
+INSERT INTO stepwell.migration VALUES (4, 'records_and_flow', 1795134086027947);
+INSERT INTO stepwell.migration VALUES (5, 'subject_keys', 1795134086067012);
+INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (1, '', 'mail', false, false, 1767225600000000, false, NULL, NULL);
+INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (2, '', 'order', false, false, 1767225600000000, false, NULL, NULL);
+INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (3, '', 'basket', false, false, 1767225600000000, false, NULL, NULL);
+INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (5, '', 'account:effects', false, false, 1767225600000000, false, NULL, NULL);
+INSERT INTO stepwell.queue OVERRIDING SYSTEM VALUE VALUES (6, '', 'account:inputs', false, false, 1767225600000000, false, NULL, NULL);
+INSERT INTO stepwell.rollup VALUES (29453760, 1, 3335900142908413669, 3, 3, 2, 1, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 3335900142908413669, 3, 3, 1, 0, 1, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 3, 3335900142908413669, 0, 3, 1, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.rollup VALUES (29453760, 2, 3335900142908413669, 0, 3, 2, 0, 0, 0, 0, 0);
+INSERT INTO stepwell.signal VALUES (4, 'unheard', 1, '~9195b9e5e32b481481678b1bb39e06e7', '1', 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1, NULL);
+INSERT INTO stepwell.step VALUES (4, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999948, 1767225600000000, '5', '5', NULL, NULL);
 INSERT INTO stepwell.step VALUES (5, 0, 'order()#1', 1, 'PAUSED', 1, 1767225600000000, NULL, '7', '{"ids": [6], "until": null}', NULL, NULL);
+INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999949, 1767225600000000, '7', '7', NULL, NULL);
 INSERT INTO stepwell.step VALUES (4, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO stepwell.step VALUES (6, 0, 'charge#1', 1, 'SUCCESS', 1, 1767225599999945, 1767225600000000, '7', '7', NULL, NULL);
 INSERT INTO stepwell.step VALUES (6, 0, 'approved#1', 2, 'PAUSED', 1, 1767225600000000, NULL, NULL, NULL, NULL, '{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 INSERT INTO stepwell.task VALUES (1, 1, 'MESSAGE', 'SUCCESS', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '"ann"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
 INSERT INTO stepwell.task VALUES (2, 1, 'MESSAGE', 'ERROR', false, false, 0, 1767225600000000, NULL, 1, 1, 1, 1, 0, NULL, 0, 0, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 1767225600000000, NULL, NULL, 'ever', NULL, NULL, NULL, NULL, NULL, NULL, 'PermanentError: no such address', '{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}', '"nobody"', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
@@ -920,7 +935,7 @@ INSERT INTO stepwell.task VALUES (8, 1, 'MESSAGE', 'PENDING', false, false, 0, 1
 INSERT INTO stepwell.task VALUES (4, 2, 'RUN', 'PAUSED', false, false, 0, NULL, NULL, 1, 1, 0, 3, 0, NULL, 0, 1, 0, NULL, NULL, NULL, 1767225600000000, 1767225600000000, 1767225600000000, 1767225600000000, NULL, 1767225600000000, NULL, NULL, NULL, NULL, NULL, 'order-5', 'ever', '6152bc863269f1d04b4d21185d6bb25e', NULL, NULL, NULL, NULL, NULL, NULL, NULL, '5', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
 INSERT INTO stepwell.task VALUES (10, 5, 'EFFECT', 'PENDING', true, false, 0, 1767225600000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Tell","data":{"amount":3}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
 INSERT INTO stepwell.task VALUES (11, 6, 'TIMER', 'PENDING', false, false, 0, 1767312000000000, NULL, NULL, 0, 0, 5, 0, NULL, 0, 0, 0, NULL, 9, NULL, 1767225600000000, 1767225600000000, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '9:daily', 'unfinished', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '{"id":"a","type":"Add","data":{"id":"a","amount":1}}', NULL, NULL, NULL, false, NULL, NULL, NULL, false, NULL, NULL, false, NULL);
-INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 26060, NULL, '0.1.0.dev0', '["mail", "order", "basket", "zones/2025b/"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
+INSERT INTO stepwell.worker OVERRIDING SYSTEM VALUE VALUES (1, '', 'w', 'vm', 31866, NULL, '0.1.0.dev0', '["mail", "order", "basket", "zones/2025b/"]', 30000000, NULL, NULL, 1767225600000000, 1767225600000000, 'stopped');
 INSERT INTO stepwell.workflow VALUES (2, NULL, NULL, 1767225600000000);
 INSERT INTO stepwell.workflow VALUES (3, NULL, NULL, 1767225600000000);
 SELECT pg_catalog.setval('stepwell.audit_place', 2, true);
@@ -932,6 +947,7 @@ SELECT pg_catalog.setval('stepwell.observation_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.ordered_group_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.queue_id_seq', 6, true);
 SELECT pg_catalog.setval('stepwell.schedule_id_seq', 1, false);
+SELECT pg_catalog.setval('stepwell.subject_key_id_seq', 1, false);
 SELECT pg_catalog.setval('stepwell.worker_id_seq', 1, true);
 ALTER TABLE ONLY stepwell.audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (task_id, place);
@@ -1003,6 +1019,10 @@ ALTER TABLE ONLY stepwell.signal
     ADD CONSTRAINT signal_pkey PRIMARY KEY (run_id, name, place);
 ALTER TABLE ONLY stepwell.step
     ADD CONSTRAINT step_pkey PRIMARY KEY (run_id, generation, key);
+ALTER TABLE ONLY stepwell.subject_key
+    ADD CONSTRAINT subject_key_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY stepwell.subject_key
+    ADD CONSTRAINT subject_key_tenant_subject_key UNIQUE (tenant, subject);
 ALTER TABLE ONLY stepwell.subscription
     ADD CONSTRAINT subscription_pkey PRIMARY KEY (run_id, generation, key);
 ALTER TABLE ONLY stepwell.task

@@ -74,7 +74,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','4ce2b139d69ad8dc-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','c5e159a5e4d1acc4-1',1767225600000000);
 CREATE TABLE stepwell_event_workflow (
     tenant text not null,
     name text not null,
@@ -139,11 +139,11 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795134801118515);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795134801126314);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795134801136483);
-INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795134801317002);
-INSERT INTO "stepwell_migration" VALUES(5,'ordered_limits',1795134801343271);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795134075616044);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795134075648226);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795134075659681);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795134076275567);
+INSERT INTO "stepwell_migration" VALUES(5,'subject_keys',1795134076362995);
 CREATE TABLE stepwell_observation (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -223,14 +223,14 @@ CREATE TABLE stepwell_queue (
     name text not null check (length(name) between 1 and 255),
     paused boolean not null default false,
     draining boolean not null default false,
-    created_at bigint not null, limited boolean not null default false, key_path text, cost_path text, ordered text check (ordered in ('skip', 'stop')),
+    created_at bigint not null, limited boolean not null default false, key_path text, cost_path text,
     unique (tenant, name)
 );
-INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000,0,NULL,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000,0,NULL,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000,0,NULL,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000,0,NULL,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000,0,NULL,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000,0,NULL,NULL);
 CREATE TABLE stepwell_receipt (
     instance_id bigint not null,
     key text not null,
@@ -264,10 +264,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,3728167052685749053,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3728167052685749053,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,3728167052685749053,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,3728167052685749053,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,3145720563750068179,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3145720563750068179,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,3145720563750068179,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3145720563750068179,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_schedule (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -302,7 +302,7 @@ CREATE TABLE stepwell_signal (
     taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~54d88f236667435ba2aaa90d2238c246','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~3b334e8ea88a4022a830495e99180342','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -318,11 +318,21 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999913,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999947,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999950,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999920,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
+CREATE TABLE stepwell_subject_key (
+    id integer primary key autoincrement,
+    tenant text not null,
+    subject text not null,
+    wrapped text,
+    created_at bigint not null,
+    forgotten_at bigint,
+    check ((wrapped is null) = (forgotten_at is not null)),
+    unique (tenant, subject)
+);
 CREATE TABLE stepwell_subscription (
     run_id bigint not null,
     generation bigint not null,
@@ -424,7 +434,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',26060,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',31866,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,

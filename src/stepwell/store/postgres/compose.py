@@ -172,9 +172,12 @@ def _unnest(columns: Sequence[Column], taken: int) -> str:
 def _one_row(columns: Sequence[Column], taken: int) -> str:
     # The first cell in an array, so that the planner does not count on one row: on an empty table it would then go
     # through all the tasks to find those of one row, and keep doing so when the table is full.
+    # A number goes as text: what an array of numbers is, the driver would ask the server on every connection, which
+    # costs it more than most statements do.
     first, *others = columns
     cells = [f"{_cell(column, place)} as {column.name}" for place, column in enumerate(others, taken + 2)]
-    source = f"unnest(cast(${taken + 1} as {_type(first)}[])) as first({first.name})"
+    given = f"cast(${taken + 1} as text)" if first.type == "bigint" else f"${taken + 1}"
+    source = f"unnest(cast({given} as {_type(first)}[])) as first({first.name})"
     return f"select * from (select {', '.join(['first.*', *cells])} from {source}) as given"
 
 
@@ -190,6 +193,8 @@ def _type(column: Column) -> str:
 def _cells_of(columns: Sequence[Column], row: Sequence[Value]) -> list[Any]:
     pairs = zip(columns, row, strict=True)
     cells = [cell or None if column.type in ("json", "name") else cell for column, cell in pairs]
+    if columns[0].type == "bigint":
+        return ["{NULL}" if cells[0] is None else f"{{{cells[0]}}}", *cells[1:]]
     return [cells[:1], *cells[1:]]
 
 

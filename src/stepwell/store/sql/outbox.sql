@@ -35,7 +35,7 @@ select queue.id, queue.name from {queue} as queue
 -- name: kept_events
 -- bound: 24 + 14 a row
 -- Up to :limit events of a queue that no outbox takes, in the order in which they were emitted, to be written anew.
-select task.id, task.input, task.created_at from {task} as task
+select task.id, task.input, task.created_at, task.headers from {task} as task
  where task.queue_id = :queue_id and task.ready
  order by task.priority desc, task.run_at, task.id
  limit :limit

@@ -269,14 +269,14 @@ returning queue_id as id;
 -- workflow that is told of those that failed for good.
 with rows as ({rows id bigint}),
 settled as materialized (
-    select task.id, task.queue_id, task.key, task.status, task.attempt, task.input, task.error, task.last_error,
+    select task.id, task.queue_id, task.key, task.status, task.attempt, task.input, task.error, task.last_error, task.headers,
            (select workflow.options from {workflow} as workflow
              where workflow.queue_id = task.queue_id and workflow.options is not null) as options
       from {task} as task
      where task.id {any_of rows} and (task.kind = 'RUN') is true
 )
 select settled.id, queue.name as workflow, settled.key, settled.status, settled.attempt, settled.input, settled.error,
-       settled.last_error, settled.options,
+       settled.last_error, settled.headers, settled.options,
        (select letter.id from {queue} as letter
          where letter.tenant = queue.tenant and letter.name = settled.options ->> 'dead_letter') as letter_queue_id
   from settled {one_of queue.id settled.queue_id}
