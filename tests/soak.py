@@ -506,12 +506,12 @@ PROMISES = {
     ),
     "order of keys": Promise(
         "The tasks of a key are executed in the order of their commits",
-        "Three producers add to the same keys of `Limits(ordered=True)` while a random worker is SIGKILLed every 0.6 s; lease 2 s. "
-        "A ledger that stepwell does not know of has when each add began and was committed, and when each body began and "
-        "ended. Void unless messages were executed again.",
+        "Three producers add to the same keys of `Limits(ordered=True)` while a random worker is SIGKILLed every 0.6 s; "
+        "lease 2 s. A ledger that stepwell does not know of has when each add began and was committed, and when each "
+        "body began and ended. Void unless messages were executed again.",
         lambda of: (
-            f"{of['messages']:,} messages, {of['kills']} kills: of {of['pairs']:,} pairs of which one was committed before "
-            f"the other was added, 0 in the wrong order; {of['again']} executed again"
+            f"{of['messages']:,} messages, {of['kills']} kills: of {of['pairs']:,} pairs of which one was committed "
+            f"before the other was added, 0 in the wrong order; {of['again']} executed again"
         ),
     ),
     "keys": Promise(
