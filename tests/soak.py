@@ -506,7 +506,7 @@ PROMISES = {
     ),
     "order of keys": Promise(
         "The tasks of a key are executed in the order of their commits",
-        "Three producers add to the same keys of `Limits(ordered=True)` while a random worker is SIGKILLed every 0.6 s; "
+        "Three producers add to the same keys of `Limits(ordered=True)` while a random worker is killed every 0.6 s; "
         "lease 2 s. A ledger that stepwell does not know of has when each add began and was committed, and when each "
         "body began and ended. Void unless messages were executed again.",
         lambda of: (
