@@ -42,7 +42,9 @@ class Shortcut:
 SHORTCUTS: Final = {
     "hand-over": Shortcut("store/handover.py", "if not self._offers or task.key", "if True or task.key"),
     "gc": Shortcut("work/garbage.py", "if gc.isenabled() and", "if False and"),
-    "optimistic": Shortcut("deciders/optimistic.py", "if known is not None and not known.is_completed", "if False"),
+    "optimistic": Shortcut(
+        "deciders/optimistic_decisions.py", "if known is not None and not known.is_completed", "if False"
+    ),
 }
 
 

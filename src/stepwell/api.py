@@ -124,11 +124,10 @@ from stepwell.sinks.cloud_event import CloudEvent
 from stepwell.sinks.webhook import Webhook
 from stepwell.step import BackgroundStep as Future
 from stepwell.step import Step, step
-from stepwell.store.by_hand import Message
 from stepwell.store.groups import GroupStats
 from stepwell.store.horizon import Appender
 from stepwell.store.limits_info import LimitedKey, LimitsInfo
-from stepwell.store.measure import workflow_metrics
+from stepwell.store.measurements import workflow_metrics
 from stepwell.store.metrics import DeadCount, Durations, Metrics, QueueMetrics, Serving, StepMetrics
 from stepwell.store.plan import Cron, Every, Once
 from stepwell.store.projections import ParkedInfo, ProjectionInfo
@@ -140,6 +139,7 @@ from stepwell.store.schedule_info import ScheduleInfo, TickInfo
 from stepwell.store.seals import AuditFault, AuditVerdict
 from stepwell.store.signal_list import SignalInfo
 from stepwell.store.store import Store
+from stepwell.store.taken_messages import Message
 from stepwell.store.task_edits import RescheduleAnswer
 from stepwell.store.transaction import Tx, headers
 from stepwell.store.why import Reason, Why

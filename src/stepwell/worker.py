@@ -18,11 +18,11 @@ from stepwell.base.names import check_key, check_prefix, check_whole
 from stepwell.base.signals import caught_signals
 from stepwell.errors import InvalidOption, StepwellError
 from stepwell.queue import Handler
-from stepwell.store.by_hand import Message
 from stepwell.store.poll import LONGEST_POLL, SHORTEST_POLL
 from stepwell.store.schedules import zones_mark
 from stepwell.store.sessions import Identity
 from stepwell.store.store import Store
+from stepwell.store.taken_messages import Message
 from stepwell.work.body import Served
 from stepwell.work.garbage import GARBAGE
 from stepwell.work.loop import Runtime

@@ -129,7 +129,7 @@ CLI_MUTANTS = (
     Mutant(
         "the age of what is ready is that of the newest",
         "MM-07",
-        "store/measure.py",
+        "store/measurements.py",
         'since[row["queue_id"]] = min(',
         'since[row["queue_id"]] = max(',
         "tests/store/test_flat_statistics.py::test_the_oldest_is_told_whatever_its_priority",

@@ -78,7 +78,7 @@ DASHBOARD_MUTANTS = (
     Mutant(
         "a stream whose client is gone keeps its place",
         "dashboard-05",
-        "ui/live.py",
+        "ui/app.py",
         "            self.streams -= 1",
         "            pass",
         WILD + "test_slow_and_dead_clients_harm_neither_workers_nor_the_next_client",
@@ -86,7 +86,7 @@ DASHBOARD_MUTANTS = (
     Mutant(
         "an operator who came too late is told that it worked",
         "dashboard-06",
-        "ui/change.py",
+        "ui/run_actions.py",
         '("was finished before: nothing was changed", "warning")',
         '("is cancelled, and the runs it asked for", "good")',
         WILD + "test_two_operators_and_a_worker_act_at_once_and_nothing_is_done_twice",

@@ -16,7 +16,7 @@ EXPECTED_VERSION_MUTANTS = (
     Mutant(
         "the expected version is compared outside of the lock",
         "M-10",
-        "deciders/optimistic.py",
+        "deciders/optimistic_decisions.py",
         "            if item.error is not None and pending.expected is not None:\n",
         "            if False:\n",
         EXPECTED + "test_the_state_at_hand_is_not_what_a_version_is_compared_with",

@@ -85,7 +85,7 @@ INLINE_MUTANTS = (
     Mutant(
         "a decision on the state at hand leaves inline rows alone",
         "PJ-05",
-        "deciders/optimistic.py",
+        "deciders/optimistic_decisions.py",
         "        if family.observe or family.inline or",
         "        if family.observe or",
         INLINE + "test_the_rows_are_there_when_the_decision_is",

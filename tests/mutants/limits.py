@@ -135,7 +135,7 @@ LIMIT_MUTANTS = (
     Mutant(
         "limits: a consumer without a worker takes from a limited queue",
         "LI-01",
-        "store/sql/by_hand.sql",
+        "store/sql/taken_messages.sql",
         "where id = :queue_id and not paused and not limited\n",
         "where id = :queue_id and not paused\n",
         MOST,

@@ -68,7 +68,7 @@ METRICS_MUTANTS = (
     Mutant(
         "a worker that has fallen silent counts as live",
         "MM-03",
-        "store/measure.py",
+        "store/measurements.py",
         'abs(row["silent"]) > row["lease"]',
         'abs(row["silent"]) > 1000 * row["lease"]',
         METRICS + "test_workers_of_a_workflow_are_live_or_stale_and_last_seen",
@@ -108,7 +108,7 @@ METRICS_MUTANTS = (
     Mutant(
         "versions stay apart",
         "MM-09",
-        "store/measure.py",
+        "store/measurements.py",
         "base_of(each) if join_versions else each",
         "each",
         METRICS + "test_versions_of_a_workflow_are_added_up",

@@ -18,7 +18,7 @@ OBSERVATION_MUTANTS = (
     Mutant(
         "observation: what was decided on states at hand is not recorded",
         "IO-01",
-        "deciders/optimistic.py",
+        "deciders/optimistic_decisions.py",
         "        if family.observe or",
         "        if",
         OBSERVATION + "test_each_input_is_recorded_as_it_was_answered",

@@ -44,7 +44,7 @@ SUSPECT_MUTANTS = (
     Mutant(
         "what is taken by hand is still the last worker's",
         "Q-06",
-        "store/sql/by_hand.sql",
+        "store/sql/taken_messages.sql",
         "owner = null, worker_id = null, turn = task.turn + 1,\n       attempt = task.attempt + 1,\n       losses",
         "owner = null, turn = task.turn + 1,\n       attempt = task.attempt + 1,\n       losses",
         SUSPECTS + "test_what_is_taken_by_hand_is_no_workers_any_more",

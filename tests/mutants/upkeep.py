@@ -252,7 +252,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "messages are taken by hand in maintenance, on Postgres",
         "DP-10",
-        "store/sql/by_hand.sql",
+        "store/sql/taken_messages.sql",
         "\n                   and not exists (select 1 from {maintenance} as maintenance"
         " where maintenance.tenant = queue.tenant)",
         "",
@@ -261,7 +261,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "messages are taken by hand in maintenance, on SQLite and Turso",
         "DP-10",
-        "store/sql/by_hand.sql",
+        "store/sql/taken_messages.sql",
         "\n                  and tenant not in (select maintenance.tenant from {maintenance} as maintenance)",
         "",
         MAINTENANCE + "test_nobody_claims_in_any_way_while_it_lasts",
@@ -293,7 +293,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "an operator archives what was taken since it was looked at",
         "Q-10",
-        "store/sql/by_hand.sql",
+        "store/sql/taken_messages.sql",
         "where id = :id and turn = :turn and kind = 'MESSAGE' and status = 'PENDING'",
         "where id = :id and kind = 'MESSAGE'",
         BY_HAND + "test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at",
@@ -301,7 +301,7 @@ UPKEEP_MUTANTS = (
     Mutant(
         "an operator is not told that a worker executes the message",
         "Q-10",
-        "store/by_hand.py",
+        "store/taken_messages.py",
         'if row is not None and row["owner"] is not None:',
         "if False:",
         BY_HAND + "test_an_operator_does_not_close_what_a_worker_executes_nor_a_run",

@@ -25,7 +25,7 @@ WEBHOOK_MUTANTS = (
     Mutant(
         "two batches with the same first event have one id",
         "O-05",
-        "sinks/http_message.py",
+        "sinks/webhook.py",
         '"\\n".join(sorted(one.id for one in events)).encode()',
         "events[0].id.encode()",
         WEBHOOK + "test_a_batch_has_one_id_in_any_order_and_no_other_batch_has_it",
@@ -42,7 +42,7 @@ WEBHOOK_MUTANTS = (
     Mutant(
         "a receiver that is busy has refused for good",
         "O-03",
-        "sinks/answers.py",
+        "sinks/webhook.py",
         "if status >= 500 or status in AGAIN:",
         "if status >= 500:",
         WEBHOOK + "test_these_are_tried_again",
@@ -50,7 +50,7 @@ WEBHOOK_MUTANTS = (
     Mutant(
         "a receiver may ask for a pause of years",
         "O-03",
-        "sinks/answers.py",
+        "sinks/webhook.py",
         "return min(LONGEST_PAUSE, float(said[:12]))",
         "return float(said[:12])",
         WEBHOOK + "test_retry_after_is_seconds_or_a_date",

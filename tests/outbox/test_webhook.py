@@ -19,9 +19,8 @@ from cloudevents.core.bindings.http import HTTPMessage, from_binary_event, from_
 from stepwell import InvalidOption, Outbox, PermanentError, Store, TransientError, Webhook, Worker
 from stepwell.base.clock import TestClock
 from stepwell.base.events import InternalTaskFailed
-from stepwell.sinks.answers import pause_of, verdict
 from stepwell.sinks.guard import is_public
-from stepwell.sinks.http_message import posting_of
+from stepwell.sinks.webhook import pause_of, posting_of, verdict
 from tests.outbox.kit import drained, statuses
 from tests.outbox.receiver import Request, answering, receiving
 

@@ -203,7 +203,7 @@ async def test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at(
 ) -> None:
     await store.enqueue_many("q", range(2))
     [held] = await store.dequeue("q")
-    look, meanwhile = store.database.by_hand.look, []
+    look, meanwhile = store.database.taken_messages.look, []
 
     async def taken_meanwhile(task_id: int) -> Any:
         row = await look(task_id)
@@ -212,7 +212,7 @@ async def test_an_operator_does_not_close_what_was_taken_since_it_was_looked_at(
         return row
 
     waiting = held.id + 1
-    monkeypatch.setattr(store.database.by_hand, "look", taken_meanwhile)
+    monkeypatch.setattr(store.database.taken_messages, "look", taken_meanwhile)
     assert not await store.archive(waiting)
     assert [await message.release() for message in meanwhile] == [True, True]
     [held] = await store.dequeue("q")

@@ -24,7 +24,6 @@ LEAST_WORDS, MOST_LINES = 20, 9  # of the docstring of a package: about five lin
 WORDS_OF_THE_FIELD = {
     "testing",
     "embedded",
-    "ordering",
     "pending",
     "limited",
 }  # end like a verb's form, and are common nouns

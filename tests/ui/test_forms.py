@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 
 from stepwell import Cron, Decider, Decision, Engine, Store, Worker
-from stepwell.operate import travel
+from stepwell.operate import time_travel
 from tests.ui import flows, shop
 from tests.ui.kit import Markup, dashboard
 
@@ -165,8 +165,8 @@ class Plain(Decider[Lamp, Press, Pressed, Never]):
 async def test_a_long_past_is_computed_once_and_travelled_in_short_ways(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(travel, "STRIDE", 20)
-    monkeypatch.setattr(travel, "BEFORE", 5)
+    monkeypatch.setattr(time_travel, "STRIDE", 20)
+    monkeypatch.setattr(time_travel, "BEFORE", 5)
     engine = Engine(store).register(Plain())
     for _ in range(50):
         await engine.execute(Press("hall"))

@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from stepwell import Store, connect, ui
 from stepwell.errors import InvalidOption
 from stepwell.ui.access import Doorkeeper, Token, host_name, is_loopback, new_secret, read_tokens
-from stepwell.ui.app import GET, POST
+from stepwell.ui.app import GET, POST, Hints
 from stepwell.ui.guard import MOST_BODY
 from stepwell.ui.server import check_bind
 from tests.ui import flows
@@ -277,7 +277,7 @@ async def test_it_works_below_a_path_of_another_application(store: Store) -> Non
 
 
 async def test_a_stream_gives_hints_and_ends_with_its_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepwell.ui.live.EVERY", 0.01)
+    monkeypatch.setattr(Hints, "EVERY", 0.01)
     sent: list[Any] = []
     gone = asyncio.Event()
 

@@ -13,7 +13,8 @@ import pytest
 
 from stepwell import Context, Store, Worker, step, workflow
 from stepwell.records import RunStatus
-from stepwell.ui import live, server
+from stepwell.ui import server
+from stepwell.ui.app import Hints
 from tests.ground.scale import Scale
 from tests.ground.waiting import until
 from tests.ui import flows
@@ -45,8 +46,8 @@ async def test_slow_and_dead_clients_harm_neither_workers_nor_the_next_client(
     number = scale.of(150, 1_000)
     monkeypatch.setattr(server, "HEAD", 1.0)
     monkeypatch.setattr(server, "MOST_CONNECTIONS", number)
-    monkeypatch.setattr(live, "MOST_STREAMS", 5)
-    monkeypatch.setattr(live, "EVERY", 0.02)
+    monkeypatch.setattr(Hints, "MOST", 5)
+    monkeypatch.setattr(Hints, "EVERY", 0.02)
     async with opened(live_store, flows.ALL) as address, Worker(live_store, flows.ALL):
         slow = [await connected(address, b"GET / HTTP/1.1\r\nHost: loc") for _ in range(number)]
         dribbling = asyncio.create_task(dribble(slow[0][1]))

@@ -79,7 +79,7 @@ async def test_a_taker_that_leaves_gives_back_what_it_took(live_store: Store) ->
         if isinstance(taken[0], list):
             assert await taken[0][0].archive()
             continue
-        await live_store.database.by_hand.ended()
+        await live_store.database.taken_messages.ended()
         [message] = await live_store.dequeue("mail", until=5)
         assert (message.payload, message.attempt) == (number, 1)
         assert await message.archive()

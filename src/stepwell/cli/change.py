@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stepwell.cli.command import OK, REFUSED, USAGE, Invocation, Stop, asks_store, names_given, sure
+from stepwell.cli.command import (
+    OK,
+    REFUSED,
+    USAGE,
+    ChangeAnswer,
+    Invocation,
+    Stop,
+    asks_store,
+    change_each,
+    names_given,
+    sure,
+)
 from stepwell.cli.output import patiently, say, say_json, say_next
 from stepwell.operate.format import FAILED_WORDS, IN_PART, STATUS_WORDS, UNFINISHED_WORDS, many
 
@@ -247,37 +258,31 @@ async def _each(
     """Change the named runs one by one, and print the result of each."""
     from stepwell.operate.lookup import called, run_named
 
-    answers: list[dict[str, Any]] = []
-    for name in names_given(picked.names):
+    refused = list(said)[-1]
+
+    async def changed(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         answer = None if picked.dry_run else await change(run.id)
-        answers.append({"run": run.id, "answer": answer})
-        if not asked.as_json:
-            say(f"{called(run)} {said[None] if answer is None else said[answer]}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        say_next("the same without --dry-run" if picked.dry_run else f"stepwell {then} {answers[-1]['run']}")
-    refused = list(said)[-1]
-    return REFUSED if any(one["answer"] == refused for one in answers) else OK
+        record = {"run": run.id, "answer": answer}
+        return ChangeAnswer(record, f"{called(run)} {said[answer]}", done=answer != refused)
+
+    def following(last: ChangeAnswer) -> str:
+        return "the same without --dry-run" if picked.dry_run else f"stepwell {then} {last.record['run']}"
+
+    return await change_each(asked, names_given(picked.names), changed, following)
 
 
 async def _restore(store: Store, asked: Invocation, names: Sequence[str]) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    answers: list[dict[str, Any]] = []
-    for name in names_given(names):
+    async def restored(name: str) -> ChangeAnswer:
         run = await run_named(store, name, deleted=True)
         done = await store.restore(run.id)
-        answers.append({"run": run.id, "restored": done})
-        if not asked.as_json:
-            back = "is back as it was: what it recorded is kept, and what it waited for still counts"
-            say(f"{called(run)} {back if done else 'was not deleted; nothing was changed'}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        say_next(f"stepwell show {answers[-1]['run']}")
-    return OK if all(one["restored"] for one in answers) else REFUSED
+        back = "is back as it was: what it recorded is kept, and what it waited for still counts"
+        said = back if done else "was not deleted; nothing was changed"
+        return ChangeAnswer({"run": run.id, "restored": done}, f"{called(run)} {said}", done=done)
+
+    return await change_each(asked, names_given(names), restored, lambda last: f"stepwell show {last.record['run']}")
 
 
 def check_picked(picked: Picked) -> None:

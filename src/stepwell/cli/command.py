@@ -6,13 +6,13 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from stepwell.cli.output import say
+from stepwell.cli.output import say, say_json, say_next
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -31,6 +31,7 @@ INTERRUPTED: Final = 130
 LOOPS: Final = ("auto", "asyncio", "uvloop")  # event loops that a command may run on
 OWN: Final = object()  # key in click's context: this process was started for the command
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Stop(Exception):  # noqa: N818 - it ends the command, and that is not always an error
@@ -139,6 +140,38 @@ def names_given(names: Sequence[str]) -> list[str]:
     if not given:
         raise Stop(USAGE, "no run was named")
     return given
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """What became of one of the things that a command changes: its line of JSON, the sentence, and if it was done."""
+
+    record: dict[str, Any]
+    said: str
+    done: bool = True
+
+
+async def change_each(
+    asked: Invocation,
+    names: Sequence[T],
+    change: Callable[[T], Awaitable[ChangeAnswer]],
+    then: Callable[[ChangeAnswer], str],
+) -> int:
+    """Change one thing after the other and print what became of each, then a command for the last.
+
+    Returns REFUSED if one was not changed.
+    """
+    all_ = []
+    for name in names:
+        one = await change(name)
+        all_.append(one)
+        if not asked.as_json:
+            say(one.said)
+    if asked.as_json:
+        say_json([one.record for one in all_])
+    else:
+        say_next(then(all_[-1]))
+    return OK if all(one.done for one in all_) else REFUSED
 
 
 def sure(question: str, *, yes: bool) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.command import OK, REFUSED, USAGE, Invocation, Stop, asks_store, names_given
+from stepwell.cli.command import (
+    OK,
+    REFUSED,
+    USAGE,
+    ChangeAnswer,
+    Invocation,
+    Stop,
+    asks_store,
+    change_each,
+    names_given,
+)
 from stepwell.cli.output import say, say_json, say_next
 from stepwell.operate.format import ago, plain
 
@@ -204,18 +214,13 @@ async def _why(store: Store, asked: Invocation, name: str) -> None:
 async def _pause(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    answers: list[dict[str, Any]] = []
-    for name in names_given(names):
+    async def paused(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         held = await store.pause(run.id, reason=reason)
-        answers.append({"run": run.id, "paused": held})
-        if not asked.as_json:
-            say(f"{called(run)} {_held(run) if held else _unheld(run)}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        say_next(f"stepwell resume {answers[-1]['run']}")
-    return OK if all(one["paused"] for one in answers) else REFUSED
+        said = _held(run) if held else f"is {run.status}, or is being cancelled: nothing was changed"
+        return ChangeAnswer({"run": run.id, "paused": held}, f"{called(run)} {said}", done=held)
+
+    return await change_each(asked, names_given(names), paused, lambda last: f"stepwell resume {last.record['run']}")
 
 
 def _held(run: Run[Any]) -> str:
@@ -224,10 +229,6 @@ def _held(run: Run[Any]) -> str:
     if run.status == RunStatus.RUNNING:
         return "is being executed: its worker was asked to give it back; recorded steps will not run again"
     return "is held back: nothing makes it go on until it is resumed; recorded steps will not run again"
-
-
-def _unheld(run: Run[Any]) -> str:
-    return f"is {run.status}, or is being cancelled: nothing was changed"
 
 
 async def _unpause(store: Store, asked: Invocation, name: str) -> int:
@@ -312,20 +313,16 @@ def _answer(asked: Invocation, run: Run[Any], answer: Any, said: dict[Any, str])
 async def _accept(store: Store, asked: Invocation, names: Sequence[str], reason: str | None) -> int:
     from stepwell.operate.lookup import called, run_named
 
-    answers: list[dict[str, Any]] = []
-    for name in names_given(names):
+    async def accepted(name: str) -> ChangeAnswer:
         run = await run_named(store, name)
         done = await store.accept(run.id, reason=reason)
-        answers.append({"run": run.id, "accepted": done})
-        if not asked.as_json:
-            what = "goes on with the code as it is" if done else "is not held for its code: nothing was changed"
-            say(f"{called(run)} {what}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        last = answers[-1]
-        say_next(f"stepwell show {last['run']} -f" if last["accepted"] else f"stepwell why {last['run']}")
-    return OK if all(one["accepted"] for one in answers) else REFUSED
+        said = "goes on with the code as it is" if done else "is not held for its code: nothing was changed"
+        return ChangeAnswer({"run": run.id, "accepted": done}, f"{called(run)} {said}", done=done)
+
+    def following(last: ChangeAnswer) -> str:
+        return f"stepwell show {last.record['run']} -f" if last.done else f"stepwell why {last.record['run']}"
+
+    return await change_each(asked, names_given(names), accepted, following)
 
 
 async def forked(

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from stepwell.cli.command import FAILED, NOT_FOUND, OK, REFUSED, USAGE, Invocation, Stop, asks_store, sure
+from stepwell.cli.command import (
+    FAILED,
+    NOT_FOUND,
+    OK,
+    REFUSED,
+    USAGE,
+    ChangeAnswer,
+    Invocation,
+    Stop,
+    asks_store,
+    change_each,
+    sure,
+)
 from stepwell.cli.output import patiently, say, say_json, say_next, table
 from stepwell.operate.format import ago, many, short, span
 
@@ -273,17 +285,12 @@ async def _said(asked: Invocation, work: Any, done: str, next_: str) -> None:
 
 async def _each(asked: Invocation, ids: Sequence[int], change: Any, said: tuple[str, str]) -> int:
     """Change messages one by one, and print the result of each."""
-    answers = []
-    for one in ids:
+
+    async def changed(one: int) -> ChangeAnswer:
         done = await change(one)
-        answers.append({"task": one, "done": done})
-        if not asked.as_json:
-            say(f"{one} {said[0] if done else said[1]}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        say_next("stepwell queue ls")
-    return OK if all(one["done"] for one in answers) else REFUSED
+        return ChangeAnswer({"task": one, "done": done}, f"{one} {said[0] if done else said[1]}", done=bool(done))
+
+    return await change_each(asked, ids, changed, lambda _: "stepwell queue ls")
 
 
 async def _cancelled(store: Store, task_id: int, reason: str | None) -> bool:

@@ -28,7 +28,7 @@ from stepwell.deciders.history import (
     state_as_json,
 )
 from stepwell.deciders.mailbox import Mailbox, Memory, Pending
-from stepwell.deciders.optimistic import OptimisticDecisions
+from stepwell.deciders.optimistic_decisions import OptimisticDecisions
 from stepwell.deciders.proposal import ATTEMPTS, effects_queue, inputs_queue
 from stepwell.deciders.registry import Family, Registry
 from stepwell.errors import InvalidOption, Refused, StoreUnavailable

@@ -5,13 +5,13 @@ However much a run has recorded, a page of it is read with a bounded number of s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from stepwell.operate.run_view import ChildRun, Mark, RunView, children_of, marks_of
 from stepwell.records import Run, RunStatus, StepInfo, Task
-from stepwell.store.excerpts import Awaited, StepCounts, StepRecord, StepSpan
+from stepwell.store.excerpts import Awaited, StepCounts, StepRecord
 from stepwell.store.reports import ValueInfo
 from stepwell.store.run_log import LastLines, last_lines
 from stepwell.store.store import Store
@@ -110,8 +110,3 @@ def _worth_a_look(run: Run[Any], steps: Sequence[StepInfo]) -> str | None:
         if found:
             return found[0] if status is not RunStatus.ERROR else found[-1]
     return None
-
-
-async def spans_of(store: Store, runs: Sequence[Run[Any]]) -> Mapping[int, Sequence[StepSpan]]:
-    """When the first steps of these runs began and ended."""
-    return await store.database.excerpts.spans(runs)

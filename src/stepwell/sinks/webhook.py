@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import socket
 import ssl as tls
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
+from urllib.parse import quote, urlsplit
 
 from stepwell._version import __version__
 from stepwell.base.durations import Duration, seconds_of
-from stepwell.errors import DriverMissing, InvalidOption, PermanentError
-from stepwell.sinks.answers import verdict
-from stepwell.sinks.cloud_event import CloudEvent
+from stepwell.errors import DriverMissing, InvalidOption, PermanentError, TransientError
+from stepwell.sinks.cloud_event import JSON, CloudEvent
 from stepwell.sinks.guard import refuse_private
-from stepwell.sinks.http_message import Mode, posting_of
 from stepwell.sinks.signature import Secret, Secrets
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile("[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS: Final = ("ce-", "webhook-", "content-", "transfer-", "host", "connection")
+LONGEST_PAUSE: Final = 3600.0  # seconds that a receiver may ask for
+AGAIN: Final = frozenset((408, 425, 429))  # and 500 and above: the receiver may take it later
+Mode = Literal["structured", "binary", "batched"]
+# What a header may hold as it is, by the HTTP binding: printable ASCII but space, `"` and `%`.
+_BARE = "".join(chr(one) for one in range(0x21, 0x7F) if chr(one) not in '"%')
 
 
 class Webhook:
@@ -140,3 +146,68 @@ def _checked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
         if not isinstance(value, str) or not value.isprintable():
             raise InvalidOption("headers", name, "its value is a printable text")
     return dict(headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """What is posted for one event, or for several."""
+
+    id: str  # the same whenever the same events are posted
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def posting_of(events: Sequence[CloudEvent], mode: Mode) -> Posting:
+    """The message; in every mode but batched it has one event."""
+    match mode:
+        case "structured":
+            [event] = events
+            return Posting(event.id, {"content-type": "application/cloudevents+json; charset=utf-8"}, event.json())
+        case "binary":
+            [event] = events
+            named = {f"ce-{name}": quote(value, safe=_BARE) for name, value in event.attributes.items()}
+            named["content-type"] = named.pop("ce-datacontenttype", JSON)
+            return Posting(event.id, named, event.content)
+        case "batched":
+            body = b"[" + b",".join(one.json() for one in events) + b"]"
+            kind = {"content-type": "application/cloudevents-batch+json; charset=utf-8"}
+            return Posting(_id_of(events), kind, body)
+        case _:
+            assert_never(mode)
+
+
+def _id_of(events: Sequence[CloudEvent]) -> str:
+    """The id of a batch, in any order: no other events have it, so a receiver that drops what it has had loses none."""
+    if len(events) == 1:
+        return events[0].id
+    return hashlib.blake2b("\n".join(sorted(one.id for one in events)).encode(), digest_size=16).hexdigest()
+
+
+def verdict(status: int, retry_after: str | None, now: datetime, host: str) -> Exception | None:
+    """None if the receiver has taken the events; else the error that says whether to try again, and when.
+
+    The answer's text is no part of it: a receiver may repeat what it was sent, secrets included.
+    """
+    if 200 <= status < 300:
+        return None
+    if status >= 500 or status in AGAIN:
+        return TransientError(f"{host} answered {status}", retry_after=pause_of(retry_after, now))
+    if 300 <= status < 400:
+        return PermanentError(f"{host} answered {status}: redirects are not followed; give the address it leads to")
+    if status == 410:
+        return PermanentError(f"{host} answered 410: the receiver is gone for good")
+    return PermanentError(f"{host} answered {status}, which trying again does not change")
+
+
+def pause_of(text: str | None, now: datetime) -> float | None:
+    """The seconds that `Retry-After` asks for, an hour at most; None if it says nothing that can be read."""
+    said = (text or "").strip()
+    if said.isascii() and said.isdigit():
+        return min(LONGEST_PAUSE, float(said[:12]))
+    try:
+        moment = parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    if moment.utcoffset() is None:
+        moment = moment.replace(tzinfo=UTC)
+    return min(LONGEST_PAUSE, max(0.0, (moment - now).total_seconds()))

@@ -13,8 +13,9 @@ from stepwell.records import CancelAnswer, RunStatus
 from stepwell.store.audit import Audit, By, Note, What
 from stepwell.store.driver import Call, Row, Script, Value
 from stepwell.store.rows import ACCEPTED, HELD, NEVER, Wish
+from stepwell.store.run_facts import run_facts_of
 from stepwell.store.settle import wake_parents
-from stepwell.store.why import Why, standing_of, why
+from stepwell.store.why import Why, why
 from stepwell.store.workflows import living
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Control:
         serving = await self._db.driver.read(Call("serving_now", params)) if rows[0]["finished_at"] is None else []
         limited = rows[0]["ready"] and rows[0]["limited"]
         place = await self._db.limiters.place_of(rows[0]["id"]) if limited else None
-        return why(standing_of(rows, living(serving, self._db.driver.guards), place))
+        return why(run_facts_of(rows, living(serving, self._db.driver.guards), place))
 
     async def any_held(self, queue_ids: Collection[int]) -> bool:
         """True if a run of these queues is held for its code."""

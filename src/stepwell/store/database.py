@@ -25,7 +25,6 @@ from stepwell.store.audit import Audit, AuditLevel, By, History
 from stepwell.store.broadcasts import Broadcasts
 from stepwell.store.builds import Builds
 from stepwell.store.bulk import Bulk
-from stepwell.store.by_hand import ByHand
 from stepwell.store.control import Control
 from stepwell.store.dead_letters import DeadLetters
 from stepwell.store.decisions import Decisions
@@ -41,7 +40,7 @@ from stepwell.store.limited_claims import LimitedClaims
 from stepwell.store.limiters import Limiters
 from stepwell.store.lock_queue import LockQueue
 from stepwell.store.maintenance import Admission
-from stepwell.store.measure import Measure
+from stepwell.store.measurements import Measurements
 from stepwell.store.messages import Messages
 from stepwell.store.new_tasks import NewTasks
 from stepwell.store.outbox import Outboxes
@@ -64,6 +63,7 @@ from stepwell.store.signals import Signals
 from stepwell.store.sql import Statements
 from stepwell.store.steps import Steps
 from stepwell.store.subjects import Subjects
+from stepwell.store.taken_messages import TakenMessages
 from stepwell.store.task_edits import TaskEdits
 from stepwell.store.tasks import Tasks
 from stepwell.store.ticks import Ticks
@@ -126,7 +126,7 @@ class Database:
         self.transactions, self.new_tasks = Transactions(self), NewTasks(self)
         self.queues, self.admission, self.tasks = Queues(self), Admission(self), Tasks(self)
         self.wakeups.on_gone(lambda: self.tasks.alarm.set(0))  # upkeep waits for it, and looks for dead workers
-        self.messages, self.by_hand, self.outboxes = Messages(self), ByHand(self), Outboxes(self)
+        self.messages, self.taken_messages, self.outboxes = Messages(self), TakenMessages(self), Outboxes(self)
         self.workflows, self.living = Workflows(self), Living(self)
         self.runs, self.forks, self.bulk = Runs(self), Forks(self), Bulk(self)
         self.steps, self.run_waits = Steps(self), RunWaits(self)
@@ -138,7 +138,7 @@ class Database:
         self.sessions, self.suspects = Sessions(self), Suspects(self)
         self.groups, self.dead_letters, self.retention = Groups(self), DeadLetters(self), Retention(self)
         self.arrivals = Arrivals(self)
-        self.history, self.measure, self.excerpts = History(self), Measure(self), Excerpts(self)
+        self.history, self.measurements, self.excerpts = History(self), Measurements(self), Excerpts(self)
         self.has_broadcasts = False  # from when this process knows that there are any
         self.heartbeat: Any = None  # of the workers of this store, once there are any; `work/` makes it
 
@@ -196,7 +196,7 @@ class Database:
         """Write what is pending and close the connections; a second call does nothing."""
         if self._closed:
             return
-        await self.by_hand.ended()
+        await self.taken_messages.ended()
         if "charges" in self.__dict__:
             await self.charges.close()
         self._closed = True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from stepwell.errors import QueueDraining, Refused, StoreBusy
 from stepwell.store.add import add_joined
+from stepwell.store.decision_statement import decide_at_once
 from stepwell.store.deliveries import Deliveries
 from stepwell.store.driver import LOCKS, Call, Row, Script, Value
 from stepwell.store.held_keys import Ended
@@ -28,7 +29,6 @@ from stepwell.store.instances import (
     ReceiptRow,
     Ruling,
 )
-from stepwell.store.optimistic import decide_at_once
 from stepwell.store.rows import Claimed
 
 if TYPE_CHECKING:

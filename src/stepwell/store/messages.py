@@ -13,7 +13,7 @@ from stepwell.base.durations import Duration, microseconds_of, seconds_of
 from stepwell.base.names import check_id, check_whole
 from stepwell.errors import InvalidOption, StepwellError
 from stepwell.records import RunStatus
-from stepwell.store.by_hand import Handed, Message, message_of
+from stepwell.store.taken_messages import Handed, Message, message_of
 
 if TYPE_CHECKING:
     from stepwell.store.database import Database
@@ -38,16 +38,16 @@ class Messages:
         wait = None if until is None else seconds_of(until, "until")
         ids = {await self._db.queue_id(name): name for name in names}
         hidden = self._visibility(visibility)
-        rows = await self._db.by_hand.poll(list(ids), limit, hidden, wait)
-        return [message_of(row, ids[row["queue_id"]], type_, self._db.by_hand) for row in rows]
+        rows = await self._db.taken_messages.poll(list(ids), limit, hidden, wait)
+        return [message_of(row, ids[row["queue_id"]], type_, self._db.taken_messages) for row in rows]
 
     async def taken(self, task_id: int, turn: int, type_: Any) -> Message[Any] | None:
         """A message that was taken elsewhere; None if it is not held now under this turn."""
         check_whole("turn", turn, 0, 2**63 - 1)
-        row = await self._db.by_hand.look(check_id(task_id))
+        row = await self._db.taken_messages.look(check_id(task_id))
         if row is None or (row["status"], row["owner"], row["turn"]) != (RunStatus.RUNNING, None, turn):
             return None
-        return message_of(row, row["queue"], type_, self._db.by_hand)
+        return message_of(row, row["queue"], type_, self._db.taken_messages)
 
     @contextlib.asynccontextmanager
     async def consume(

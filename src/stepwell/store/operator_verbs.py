@@ -149,7 +149,7 @@ class OperatorVerbs:
         From then on the verbs of its consumer return False. Raises `TaskInUse` if a worker is executing it.
         """
         later = microseconds_of(delay, "delay")
-        return await self.database.by_hand.release_held(check_id(task_id), later, self.database.by(actor))
+        return await self.database.taken_messages.release_held(check_id(task_id), later, self.database.by(actor))
 
     async def archive(self, task_id: int, *, actor: str | None = None) -> bool:
         """Keep a message as SUCCESS and never deliver it again; False if it is finished, or not there.
@@ -157,7 +157,7 @@ class OperatorVerbs:
         This includes a message that was taken by hand: the verbs of its consumer return False from then on. Raises
         `TaskInUse` if a worker is executing it.
         """
-        return await self.database.by_hand.archive_unfinished(check_id(task_id), self.database.by(actor))
+        return await self.database.taken_messages.archive_unfinished(check_id(task_id), self.database.by(actor))
 
     async def dead_letters(
         self,
@@ -317,26 +317,26 @@ class OperatorVerbs:
 
     async def queue_stats(self, *, exact: bool = False) -> Sequence[QueueStats]:
         """How full every queue is, by name; counted to 10,000 of each sort, or with `exact` to the end."""
-        return await self.database.measure.queue_stats(exact=exact)
+        return await self.database.measurements.queue_stats(exact=exact)
 
     async def dead_letter_counts(self, *, exact: bool = False) -> Sequence[DeadCount]:
         """How many dead letters there are, by queue and kind; a queue without any is left out. See `queue_stats`."""
-        return await self.database.measure.dead_letter_counts(exact=exact)
+        return await self.database.measurements.dead_letter_counts(exact=exact)
 
     async def set_aside(self, *, exact: bool = False) -> Sequence[Aside]:
         """The runs that go on only when a person lets them: what they need, how many, and for how long.
 
         Of each workflow the 10,000 that were made first are looked at, or with `exact` all.
         """
-        return await self.database.measure.set_aside(exact=exact)
+        return await self.database.measurements.set_aside(exact=exact)
 
     async def stored_versions(self) -> Sequence[StoredVersion]:
         """Under which names and versions the newest million events are stored, and tasks that no worker could read."""
-        return await self.database.measure.stored_versions()
+        return await self.database.measurements.stored_versions()
 
     async def health(self) -> Health:
         """What the database reports of itself: its version, its clock, and the settings that durability depends on."""
-        return await self.database.measure.health()
+        return await self.database.measurements.health()
 
     async def appenders(self) -> Sequence[Appender]:
         """The open transactions that have appended events, the one that holds readers up first; ten at the most."""
@@ -349,7 +349,7 @@ class OperatorVerbs:
         `"process*"` is every workflow whose name begins so, such as all versions of one. Raises `WorkflowNotFound` if
         there is none. Of each workflow and status at most 10,000 runs are looked at, or with `exact` all.
         """
-        return await self.database.measure.metrics(name, window, exact=exact)
+        return await self.database.measurements.metrics(name, window, exact=exact)
 
     async def metrics_by_workflow(
         self,
@@ -364,7 +364,7 @@ class OperatorVerbs:
 
         With `join_versions`, `process.v1` and `process_v2` are one, called `process`. Steps are told if asked for.
         """
-        return await self.database.measure.metrics_by_workflow(
+        return await self.database.measurements.metrics_by_workflow(
             name, window, join_versions=join_versions, steps=steps, exact=exact
         )
 
@@ -373,7 +373,7 @@ class OperatorVerbs:
 
         What that costs grows with the minutes of the window, not with the tasks.
         """
-        return await self.database.measure.queue_metrics(window)
+        return await self.database.measurements.queue_metrics(window)
 
     async def prometheus(self, *, window: Duration = "5m", events: bool = True, exact: bool = False) -> str:
         """What is measured of queues, workers and workflows, in the text format of Prometheus.
@@ -381,4 +381,4 @@ class OperatorVerbs:
         `window` is how far back runs that have ended count; `events` adds what this process has told in its log.
         Numbers of tasks end at 10,000 unless they are to be `exact`.
         """
-        return await self.database.measure.prometheus(window, events=events, exact=exact)
+        return await self.database.measurements.prometheus(window, events=events, exact=exact)

@@ -19,7 +19,6 @@ from stepwell.base.names import check_id
 from stepwell.base.telemetry import Telemetry
 from stepwell.records import Page, Run, RunId, RunStatus, StepInfo, Task, TaskId
 from stepwell.store.audit_verbs import AuditVerbs
-from stepwell.store.by_hand import Message
 from stepwell.store.database import Database, Options
 from stepwell.store.draft import Addressed, Asked
 from stepwell.store.driver import Driver
@@ -35,6 +34,7 @@ from stepwell.store.run_key import RunKey, WhichRun
 from stepwell.store.schedule_verbs import ScheduleVerbs
 from stepwell.store.sql import Statements
 from stepwell.store.steer_verbs import SteerVerbs
+from stepwell.store.taken_messages import Message
 from stepwell.store.talk_verbs import TalkVerbs
 from stepwell.store.transaction import Tx
 

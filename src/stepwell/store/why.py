@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from stepwell.base.durations import datetime_of
-from stepwell.base.names import EVENT, REQUEST, is_served
+from stepwell.base.names import EVENT, REQUEST
 from stepwell.records import RunStatus, TaskKind
 from stepwell.store.broadcasts import broadcast_of
-from stepwell.store.driver import Row
 from stepwell.store.limits_info import LimitedPlace
 from stepwell.store.rows import IN_DOUBT, NEVER, OUTSIDE
-from stepwell.store.signals import names_of
+from stepwell.store.run_facts import OpenStep, RunFacts
 from stepwell.store.ticks import tick_of
 
 
@@ -71,89 +68,7 @@ class Why:
         return f"{self.message}; {self.next}" if self.next else self.message
 
 
-@dataclass(frozen=True, slots=True)
-class OpenStep:
-    """A step that a run has begun and not ended."""
-
-    key: str
-    status: RunStatus
-    attempt: int
-    output: Any
-    error: dict[str, Any]
-    names: tuple[str, ...]  # of the signals that it takes, if it waits
-    input: Any = None
-
-    @property
-    def name(self) -> str:
-        """The step's name, without its branch and number."""
-        return self.key.rpartition("/")[2].rpartition("#")[0]
-
-    @property
-    def choice(self) -> str:
-        """By which field a wait for an event chooses, in words; nothing if it takes every event of its name."""
-        if not isinstance(self.input, dict):
-            return ""
-        return "".join(f" where {field} is {value}" for field, value in self.input.items())[:200]
-
-    @property
-    def awaits_runs(self) -> bool:
-        """True if it waits for other runs: for children, for runs by their numbers, or as a step on any worker."""
-        awaited = isinstance(self.output, dict) and "ids" in self.output
-        return awaited or (self.name.endswith("()") and self.names == (self.name,))
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A living worker that serves a run's workflow, and how many tasks it executes."""
-
-    name: str
-    holds: int
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A run as it was read, with its queue, its worker, its open steps and the workers that could execute it."""
-
-    task: Row
-    steps: tuple[OpenStep, ...]
-    servers: tuple[Server, ...]
-    place: LimitedPlace | None = None  # if it is ready and its queue has limits
-
-    @property
-    def error(self) -> dict[str, Any]:
-        """What ended it, or its last attempt."""
-        text = self.task["error"]
-        error: dict[str, Any] = {} if text is None else json.loads(text)
-        return error
-
-    @property
-    def until(self) -> datetime | None:
-        """The moment it waits for."""
-        run_at = self.task["run_at"]
-        return None if run_at is None else datetime_of(run_at)
-
-    @property
-    def cleanup_until(self) -> datetime | None:
-        """Until when it may clean up, if it was cancelled."""
-        until = self.task["cleanup_until"]
-        return None if until is None else datetime_of(until)
-
-    @property
-    def is_due(self) -> bool:
-        """True if only a worker is missing; perhaps no worker has noticed the run yet."""
-        run_at = self.task["run_at"]
-        return bool(self.task["ready"]) or (run_at is not None and run_at <= self.task["now"])
-
-
-def standing_of(rows: Sequence[Row], serving: Sequence[Row], place: LimitedPlace | None = None) -> Standing:
-    """What was read: the run beside each of its open steps, and the living workers."""
-    steps = tuple(_open_step(row) for row in rows if row["step_key"] is not None)
-    workflow = rows[0]["workflow"]
-    servers = [Server(row["name"], row["holds"]) for row in serving if is_served(workflow, json.loads(row["handlers"]))]
-    return Standing(rows[0], steps, tuple(servers), place)
-
-
-def why(run: Standing) -> Why:
+def why(run: RunFacts) -> Why:
     """The one reason, the strongest first, and what has triggered the run, if that was no program that asked for it."""
     told, origin = _why(run), origin_of(run.task["key"])
     return told if origin is None else replace(told, message=f"{told.message} ({origin})")
@@ -167,7 +82,7 @@ def origin_of(key: str | None) -> str | None:
     return None if event is None else f"triggered by event {event[0]}, task {event[1]}"
 
 
-def _why(run: Standing) -> Why:
+def _why(run: RunFacts) -> Why:
     """What ended it, who executes it, who holds it back, what it waits for."""
     task = run.task
     if task["deleted_at"] is not None:
@@ -190,15 +105,7 @@ def _why(run: Standing) -> Why:
             return _held(run) or (_due(run) if run.is_due else _waiting(run))
 
 
-def _open_step(row: Row) -> OpenStep:
-    error: dict[str, Any] = json.loads(row["step_error"] or "{}")
-    output = json.loads(row["step_output"] or "null")
-    names = names_of({"key": row["step_key"], "accepts": row["step_accepts"]})
-    given = json.loads(row["step_input"] or "null")
-    return OpenStep(row["step_key"], RunStatus(row["step_status"]), row["step_attempt"], output, error, names, given)
-
-
-def _behind(run: Standing) -> Why:
+def _behind(run: RunFacts) -> Why:
     """Others were submitted before it, and it is decided after them."""
     task = run.task
     first = f"input {task['first_id']}"
@@ -210,7 +117,7 @@ def _behind(run: Standing) -> Why:
     return Why(Reason.WAITS_FOR_PREVIOUS, message, None, names, "it is decided when that is done")
 
 
-def _failed(run: Standing) -> Why:
+def _failed(run: RunFacts) -> Why:
     error = run.error
     kind, said = error.get("type"), run.task["last_error"] or "it failed"
     again = "nothing by itself: `store.retry` goes on where it failed, `store.fork` at an earlier step"
@@ -228,7 +135,7 @@ def _failed(run: Standing) -> Why:
             return Why(Reason.FAILED, said, waits_for=tuple(error.get("steps", ())), next=again)
 
 
-def _running(run: Standing) -> Why:
+def _running(run: RunFacts) -> Why:
     task = run.task
     if task["owner"] is None:
         soon = "it comes back if it is not settled by then"
@@ -252,21 +159,21 @@ def _running(run: Standing) -> Why:
     return Why(Reason.RUNNING, f"{worker} executes it{at}", None, names, "it ends, or waits, by itself")
 
 
-def _cleans_up(run: Standing) -> Why:
+def _cleans_up(run: RunFacts) -> Why:
     """It was cancelled, and a worker has to clean up for it."""
     waiting = _due(run) if run.is_due else _waiting(run)
     message = f"it was cancelled and is to clean up; {waiting.message}"
     return Why(Reason.CANCELLING, message, run.cleanup_until, waiting.waits_for, "it ends CANCELLED when that is done")
 
 
-def _held(run: Standing) -> Why | None:
+def _held(run: RunFacts) -> Why | None:
     if run.task["held_at"] is None:
         return _aside(run)
     said = f": {run.task['held_reason']}" if run.task["held_reason"] else ""
     return Why(Reason.HELD, f"an operator holds it back{said}", next="`store.unpause` lets it go on")
 
 
-def _aside(run: Standing) -> Why | None:
+def _aside(run: RunFacts) -> Why | None:
     """It has paused itself, outside of its steps; or its code cannot read it, or asks for steps that may be done."""
     if run.task["status"] == RunStatus.PAUSED and run.task["run_at"] == NEVER:
         names = tuple(run.error.get("names", ()))
@@ -282,7 +189,7 @@ def _aside(run: Standing) -> Why | None:
     return Why(Reason.HELD, f"it has paused itself: {said}", run.until, next="`store.unpause` lets it go on")
 
 
-def _due(run: Standing) -> Why:
+def _due(run: RunFacts) -> Why:
     """Only a worker is missing."""
     task = run.task
     name = task["workflow"]
@@ -306,7 +213,7 @@ def _due(run: Standing) -> Why:
     return Why(Reason.READY, "it is ready", None, names, "a worker claims it in a moment")
 
 
-def _limited(run: Standing, place: LimitedPlace, names: tuple[str, ...]) -> Why | None:
+def _limited(run: RunFacts, place: LimitedPlace, names: tuple[str, ...]) -> Why | None:
     """The limits of its queue or its key hold it back."""
     name, of_key = run.task["workflow"], f"key {place.key!r}" if place.key else "no key"
     if place.is_paused:
@@ -333,7 +240,7 @@ def _seconds(wait: int) -> str:
     return f"{max(wait, 1_000) / 1_000_000:.3g} s"
 
 
-def _waiting(run: Standing) -> Why:
+def _waiting(run: RunFacts) -> Why:
     """It cannot go on yet: it waits for a step or a signal, for other runs, or for a moment."""
     waits = [step for step in run.steps if step.status is RunStatus.PAUSED]
     if aside := next((step for step in waits if "resume_condition" in step.error), None):
@@ -351,7 +258,7 @@ def _waiting(run: Standing) -> Why:
     return _timed(run)
 
 
-def _told(run: Standing, waits: Sequence[OpenStep]) -> Why:
+def _told(run: RunFacts, waits: Sequence[OpenStep]) -> Why:
     """It waits for what others send: to it alone, or to all who wait."""
     names = [name for step in waits for name in step.names]
     signals = tuple(name for name in names if not name.startswith((REQUEST, EVENT)))
@@ -374,7 +281,7 @@ def _misfit_in(waits: Sequence[OpenStep]) -> str:
     return f"; one that it could not read is set aside: {found[-1]}"[:500] if found else ""
 
 
-def _step_paused(run: Standing, step: OpenStep) -> Why:
+def _step_paused(run: RunFacts, step: OpenStep) -> Why:
     condition = step.error.get("resume_condition")
     said = (step.error.get("message") or "it gave no reason") + _misfit_in([step])
     waits_for, after = step.name, f"`store.resume(run, {step.name!r}, data)`"
@@ -383,7 +290,7 @@ def _step_paused(run: Standing, step: OpenStep) -> Why:
     return Why(Reason.STEP_PAUSED, f"step {step.key} has paused it: {said}", run.until, (waits_for,), after)
 
 
-def _timed(run: Standing) -> Why:
+def _timed(run: RunFacts) -> Why:
     task = run.task
     if task["turn"] == 0:
         return Why(Reason.SCHEDULED, "it is scheduled for later", run.until, next="it is executed then")

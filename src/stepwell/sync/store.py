@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 from stepwell.base.durations import Duration
 from stepwell.connect import Config, ConnectOptions, configured, open_store
 from stepwell.records import RunId
-from stepwell.store import by_hand, limiters
+from stepwell.store import limiters, taken_messages
 from stepwell.store import store as store_
 from stepwell.store.draft import Asked
 from stepwell.store.reports import Chunk
@@ -210,7 +210,7 @@ class Store:
     ) -> Iterator[Iterator[Message[Any]]]:
         """Iterate over messages as they come, taking up to `limit` at once; those not closed are given back."""
 
-        def messages(source: AsyncIterator[by_hand.Message[Any]]) -> Iterator[Message[Any]]:
+        def messages(source: AsyncIterator[taken_messages.Message[Any]]) -> Iterator[Message[Any]]:
             while True:
                 yield Message(self, self.wait_for(lambda: _next(source)))
 
@@ -299,7 +299,7 @@ async def _next(source: AsyncIterator[T]) -> T:
 class Message(Generic[T]):
     """A message taken by hand, with verbs that return when they are done; see `stepwell.Message`."""
 
-    def __init__(self, store: Store, message: by_hand.Message[T]) -> None:
+    def __init__(self, store: Store, message: taken_messages.Message[T]) -> None:
         self._store = store
         self._message = message
         self.id = message.id

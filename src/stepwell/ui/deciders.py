@@ -15,11 +15,11 @@ from stepwell.deciders.registry import Family
 from stepwell.engine import Engine
 from stepwell.errors import DeciderNotFound
 from stepwell.operate.instance import parts_of, value_as_json
-from stepwell.operate.travel import Visit, machine_of, observed_machine, visit
-from stepwell.ui.desk import Desk, answered, here, known_names, one_line, url_of
+from stepwell.operate.time_travel import Visit, machine_of, observed_machine, visit
+from stepwell.ui.dashboard import Dashboard, answered, here, known_names, one_line, url_of
 from stepwell.ui.fields import Field, Unfit, fields_of_schema, value_of
 from stepwell.ui.guard import Form
-from stepwell.ui.layout import drawing_of
+from stepwell.ui.state_diagram import drawing_of
 from stepwell.values.fields import schema_of
 
 PAGE: Final = 30
@@ -28,11 +28,11 @@ MOST_LOOKED_AT: Final = 90  # instances, for those in one state
 INPUTS: Final = ":inputs"
 
 
-async def deciders(desk: Desk, request: Request) -> Response:
+async def deciders(dashboard: Dashboard, request: Request) -> Response:
     """The instances of one type, or of all."""
-    store, asked = desk.store, request.query_params
+    store, asked = dashboard.store, request.query_params
     type_, name = asked.get("type") or None, asked.get("id", "").strip()
-    known = desk.engine
+    known = dashboard.engine
     types = {one.name.removesuffix(INPUTS) for one in await store.queues() if one.name.endswith(INPUTS)}
     types |= {family.type for family in known.registry} if known else set()
     family = _family(known, type_)
@@ -40,7 +40,7 @@ async def deciders(desk: Desk, request: Request) -> Response:
     states = () if machine is None else tuple(info.status for info in machine.states)
     state = known_names(states, asked.get("state"))
     found = await _instances(known or Engine(store), type_, asked.get("after"), state)
-    return await desk.page(
+    return await dashboard.page(
         request,
         "deciders",
         types=sorted(types),
@@ -103,27 +103,27 @@ async def _status(engine: Engine | None, type_: str, id_: str) -> str | None:
         return f"({type(error).__name__})"
 
 
-async def instance(desk: Desk, request: Request) -> Response:
+async def instance(dashboard: Dashboard, request: Request) -> Response:
     """One instance at a version: `at`; with `input` and its fields, what it would decide now."""
     asked = request.query_params
     if "form_token" in asked:  # the form that tries an input has it, and no address should
         return RedirectResponse(here(request, form_token=None, back=None), 303)
     type_, id_, at = asked.get("type", ""), asked.get("id", ""), asked.get("at", "")
     version = int(at) if at.isdecimal() and len(at) < 10 else None
-    look = await visit(desk.store, desk.engine, type_, id_, version, waypoints=desk.waypoints)
-    family = _family(desk.engine, type_)
-    hidden = desk.is_hidden(request, type_)
+    look = await visit(dashboard.store, dashboard.engine, type_, id_, version, waypoints=dashboard.waypoints)
+    family = _family(dashboard.engine, type_)
+    hidden = dashboard.is_hidden(request, type_)
     current, machine = look.status, look.machine or observed_machine(type_, look.way)
-    return await desk.page(
+    return await dashboard.page(
         request,
         "instance",
         look=look,
         drawing=None if machine is None else drawing_of(machine, current, look.way),
         inputs=[] if family is None else _inputs(family, id_, asked.get("input"), Form(list(asked.multi_items()))),
-        tried=await _tried(desk, request, family),
-        observed=await _observed(desk, look),
+        tried=await _tried(dashboard, request, family),
+        observed=await _observed(dashboard, look),
         hidden=hidden,
-        can_reveal=desk.hides(type_),
+        can_reveal=dashboard.hides(type_),
     )
 
 
@@ -159,15 +159,15 @@ def _read(family: Family, name: str, form: Form) -> Any:
     return family.inputs.read_named({name: value or {}})
 
 
-async def _tried(desk: Desk, request: Request, family: Family | None) -> dict[str, Any] | None:
+async def _tried(dashboard: Dashboard, request: Request, family: Family | None) -> dict[str, Any] | None:
     """What an instance would decide if it were sent the input that the address has; nothing is written."""
     name = request.query_params.get("input")
-    if name is None or family is None or desk.engine is None:
+    if name is None or family is None or dashboard.engine is None:
         return None
     form = Form(list(request.query_params.multi_items()))
     try:
         read = _read(family, name, form)
-        dry = await desk.engine.dry_run(read)
+        dry = await dashboard.engine.dry_run(read)
     except Exception as error:  # noqa: BLE001 - the decider's own refusal is what is shown
         return {"name": name, "refused": f"{type(error).__name__}: {one_line(error)}"}
     parts = parts_of(dry)
@@ -180,16 +180,16 @@ async def _tried(desk: Desk, request: Request, family: Family | None) -> dict[st
     }
 
 
-async def _observed(desk: Desk, look: Visit) -> Any:
+async def _observed(dashboard: Dashboard, look: Visit) -> Any:
     """The inputs of an instance and how each was answered, if they are recorded."""
-    if desk.engine is None or not look.has_code:
+    if dashboard.engine is None or not look.has_code:
         return []
-    return await desk.engine.observations(look.type, look.id, limit=20)
+    return await dashboard.engine.observations(look.type, look.id, limit=20)
 
 
-async def send(desk: Desk, request: Request) -> Response:
+async def send(dashboard: Dashboard, request: Request) -> Response:
     """Send an input to an instance, which decides it now."""
-    form, engine = request.state.form, desk.engine
+    form, engine = request.state.form, dashboard.engine
     type_, name = form.get("type", ""), form.get("input", "")
     family = _family(engine, type_)
     if engine is None or family is None:

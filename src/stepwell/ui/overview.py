@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -14,20 +15,21 @@ from stepwell.operate.doctor import Finding, findings
 from stepwell.operate.facts import facts_of
 from stepwell.operate.lookup import run_page
 from stepwell.records import RunStatus
-from stepwell.ui.chart import WINDOWS, chart_of
-from stepwell.ui.desk import Desk, known_names
-from stepwell.ui.timeline import strip_of
+from stepwell.store.excerpts import SettledSpan
+from stepwell.ui.dashboard import Dashboard, known_names
+from stepwell.ui.runs import with_strips
 
 MOST_FAILED: Final = 6
 MOST_QUEUES: Final = 12
 MOST_WORKERS: Final = 8
 NEWEST: Final = 8
 PLACE: Final = "this store"  # in place of its address, which no page tells
+WINDOWS: Final = {"1h": (60, 1), "6h": (72, 5), "24h": (96, 15), "7d": (84, 120)}  # bars, and minutes of each
 
 
-async def overview(desk: Desk, request: Request) -> Response:
+async def overview(dashboard: Dashboard, request: Request) -> Response:
     """The page at the root."""
-    store, now = desk.store, datetime.now(UTC)
+    store, now = dashboard.store, datetime.now(UTC)
     window = known_names(WINDOWS, request.query_params.get("window")) or "1h"
     bars, minutes = WINDOWS[window]
     since = now - timedelta(minutes=bars * minutes)
@@ -35,7 +37,7 @@ async def overview(desk: Desk, request: Request) -> Response:
     failed = await run_page(store, MOST_FAILED, status=RunStatus.ERROR)
     retrying = [run for run in await run_page(store, MOST_FAILED, status=RunStatus.PENDING) if run.last_error]
     queues = sorted(facts.queues, key=lambda one: (-(one.ready + one.running + one.waiting), one.queue))
-    return await desk.page(
+    return await dashboard.page(
         request,
         "overview",
         window=window,
@@ -49,7 +51,7 @@ async def overview(desk: Desk, request: Request) -> Response:
         wrong=[_with_action(one) for one in findings(facts) if one.level != "good"],
         failed=failed,
         retrying=retrying[:3],
-        newest=await _newest(desk, now),
+        newest=await with_strips(store, await run_page(store, NEWEST), now),
     )
 
 
@@ -101,8 +103,71 @@ def _with_action(finding: Finding) -> dict[str, Any]:
     return action
 
 
-async def _newest(desk: Desk, now: datetime) -> list[tuple[Any, Any]]:
-    store = desk.store
-    runs = await run_page(store, NEWEST)
-    spans = await store.database.excerpts.spans(runs)
-    return [(run, strip_of(run, spans.get(int(run.id), ()), now)) for run in runs]
+@dataclass(frozen=True, slots=True)
+class ChartBar:
+    """A bar of the chart: what succeeded below, what failed above; heights in percent of the chart."""
+
+    x: float
+    width: float
+    good: float
+    bad: float
+    title: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Bars over a window of time, the most that any of them has, and lines of how long things waited and took."""
+
+    columns: Sequence[ChartBar]
+    most: int
+    begin: datetime
+    minutes: int
+    succeeded: int
+    failed: int
+    retried: int
+    waits: Sequence[tuple[float, float]]
+    takes: Sequence[tuple[float, float]]
+    longest: float
+    lines: Sequence[tuple[float, float]]
+    longest_line: float
+
+
+def chart_of(settled: Sequence[SettledSpan], window: str, now: datetime) -> Chart:
+    """The chart of what was settled in a window that ends now."""
+    bars, minutes = WINDOWS[window]
+    width = timedelta(minutes=minutes)
+    last = int(now.timestamp()) // (60 * minutes)
+    first = last - bars + 1
+    most = max([one.succeeded + one.failed for one in settled], default=0)
+    columns, waits, takes, lines = [], [], [], []
+    longest = max([max(one.waited, one.took) for one in settled], default=0.0)
+    longest_line = max([one.in_line for one in settled], default=0.0)
+    for one in settled:
+        place = int(one.since.timestamp()) // (60 * minutes) - first
+        if not 0 <= place < bars:
+            continue
+        x = round(100 * place / bars, 3)
+        share = 100 / max(most, 1)
+        said = f"{one.since:%H:%M} UTC: {one.succeeded} succeeded, {one.failed} failed, {one.retried} tried again"
+        good, bad = round(one.succeeded * share, 2), round(one.failed * share, 2)
+        columns.append(ChartBar(x, round(80 / bars, 3), good, bad, said, one.since))
+        scale = 100 / max(longest, 1e-6)
+        waits.append((round(x + 40 / bars, 3), round(100 - one.waited * scale, 2)))
+        takes.append((round(x + 40 / bars, 3), round(100 - one.took * scale, 2)))
+        lines.append((round(x + 40 / bars, 3), round(100 - one.in_line * 100 / max(longest_line, 1e-6), 2)))
+    kept = [one for one in settled if int(one.since.timestamp()) // (60 * minutes) >= first]
+    return Chart(
+        columns=columns,
+        most=most,
+        begin=now - width * bars,
+        minutes=minutes,
+        succeeded=sum(one.succeeded for one in kept),
+        failed=sum(one.failed for one in kept),
+        retried=sum(one.retried for one in kept),
+        waits=waits,
+        takes=takes,
+        longest=longest,
+        lines=lines,
+        longest_line=longest_line,
+    )

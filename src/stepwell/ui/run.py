@@ -22,7 +22,7 @@ from stepwell.step import Step
 from stepwell.store.excerpts import Awaited
 from stepwell.store.signals import name_of
 from stepwell.store.why import Reason
-from stepwell.ui.desk import Desk, known_names, principal_of
+from stepwell.ui.dashboard import Dashboard, known_names, principal_of
 from stepwell.ui.failure import Failure, failure_of
 from stepwell.ui.fields import Field, fields_of_schema, fits
 from stepwell.ui.graph import graph_of
@@ -51,13 +51,13 @@ class OpenWait:
         return {"signal": "signal", "request": "ask", "doubt": "resolve"}[self.awaited.kind]
 
 
-async def run(desk: Desk, request: Request) -> Response:
+async def run(dashboard: Dashboard, request: Request) -> Response:
     """The page `/runs/7`; `step` chooses one, `from` is the first step of the part that is shown, `tab` how."""
     asked = request.query_params
-    found = await desk.store.get_run(request.path_params["run"], deleted=True)
+    found = await dashboard.store.get_run(request.path_params["run"], deleted=True)
     first, chosen, tab = asked.get("from", ""), asked.get("step"), known_names(TABS, asked.get("tab")) or TABS[0]
     page = await page_of(
-        desk.store,
+        dashboard.store,
         found,
         first=int(first[:9]) if first[:9].isdecimal() else None,
         chosen=chosen or None,
@@ -65,9 +65,9 @@ async def run(desk: Desk, request: Request) -> Response:
         all_logs=asked.get("logs") == "run",
     )
     fold = asked.get("fold") != "no"
-    hidden = desk.is_hidden(request, found.workflow)
+    hidden = dashboard.is_hidden(request, found.workflow)
     timeline = timeline_of(page, datetime.now(UTC), fold=fold)
-    return await desk.page(
+    return await dashboard.page(
         request,
         "run",
         run=found,
@@ -76,7 +76,7 @@ async def run(desk: Desk, request: Request) -> Response:
         tabs=TABS,
         timeline=timeline,
         graph=graph_of(page.steps, timeline.lanes) if tab == "graph" else None,
-        sources=await asyncio.to_thread(_sources, desk, page) if tab == "source" else [],
+        sources=await asyncio.to_thread(_sources, dashboard, page) if tab == "source" else [],
         fold=fold,
         standing=standing_of(found, page.steps),
         names=shown_names([step.key for step in page.steps]),
@@ -86,21 +86,21 @@ async def run(desk: Desk, request: Request) -> Response:
         step=page.chosen.step if page.chosen else None,
         tried=_tried(page),
         step_failure=failure_of(page.chosen.step.error) if page.chosen else None,
-        waits=[_wait(one, page, desk.code_of(found)) for one in page.awaited],
+        waits=[_wait(one, page, dashboard.code_of(found)) for one in page.awaited],
         kept=_kept(page),
         edited=None if page.chosen is None or hidden else _edited(page.chosen.step),
         facts=_facts(page, hidden=hidden),
         next_command=advice(found, page.why, page.steps),
         missing=unrecorded(page.view),
         hidden=hidden,
-        can_reveal=desk.hides(found.workflow),
+        can_reveal=dashboard.hides(found.workflow),
         verbs=_verbs(found, page),
     )
 
 
-def _sources(desk: Desk, page: RunPage) -> list[SourceView]:
+def _sources(dashboard: Dashboard, page: RunPage) -> list[SourceView]:
     """The source of the workflow, and of the chosen step, where their code is here."""
-    if (known := desk.workflows.get(page.run.workflow)) is None:
+    if (known := dashboard.workflows.get(page.run.workflow)) is None:
         return []
     step = page.chosen.step if page.chosen else page.failed
     found = [(known.fn, failure_of(page.run.error))]
@@ -221,10 +221,10 @@ def _verbs(run: Run[Any], page: RunPage) -> set[str]:
     return verbs
 
 
-async def value(desk: Desk, request: Request) -> Response:
+async def value(dashboard: Dashboard, request: Request) -> Response:
     """A value of a run or of one of its steps, whole, as JSON: `what` is input, output or error."""
-    run = await desk.store.get_run(request.path_params["run"], deleted=True)
-    if desk.hides(run.workflow) and not principal_of(request).may_act:
+    run = await dashboard.store.get_run(request.path_params["run"], deleted=True)
+    if dashboard.hides(run.workflow) and not principal_of(request).may_act:
         raise Refusal(403, "what is stored here is hidden from those who may only look")
     what, key = request.query_params.get("what", "input"), request.query_params.get("step")
     if what not in ("input", "output", "error"):
@@ -232,7 +232,7 @@ async def value(desk: Desk, request: Request) -> Response:
     if key is None:
         text = {"input": run.input_text, "output": run.output_text, "error": run.error_text}[what] or "null"
     else:
-        record = await desk.store.database.excerpts.step(run, key)
+        record = await dashboard.store.database.excerpts.step(run, key)
         if record is None:
             raise Refusal(404, "the run has recorded no such step")
         text = json.dumps(getattr(record.step, what), ensure_ascii=False)

@@ -15,9 +15,9 @@ from stepwell.operate.format import STATUS_WORDS, many
 from stepwell.operate.run_list import RunQuery, floor_of, found_by_name, listed, matching
 from stepwell.records import Run, RunStatus
 from stepwell.store.store import Store
-from stepwell.ui.desk import Desk, answered, one_line, principal_of, url_of
+from stepwell.ui.dashboard import Dashboard, answered, one_line, principal_of, url_of
 from stepwell.ui.guard import Refusal
-from stepwell.ui.timeline import strip_of
+from stepwell.ui.timeline import Strip, strip_of
 
 PAGE: Final = 40
 MOST_AT_ONCE: Final = 1_000  # runs that one form names
@@ -40,10 +40,10 @@ FACETS: Final[Sequence[tuple[RunStatus, str, str, str]]] = (
 )
 
 
-async def runs(desk: Desk, request: Request) -> Response:
+async def runs(dashboard: Dashboard, request: Request) -> Response:
     """The page `/runs`; what names one run leads to that run."""
     said = request.query_params.get("q", "").strip()
-    store, now, told = desk.store, datetime.now(UTC), None
+    store, now, told = dashboard.store, datetime.now(UTC), None
     try:
         query = RunQuery.parsed(said)
     except InvalidOption as error:
@@ -61,21 +61,26 @@ async def runs(desk: Desk, request: Request) -> Response:
             page, following = found, found.next
         except StepwellError as error:
             told = one_line(error)
-    spans = await store.database.excerpts.spans(page)
     counts = await store.database.excerpts.run_counts()
-    return await desk.page(
+    return await dashboard.page(
         request,
         "runs",
         q=said,
         query=query,
         floor=floor,
         told=told,
-        rows=[(run, strip_of(run, spans.get(int(run.id), ()), now)) for run in page],
+        rows=await with_strips(store, page, now),
         following=following,
         facets=_facets(query, counts),
         by_workflow=_by_workflow(query, counts),
         verbs=_fitting(page, query),
     )
+
+
+async def with_strips(store: Store, page: Sequence[Run[Any]], now: datetime) -> list[tuple[Run[Any], Strip]]:
+    """Each of these runs with its steps as a small strip."""
+    spans = await store.database.excerpts.spans(page)
+    return [(run, strip_of(run, spans.get(int(run.id), ()), now)) for run in page]
 
 
 def _fitting(page: Sequence[Run[Any]], query: RunQuery) -> list[tuple[str, str]]:
@@ -110,15 +115,15 @@ def _by_workflow(query: RunQuery, counts: Mapping[tuple[str, RunStatus], Count])
     return made
 
 
-async def preview(desk: Desk, request: Request) -> Response:
+async def preview(dashboard: Dashboard, request: Request) -> Response:
     """What an action on many runs would touch, before it touches any."""
     verb = _verb(request.query_params.get("do", ""))
     label, statuses = VERBS[verb]
-    said, runs = request.query_params.get("q", ""), desk.store.database.runs
+    said, runs = request.query_params.get("q", ""), dashboard.store.database.runs
     left: list[Run[Any]] = []
     if request.query_params.get("all"):
         query = RunQuery.parsed(said).but(text=None)
-        ids, more = await matching(desk.store, query, statuses, limit=MOST_AT_ONCE)
+        ids, more = await matching(dashboard.store, query, statuses, limit=MOST_AT_ONCE)
         shown = await runs.outlines(ids[:MOST_SHOWN])
     else:
         named = [one for one in request.query_params.getlist("id") if one.isdecimal() and len(one) < 19]
@@ -126,7 +131,7 @@ async def preview(desk: Desk, request: Request) -> Response:
         shown = [run for run in found if run.status in statuses and run.deleted_at is None]
         left = [run for run in found if run not in shown]
         ids = [int(run.id) for run in shown]
-    return await desk.page(
+    return await dashboard.page(
         request,
         "bulk",
         verb=verb,
@@ -140,7 +145,7 @@ async def preview(desk: Desk, request: Request) -> Response:
     )
 
 
-async def bulk(desk: Desk, request: Request) -> Response:
+async def bulk(dashboard: Dashboard, request: Request) -> Response:
     """Change the runs that the preview has shown, one by one; each is told to whom it belongs."""
     form = request.state.form
     verb = _verb(form.get("do", ""))
@@ -150,10 +155,10 @@ async def bulk(desk: Desk, request: Request) -> Response:
     done, refused = 0, []
     for one in ids:
         try:
-            done += bool(await change_one(desk.store, verb, one, by(request)))
+            done += bool(await change_one(dashboard.store, verb, one, by(request)))
         except StepwellError as error:
             refused.append(f"run {one}: {one_line(error)}")
-    desk.forget_tally()
+    dashboard.forget_tally()
     past = {"retry": "retried", "cancel": "cancelled", "pause": "paused", "unpause": "resumed", "delete": "deleted"}
     said = f"{many(done, 'run')} {past[verb]}."
     if done < len(ids):

@@ -14,7 +14,7 @@ from stepwell.operate.format import many
 from stepwell.store.plan import CatchUp, Overlap
 from stepwell.store.schedule_info import ScheduleInfo
 from stepwell.store.store import Store
-from stepwell.ui.desk import Desk, answered, url_of
+from stepwell.ui.dashboard import Dashboard, answered, url_of
 from stepwell.ui.guard import Form, Refusal
 from stepwell.ui.runs import actor_of
 
@@ -22,20 +22,20 @@ PAGE: Final = 50
 NEXT: Final = 5
 
 
-async def schedules(desk: Desk, request: Request) -> Response:
+async def schedules(dashboard: Dashboard, request: Request) -> Response:
     """Every schedule, by name."""
-    page = await desk.store.schedules(limit=PAGE, after=request.query_params.get("after"))
+    page = await dashboard.store.schedules(limit=PAGE, after=request.query_params.get("after"))
     rows = [(one, local(one.next_at, one), local(one.last_at, one)) for one in page]
-    return await desk.page(request, "schedules", rows=rows, following=page.next)
+    return await dashboard.page(request, "schedules", rows=rows, following=page.next)
 
 
-async def schedule(desk: Desk, request: Request) -> Response:
+async def schedule(dashboard: Dashboard, request: Request) -> Response:
     """One schedule: its next ticks, and what became of those before."""
-    store, name = desk.store, request.query_params.get("name", "")
+    store, name = dashboard.store, request.query_params.get("name", "")
     one = await store.get_schedule(name)
     ticks = await store.ticks(name, limit=PAGE, after=request.query_params.get("after"))
     coming = [] if one.state == "paused" else await store.next_ticks(name, NEXT)
-    return await desk.page(
+    return await dashboard.page(
         request,
         "schedule",
         one=one,
@@ -48,9 +48,9 @@ async def schedule(desk: Desk, request: Request) -> Response:
     )
 
 
-async def change(desk: Desk, request: Request) -> Response:
+async def change(dashboard: Dashboard, request: Request) -> Response:
     """Change a schedule: pause, resume, run it now, set or reset it, make ticks good, delete it."""
-    form, store = request.state.form, desk.store
+    form, store = request.state.form, dashboard.store
     name, back = form.get("name", ""), form.get("back") or url_of(request, "/schedules")
     actor = actor_of(request)
     match form.get("verb", ""):
@@ -74,7 +74,7 @@ async def change(desk: Desk, request: Request) -> Response:
             await store.delete_schedule(name)
             done, said, back = True, "is deleted; its runs go on", url_of(request, "/schedules")
         case "count" | "backfill" as verb:
-            return await _backfill(desk, request, name, is_count=verb == "count")
+            return await _backfill(dashboard, request, name, is_count=verb == "count")
         case _:
             raise Refusal(404, "there is no such action")
     if done:
@@ -93,9 +93,9 @@ async def _set(store: Store, name: str, form: Form) -> bool:
     return bool(changes)
 
 
-async def _backfill(desk: Desk, request: Request, name: str, *, is_count: bool) -> Response:
+async def _backfill(dashboard: Dashboard, request: Request, name: str, *, is_count: bool) -> Response:
     """Trigger a run for each tick of a span that has none; they are counted first."""
-    form, store = request.state.form, desk.store
+    form, store = request.state.form, dashboard.store
     one = await store.get_schedule(name)
     span = {field: form.get(field, "") for field in ("start", "end")}
     start, end = (_moment(field, text, one) for field, text in span.items())

@@ -15,7 +15,7 @@ from stepwell.operate.projection import build_of, progress, standing
 from stepwell.records import QueueStats
 from stepwell.store.emission import Route
 from stepwell.store.store import Store
-from stepwell.ui.desk import Desk, answered, url_of
+from stepwell.ui.dashboard import Dashboard, answered, url_of
 from stepwell.ui.guard import Refusal
 from stepwell.ui.runs import actor_of, by
 
@@ -23,22 +23,23 @@ PAGE: Final = 100
 PLACE: Final = "this store"
 
 
-async def workers(desk: Desk, request: Request) -> Response:
+async def workers(dashboard: Dashboard, request: Request) -> Response:
     """The sessions of workers, those that live first."""
-    found = sorted(await desk.store.workers(), key=lambda one: (one.stopped_at is not None, -one.id))
+    found = sorted(await dashboard.store.workers(), key=lambda one: (one.stopped_at is not None, -one.id))
     living = [one for one in found if one.stopped_at is None]
     ended = [one for one in found if one.stopped_at is not None]
-    return await desk.page(request, "workers", living=living, ended=ended, unserved=await desk.store.unserved())
+    unserved = await dashboard.store.unserved()
+    return await dashboard.page(request, "workers", living=living, ended=ended, unserved=unserved)
 
 
-async def projections(desk: Desk, request: Request) -> Response:
+async def projections(dashboard: Dashboard, request: Request) -> Response:
     """How every projection stands, and what it has set aside; and the outboxes."""
-    store = desk.store
+    store = dashboard.store
     rows = []
     for one in await store.projections():
         parked = await store.parked(one.name) if one.parked and one.live else []
         rows.append((one, standing(one), progress(one), build_of(one), parked))
-    return await desk.page(request, "projections", rows=rows, outboxes=await _outboxes(store))
+    return await dashboard.page(request, "projections", rows=rows, outboxes=await _outboxes(store))
 
 
 async def _outboxes(store: Store) -> list[tuple[Route, QueueStats]]:
@@ -47,9 +48,9 @@ async def _outboxes(store: Store) -> list[tuple[Route, QueueStats]]:
     return [(one, stats[one.queue]) for one in await store.database.outboxes.routes("") if one.queue in stats]
 
 
-async def change_projection(desk: Desk, request: Request) -> Response:
+async def change_projection(dashboard: Dashboard, request: Request) -> Response:
     """Pause, resume, retry, rebuild or swap a projection, or try a parked instance again."""
-    form, store = request.state.form, desk.store
+    form, store = request.state.form, dashboard.store
     name, verb, actor = form.get("name", ""), form.get("verb", ""), actor_of(request)
     instance = (form["type"], form["id"]) if "type" in form and "id" in form else None
     match verb:
@@ -77,19 +78,19 @@ async def change_projection(desk: Desk, request: Request) -> Response:
     return answered(request, back, f"Nothing was changed: {name} does not stand so any more.", level="warning")
 
 
-async def audit(desk: Desk, request: Request) -> Response:
+async def audit(dashboard: Dashboard, request: Request) -> Response:
     """What was noted of all tasks, the newest first."""
-    page = await desk.store.database.excerpts.notes(limit=PAGE, after=request.query_params.get("after"))
-    sealed = desk.store.database.options.seal_audit
-    return await desk.page(request, "audit", notes=page, following=page.next, sealed=sealed)
+    page = await dashboard.store.database.excerpts.notes(limit=PAGE, after=request.query_params.get("after"))
+    sealed = dashboard.store.database.options.seal_audit
+    return await dashboard.page(request, "audit", notes=page, following=page.next, sealed=sealed)
 
 
-async def settings(desk: Desk, request: Request) -> Response:
+async def settings(dashboard: Dashboard, request: Request) -> Response:
     """How the store is set, and everything that `stepwell doctor` finds."""
-    store = desk.store
+    store = dashboard.store
     facts = await facts_of(store, PLACE)
     options = store.database.options
-    return await desk.page(
+    return await dashboard.page(
         request,
         "settings",
         facts=facts,
@@ -101,10 +102,10 @@ async def settings(desk: Desk, request: Request) -> Response:
     )
 
 
-async def maintenance(desk: Desk, request: Request) -> Response:
+async def maintenance(dashboard: Dashboard, request: Request) -> Response:
     """Begin or end maintenance."""
-    form, store = request.state.form, desk.store
-    desk.forget_tally()
+    form, store = request.state.form, dashboard.store
+    dashboard.forget_tally()
     back = form.get("back") or url_of(request, "/settings")
     if form.get("verb") == "begin":
         await store.begin_maintenance(**by(request))

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from stepwell.errors import RunNotFound, StepwellError, StoreBusy, StoreClosed, StoreUnavailable
 from stepwell.records import Run
 from stepwell.store.store import Store
-from stepwell.ui.desk import Desk, answered, one_line, url_of
+from stepwell.ui.dashboard import Dashboard, answered, one_line, url_of
 from stepwell.ui.fields import PREFIX, Unfit, fields_of_value, fields_of_workflow, fits, is_whole, value_of
 from stepwell.ui.guard import Form
 from stepwell.values.stamp import has_version, read_value
@@ -25,27 +25,29 @@ TYPED: Final = "typed"  # a field of the form itself: what it says counts, also 
 AWAY: Final = (StoreUnavailable, StoreBusy, StoreClosed)
 
 
-async def trigger(desk: Desk, request: Request) -> Response:
+async def trigger(dashboard: Dashboard, request: Request) -> Response:
     """The workflows, or the form of one: with what was typed, with the input of the run `like`, or of the last one."""
     typed = Form(list(request.query_params.multi_items()))
-    return await _form(desk, request, typed.get("workflow", ""), typed)
+    return await _form(dashboard, request, typed.get("workflow", ""), typed)
 
 
-async def _form(desk: Desk, request: Request, name: str, typed: Form, *, told: str = "", status: int = 200) -> Response:
-    store = desk.store
+async def _form(
+    dashboard: Dashboard, request: Request, name: str, typed: Form, *, told: str = "", status: int = 200
+) -> Response:
+    store = dashboard.store
     stored = {one.name for one in await store.workflows()}
-    names = sorted(stored | set(desk.workflows))
+    names = sorted(stored | set(dashboard.workflows))
     if not name:
-        docs = {one: _doc(desk, one) for one in names}
-        return await desk.page(request, "trigger", name="", names=names, docs=docs, fields=[], before=[], doc="")
+        docs = {one: _doc(dashboard, one) for one in names}
+        return await dashboard.page(request, "trigger", name="", names=names, docs=docs, fields=[], before=[], doc="")
     if name not in names:
         await store.get_workflow(name)  # raises `WorkflowNotFound`
-    hidden = desk.is_hidden(request, name)
+    hidden = dashboard.is_hidden(request, name)
     before = [] if hidden or name not in stored else await store.runs(name, limit=MOST_BEFORE)
     like = await _like(store, request.query_params.get("like", ""), before)
     too_long = like is not None and not fits(like.input_text or "")
     given = None if like is None or hidden or too_long else like.input()
-    known = desk.workflows.get(name)
+    known = dashboard.workflows.get(name)
     fields = fields_of_workflow(known, given) if known is not None else fields_of_value(given)
     if TYPED in typed:
         fields = [replace(field, value=typed.get(f"{PREFIX}{field.name}", "")) for field in fields]
@@ -53,14 +55,14 @@ async def _form(desk: Desk, request: Request, name: str, typed: Form, *, told: s
             given = value_of(fields, typed)
         except Unfit as error:
             told = told or str(error)
-    return await desk.page(
+    return await dashboard.page(
         request,
         "trigger",
         status=status,
         name=name,
         names=names,
         docs={},
-        doc=_doc(desk, name),
+        doc=_doc(dashboard, name),
         known=known is not None,
         fields=fields,
         before=before,
@@ -83,7 +85,7 @@ async def _like(store: Store, asked: str, before: list[Run[Any]]) -> Run[Any] | 
     return before[0] if before else None
 
 
-async def begin(desk: Desk, request: Request) -> Response:
+async def begin(dashboard: Dashboard, request: Request) -> Response:
     """Trigger the run that the form says; the workflow's own signature checks it where its code is here.
 
     With `show` nothing is triggered: what was typed is shown as a command and as Python.
@@ -91,21 +93,21 @@ async def begin(desk: Desk, request: Request) -> Response:
     form: Form = request.state.form
     name = form.get("workflow", "")
     if form.get("show"):
-        return await _form(desk, request, name, form)
+        return await _form(dashboard, request, name, form)
     options: dict[str, Any] = {"key": form.get("key") or None, "require_worker": "ignore"}
     if form.get("tags", "").strip():
         options["tags"] = form["tags"].split()
     if form.get("delay", "").strip():
         options["delay"] = form["delay"].strip()
     try:
-        known = desk.workflows.get(name)
+        known = dashboard.workflows.get(name)
         asked = _asked(known or workflow(name), known, form)
-        run_id = await desk.store.trigger(asked.options(**options))
+        run_id = await dashboard.store.trigger(asked.options(**options))
     except AWAY:
         raise
     except (StepwellError, TypeError, ValueError) as error:  # it stays on the page, with what was typed
-        return await _form(desk, request, name, form, told=one_line(error), status=400)
-    desk.forget_tally()
+        return await _form(dashboard, request, name, form, told=one_line(error), status=400)
+    dashboard.forget_tally()
     said = "is written, and will be executed even if every process dies" if run_id.created else "had this key before"
     return answered(request, url_of(request, f"/runs/{int(run_id)}"), f"Run {int(run_id)} of {name} {said}.")
 
@@ -128,8 +130,8 @@ def _typed(value: Any, type_: Any, name: str) -> Any:
     return read_value(json.dumps(value), type_, what=name)
 
 
-def _doc(desk: Desk, name: str) -> str:
-    known = desk.workflows.get(name)
+def _doc(dashboard: Dashboard, name: str) -> str:
+    known = dashboard.workflows.get(name)
     return "" if known is None else (known.fn.__doc__ or "").strip()
 
 

@@ -19,8 +19,8 @@ import msgspec
 from stepwell.errors import PayloadTooLarge, SerializationError, UnknownRecord
 from stepwell.values.fields import fields_of
 from stepwell.values.lossless import loss_of
-from stepwell.values.ordering import holds_sets_in_sets, in_order, ordered_text
 from stepwell.values.own_types import KNOWN, encoded, type_of
+from stepwell.values.set_order import holds_sets_in_sets, in_order, ordered_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

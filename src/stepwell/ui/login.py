@@ -5,17 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from stepwell.ui.desk import Desk, theme_of, url_of
+from stepwell.ui.dashboard import Dashboard, theme_of, url_of
 from stepwell.ui.guard import COOKIE, cookie_options
 from stepwell.ui.template import template
 
 
-async def login(_: Desk, request: Request) -> Response:
+async def form(_: Dashboard, request: Request) -> Response:
     """The form for the token."""
     return _form(request)
 
 
-async def enter(_: Desk, request: Request) -> Response:
+async def enter(_: Dashboard, request: Request) -> Response:
     """Take the token, and give a cookie in its place."""
     doorkeeper = request.app.state.doorkeeper
     token = doorkeeper.of_secret(request.state.form.get("token", "").strip())
@@ -26,7 +26,7 @@ async def enter(_: Desk, request: Request) -> Response:
     return answer
 
 
-async def leave(_: Desk, request: Request) -> Response:
+async def leave(_: Dashboard, request: Request) -> Response:
     """Forget the cookie."""
     answer = RedirectResponse(url_of(request, "/login"), 303)
     answer.delete_cookie(COOKIE, path=cookie_options(request)["path"])

@@ -53,7 +53,7 @@ Groups = Mapping[str, Sequence[str]]  # names of workflows, by the name that the
 
 
 @dataclass(eq=False)
-class Measure:
+class Measurements:
     """Measures a store, and checks the health of its database."""
 
     _db: Database

@@ -20,8 +20,8 @@ from stepwell.deciders.mailbox import KnownInstance, Memory, Pending, Place
 from stepwell.deciders.proposal import Budget, Outcome, Proposal, concluded
 from stepwell.deciders.registry import WrittenDecision
 from stepwell.store.database import Database
+from stepwell.store.decision_statement import is_plain
 from stepwell.store.instances import Instance
-from stepwell.store.optimistic import is_plain
 
 FRESH: Final = 60.0  # seconds for which the database's clock is computed from its last answer
 

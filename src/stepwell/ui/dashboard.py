@@ -19,7 +19,7 @@ from stepwell._version import __version__
 from stepwell.base.count import NONE, Count
 from stepwell.engine import Engine
 from stepwell.operate.lookup import NameRefused
-from stepwell.operate.travel import Waypoints
+from stepwell.operate.time_travel import Waypoints
 from stepwell.records import Run, TaskKind
 from stepwell.store.store import Store
 from stepwell.ui.access import Principal
@@ -46,7 +46,7 @@ class NavigationCounts:
 
 
 @dataclass
-class Desk:
+class Dashboard:
     """One dashboard: its store, what it knows of the program, and how it shows it."""
 
     given: Store | Callable[[], Store]
@@ -101,7 +101,7 @@ class Desk:
             tally=await self.tally(),
             said=said_in(request),
             theme=theme_of(request),
-            desk=self,
+            dashboard=self,
             version=__version__,
             backend=self.store.database.driver.name,
             **values,

@@ -32,7 +32,7 @@ T = TypeVar("T")
 SHORTEST_SWEEP: Final = 0.02
 
 
-class ByHand:
+class TakenMessages:
     """Takes messages without a worker: each message has a visibility timeout in place of a session and a lease."""
 
     def __init__(self, database: Database) -> None:
@@ -270,7 +270,7 @@ class Message(Generic[T]):
     _parent: int | None = field(repr=False)
     _text: str = field(repr=False)
     _type: Any = field(repr=False)
-    _by_hand: ByHand = field(repr=False)
+    _service: TakenMessages = field(repr=False)
     _handed: Handed | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
@@ -281,16 +281,16 @@ class Message(Generic[T]):
 
     async def archive(self) -> bool:
         """Done: the message is never delivered again, and kept as SUCCESS."""
-        return self._closed(await self._by_hand.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent))
+        return self._closed(await self._service.close(self.id, self.turn, RunStatus.SUCCESS, parent=self._parent))
 
     async def delete(self) -> bool:
         """Done: the message is removed."""
-        return self._closed(await self._by_hand.delete(self.id, self.turn, parent=self._parent))
+        return self._closed(await self._service.delete(self.id, self.turn, parent=self._parent))
 
     async def extend(self, by: Duration) -> bool:
         """Keep the message for this long from now."""
         visibility = microseconds_of(by, "by")
-        extended = await self._by_hand.extend(self.id, self.turn, visibility)
+        extended = await self._service.extend(self.id, self.turn, visibility)
         if extended and self._handed is not None:
             self._handed.keep(self, visibility)
         return extended
@@ -298,7 +298,7 @@ class Message(Generic[T]):
     async def release(self, *, delay: Duration = 0) -> bool:
         """Give the message back, with its attempt; others may take it after `delay`."""
         later = microseconds_of(delay, "delay")
-        released = self._by_hand.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
+        released = self._service.close(self.id, self.turn, RunStatus.PENDING, delay=later, parent=self._parent)
         return self._closed(await released)
 
     def _closed(self, done: bool) -> bool:
@@ -307,7 +307,7 @@ class Message(Generic[T]):
         return done
 
 
-def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any]:
+def message_of(row: Any, queue: str, type_: Any, service: TakenMessages) -> Message[Any]:
     """A row of `take` as the message that the consumer sees."""
     return Message(
         id=TaskId.found(row["id"]),
@@ -319,5 +319,5 @@ def message_of(row: Any, queue: str, type_: Any, by_hand: ByHand) -> Message[Any
         _parent=row["parent_id"],
         _text=row["input"] or "null",
         _type=type_,
-        _by_hand=by_hand,
+        _service=service,
     )

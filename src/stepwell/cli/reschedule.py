@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepwell.cli.command import OK, REFUSED, Invocation, asks_store, names_given
-from stepwell.cli.output import say, say_json, say_next
+from stepwell.cli.command import ChangeAnswer, Invocation, asks_store, change_each, names_given
 
 if TYPE_CHECKING:
     from stepwell.store.store import Store
@@ -61,18 +60,14 @@ def reschedule(
 
 
 async def _reschedule(store: Store, asked: Invocation, names: Sequence[str], options: dict[str, Any]) -> int:
-    answers: list[dict[str, Any]] = []
-    for name in names_given(names):
+    async def rescheduled(name: str) -> ChangeAnswer:
         number, called = await _named(store, name)
         answer = await store.reschedule(number, **options)
-        answers.append({"task": number, "answer": answer})
-        if not asked.as_json:
-            say(f"{called} {SAID[answer]}")
-    if asked.as_json:
-        say_json(answers)
-    else:
-        say_next(f"stepwell show {answers[-1]['task']}")
-    return OK if all(one["answer"] for one in answers) else REFUSED
+        return ChangeAnswer({"task": number, "answer": answer}, f"{called} {SAID[answer]}", done=bool(answer))
+
+    return await change_each(
+        asked, names_given(names), rescheduled, lambda last: f"stepwell show {last.record['task']}"
+    )
 
 
 async def _named(store: Store, name: str) -> tuple[int, str]:
