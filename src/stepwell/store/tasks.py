@@ -123,12 +123,12 @@ class Tasks:
     async def settle_with(self, task_id: int, worker: int, turn: int, done: Settlement, what: Following) -> str:
         """Settle a turn, and do what follows from its outcome in the same transaction."""
         told: set[int] = set()
-        settling, ended = self._settling(task_id, worker, turn, done), list[Row]()
+        settling, ended = self._settling(task_id, worker, turn, done, group=what.group), list[Row]()
         status = await self._db.repeat(
             lambda: self._driver.transact(lambda: self._settling_with(settling, what, told, ended)), patience=10
         )
         self._db.wakeups.hint(told)
-        self._db.control.tell_cancelled(ended, set())
+        await self._db.control.tell_cancelled(ended, set())
         if status is None:
             status = await self._settled_before(task_id, worker, turn)
         if status is None:

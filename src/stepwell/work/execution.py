@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
@@ -307,6 +308,8 @@ class Execution:
         may_follow = tells or self.ends_children or isinstance(outcome, Failed)
         if may_follow and (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
             for task in tasks:
+                if task.group_key is not None:
+                    what = dataclasses.replace(what, group=(task.queue_id, task.group_key))
                 answer = self.database.tasks.settle_with(task.id, worker, task.turn, settlement, what)
                 self._wait_for(task, outcome, answer)
             return

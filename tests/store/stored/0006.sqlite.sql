@@ -74,7 +74,7 @@ CREATE TABLE stepwell_event (
     recorded_at bigint not null,
     unique (instance_id, version)
 );
-INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','20d31107fc05b6e5-1',1767225600000000);
+INSERT INTO "stepwell_event" VALUES(1,'',9,1,'Added',1,'{"amount":3}','c8d44b6e1c42878e-1',1767225600000000);
 CREATE TABLE stepwell_event_workflow (
     tenant text not null,
     name text not null,
@@ -139,12 +139,12 @@ CREATE TABLE stepwell_maintenance (
     began_at bigint not null
 );
 CREATE TABLE stepwell_migration (number bigint not null primary key, name text not null, applied_at bigint not null);
-INSERT INTO "stepwell_migration" VALUES(1,'initial',1795136217478577);
-INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795136217528589);
-INSERT INTO "stepwell_migration" VALUES(3,'projections',1795136217574836);
-INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795136218092070);
-INSERT INTO "stepwell_migration" VALUES(5,'subject_keys',1795136218128829);
-INSERT INTO "stepwell_migration" VALUES(6,'ends_of_parents',1795136218149018);
+INSERT INTO "stepwell_migration" VALUES(1,'initial',1795136342255899);
+INSERT INTO "stepwell_migration" VALUES(2,'dead_in_queue',1795136342262863);
+INSERT INTO "stepwell_migration" VALUES(3,'projections',1795136342265011);
+INSERT INTO "stepwell_migration" VALUES(4,'records_and_flow',1795136342483811);
+INSERT INTO "stepwell_migration" VALUES(5,'subject_keys',1795136342506395);
+INSERT INTO "stepwell_migration" VALUES(6,'ordered_limits',1795136342523274);
 CREATE TABLE stepwell_observation (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -224,14 +224,14 @@ CREATE TABLE stepwell_queue (
     name text not null check (length(name) between 1 and 255),
     paused boolean not null default false,
     draining boolean not null default false,
-    created_at bigint not null, limited boolean not null default false, key_path text, cost_path text,
+    created_at bigint not null, limited boolean not null default false, key_path text, cost_path text, ordered text check (ordered in ('skip', 'stop')),
     unique (tenant, name)
 );
-INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000,0,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000,0,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000,0,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000,0,NULL,NULL);
-INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000,0,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(1,'','mail',0,0,1767225600000000,0,NULL,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(2,'','order',0,0,1767225600000000,0,NULL,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(3,'','basket',0,0,1767225600000000,0,NULL,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(5,'','account:effects',0,0,1767225600000000,0,NULL,NULL,NULL);
+INSERT INTO "stepwell_queue" VALUES(6,'','account:inputs',0,0,1767225600000000,0,NULL,NULL,NULL);
 CREATE TABLE stepwell_receipt (
     instance_id bigint not null,
     key text not null,
@@ -265,10 +265,10 @@ CREATE TABLE stepwell_rollup (
     run_us bigint not null default 0,
     primary key (minute, queue_id, shard, wait_bucket, run_bucket)
 );
-INSERT INTO "stepwell_rollup" VALUES(29453760,1,4408663221833839327,3,3,2,1,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,4408663221833839327,3,3,1,0,1,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,3,4408663221833839327,0,3,1,0,0,0,0,0);
-INSERT INTO "stepwell_rollup" VALUES(29453760,2,4408663221833839327,0,3,2,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,1,3741939397536847545,3,3,2,1,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3741939397536847545,3,3,1,0,1,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,3,3741939397536847545,0,3,1,0,0,0,0,0);
+INSERT INTO "stepwell_rollup" VALUES(29453760,2,3741939397536847545,0,3,2,0,0,0,0,0);
 CREATE TABLE stepwell_schedule (
     id integer primary key autoincrement,
     tenant text not null default '',
@@ -303,7 +303,7 @@ CREATE TABLE stepwell_signal (
     taken_at bigint, reply text, refused text, answered_at bigint, arrival bigint, headers text,
     primary key (run_id, name, place)
 );
-INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~bb96baa970694ef58dffe879fa4bca7c','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
+INSERT INTO "stepwell_signal" VALUES(4,'unheard',1,'~48ee345ef45a4e60947ebeab3f4160fa','1',1767225600000000,NULL,NULL,NULL,NULL,NULL,1,NULL);
 CREATE TABLE stepwell_step (
     run_id bigint not null,
     generation bigint not null default 0,
@@ -319,10 +319,10 @@ CREATE TABLE stepwell_step (
     accepts text,
     primary key (run_id, generation, key)
 );
-INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999946,1767225600000000,'5','5',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(4,0,'charge#1',1,'SUCCESS',1,1767225599999956,1767225600000000,'5','5',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(5,0,'order()#1',1,'PAUSED',1,1767225600000000,NULL,'7','{"ids": [6], "until": null}',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(4,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
-INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999949,1767225600000000,'7','7',NULL,NULL);
+INSERT INTO "stepwell_step" VALUES(6,0,'charge#1',1,'SUCCESS',1,1767225599999953,1767225600000000,'7','7',NULL,NULL);
 INSERT INTO "stepwell_step" VALUES(6,0,'approved#1',2,'PAUSED',1,1767225600000000,NULL,NULL,NULL,NULL,'{"schema":{"$ref":"#/$defs/Approval","$defs":{"Approval":{"title":"Approval","description":"What an order waits for.","type":"object","properties":{"by":{"type":"string"}},"required":["by"]}}},"named":"Approval"}');
 CREATE TABLE stepwell_subject_key (
     id integer primary key autoincrement,
@@ -392,23 +392,23 @@ CREATE TABLE stepwell_task (
     last_error text,
     error text,
     input text,
-    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)), schedule_id bigint, limit_key text, cost bigint, key_until_begun boolean not null default false, replaced_by bigint, expires_at bigint, keeps_result boolean not null default false, headers text, timeout bigint, deadline_at bigint, on_parent_end text check (on_parent_end in ('cancel', 'leave')), ends_children boolean not null default false,
+    output text, group_key text, position bigint, waits_for_previous boolean not null default false check (not (ready and waits_for_previous)), schedule_id bigint, limit_key text, cost bigint, key_until_begun boolean not null default false, replaced_by bigint, expires_at bigint, keeps_result boolean not null default false, headers text,
     constraint task_owned_while_running check (owner is null or status = 'RUNNING'),
     constraint task_may_be_ready
         check (not ready or (status = 'PENDING' and deleted_at is null and held_at is null and losses = 0)),
     constraint task_finished_at_its_end
         check ((finished_at is null) = (status in ('PENDING', 'RUNNING', 'PAUSED')))
 );
-INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 232, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 118, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 232, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
-INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL,NULL,NULL,NULL,0);
+INSERT INTO "stepwell_task" VALUES(1,1,'MESSAGE','SUCCESS',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"ann"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(2,1,'MESSAGE','ERROR',0,0,0,1767225600000000,NULL,1,1,1,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,'PermanentError: no such address','{"type":"PermanentError","message":"no such address","traceback":"PermanentError: no such address\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/queue.py\", line 117, in _body\n    result: Any = await self.fn(argument)  # type: ignore[misc]\n                  ^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 44, in send\n    raise PermanentError(\"no such address\")\n"}','"nobody"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(3,2,'RUN','ERROR',0,0,0,1767225600000000,NULL,1,1,1,3,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,1767225600000000,NULL,'order-0','ever','1240a4684403b160e6597a653a88f56c',NULL,NULL,NULL,NULL,NULL,'PermanentError: nothing is ordered','{"type":"PermanentError","message":"nothing is ordered","traceback":"PermanentError: nothing is ordered\n  File \"/app/src/stepwell/work/execution.py\", line 246, in _outcome\n    return self._interrupted() if is_over else await self._called(self._served.body(tasks, threads, self))\n                                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 104, in _execute\n    return _set_aside(run, error, workflow.retry or slot.database.options.retry)\n           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/body.py\", line 154, in _set_aside\n    raise error\n  File \"/app/src/stepwell/runs/body.py\", line 92, in _execute\n    returned = await run.execute(workflow.fn, _context(workflow, run), arguments)\n               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/src/stepwell/runs/turn.py\", line 95, in execute\n    result = await fn(*args, **kwargs)\n             ^^^^^^^^^^^^^^^^^^^^^^^^^\n  File \"/app/tests/store/stored/__init__.py\", line 63, in order\n    raise PermanentError(\"nothing is ordered\")\n"}','0',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(4,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,1,0,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'order-5','ever','6152bc863269f1d04b4d21185d6bb25e',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'5',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(5,3,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,1,NULL,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,'basket','ever','9e287f590d2dcbbf387bfb70928e621d',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(6,2,'RUN','PAUSED',0,0,0,NULL,NULL,1,1,0,3,0,NULL,0,0,0,5,NULL,NULL,1767225600000000,1767225600000000,1767225600000000,1767225600000000,NULL,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'7',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(7,1,'MESSAGE','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'bob','ever','8c82efa3d21a0d76f37fd1dfb6997efe',NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"bob"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(8,1,'MESSAGE','PENDING',0,0,0,1767229200000000,NULL,NULL,0,0,1,0,NULL,0,0,0,NULL,NULL,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'ever',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'"later"',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(10,5,'EFFECT','PENDING',1,0,0,1767225600000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Tell","data":{"amount":3}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
+INSERT INTO "stepwell_task" VALUES(11,6,'TIMER','PENDING',0,0,0,1767312000000000,NULL,NULL,0,0,5,0,NULL,0,0,0,NULL,9,NULL,1767225600000000,1767225600000000,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'9:daily','unfinished',NULL,NULL,NULL,NULL,NULL,NULL,NULL,NULL,'{"id":"a","type":"Add","data":{"id":"a","amount":1}}',NULL,NULL,NULL,0,NULL,NULL,NULL,0,NULL,NULL,0,NULL);
 CREATE TABLE stepwell_tick (
     schedule_id bigint not null,
     due_at bigint not null,
@@ -435,7 +435,7 @@ CREATE TABLE stepwell_worker (
     stopped_at bigint,
     stop_reason text
 );
-INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',5590,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
+INSERT INTO "stepwell_worker" VALUES(1,'','w','vm',12299,NULL,'0.1.0.dev0','["mail", "order", "basket", "zones/2025b/"]',30000000,NULL,NULL,1767225600000000,1767225600000000,'stopped');
 CREATE TABLE stepwell_workflow (
     queue_id bigint not null primary key references stepwell_queue (id),
     cleanup bigint,
