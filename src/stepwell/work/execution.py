@@ -20,7 +20,8 @@ from stepwell.records import RunStatus, TaskKind
 from stepwell.store.database import Database
 from stepwell.store.pending import Answer, LateWrite
 from stepwell.store.poll import SWEEP_EVERY
-from stepwell.store.rows import Claimed, StepRow, Wish, held_by
+from stepwell.store.rows import Claimed, Settlement, StepRow, Wish, held_by
+from stepwell.store.settle import Following
 from stepwell.store.transaction import Turns, executing
 from stepwell.work.body import Served
 from stepwell.work.deadline import Deadline
@@ -308,10 +309,7 @@ class Execution:
         may_follow = tells or self.ends_children or isinstance(outcome, Failed)
         if may_follow and (what := following(outcome, tells=tells, ends_children=self.ends_children)) is not None:
             for task in tasks:
-                if task.group_key is not None:
-                    what = dataclasses.replace(what, group=(task.queue_id, task.group_key))
-                answer = self.database.tasks.settle_with(task.id, worker, task.turn, settlement, what)
-                self._wait_for(task, outcome, answer)
+                self._wait_for(task, outcome, self._settled_with(task, settlement, what))
             return
         for task in tasks:
             heard = partial(self._heard, task, outcome)
@@ -320,6 +318,11 @@ class Execution:
             if not settle_soon(*turn, heard, parent=parent, attempt=attempt, group=group):
                 answer = self.database.tasks.settle(*turn, parent=parent, attempt=attempt, group=group)
                 self._wait_for(task, outcome, answer)
+
+    def _settled_with(self, task: Claimed, done: Settlement, what: Following) -> Coroutine[Any, Any, str]:
+        if task.group_key is not None:
+            what = dataclasses.replace(what, group=(task.queue_id, task.group_key))
+        return self.database.tasks.settle_with(task.id, self.session.id, task.turn, done, what)
 
     def _heard(self, task: Claimed, outcome: Outcome, answer: Answer | BaseException) -> None:
         if isinstance(answer, Answer) and answer.value is not None:
